@@ -110,10 +110,7 @@ def _at(routing: SentenceRouting, step: int) -> str:
 def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
     starts = [routing.num_past, routing.num_past + routing.num_future]
     past, future, _ = routing.guided[:MOST_WORDS, -1, :MOST_WORDS].tensor_split(starts, -1)
-    maps = [
-        HeatMap("PAST", past.sum(-1).t(), PAST_COLOUR),
-        HeatMap("FUTURE", future.sum(-1).t(), FUTURE_COLOUR),
-    ]
+    maps = [HeatMap("PAST", past.sum(-1).t(), PAST_COLOUR), HeatMap("FUTURE", future.sum(-1).t(), FUTURE_COLOUR)]
     source, target = routing.source_words, routing.target_words
     names = HeatMapNames("source", source[:MOST_WORDS], "while it writes", target[:MOST_WORDS])
     title = "Source words in PAST and FUTURE" + _what_is_cut(source, target)

@@ -153,10 +153,7 @@ def _sides(found: Mapping[str, float | None]) -> list[str]:
 
 
 def write_report(
-    folder: Path,
-    statistics: RoutingStatistics,
-    record: Mapping[str, Any],
-    sentences: Mapping[str, SentenceRouting],
+    folder: Path, statistics: RoutingStatistics, record: Mapping[str, Any], sentences: Mapping[str, SentenceRouting]
 ) -> None:
     """Write every file of a report but that of the numbers, `routing.json`.
 

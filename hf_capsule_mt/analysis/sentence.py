@@ -47,47 +47,31 @@ class SentenceRouting:
 
 
 def read_sentence(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    source: str,
-    translation: str | None = None,
-    **generate_options: Any,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, **generate_options: Any
 ) -> SentenceRouting:
-    """Translate a sentence, unless its translation is given, and read the routing by teacher forcing.
+    """Translate a sentence, and read the routing by teacher forcing.
 
     Args:
         model: any encoder-decoder; one without routing has only the words and the translation.
         tokenizer: the model's.
         source: one segment; what exceeds the model's positions is cut off, with a warning.
-        translation: what the model is made to write, instead of its own translation; cut in the same way.
         **generate_options: of `generate()`, such as `num_beams=4`, and `max_new_tokens`.
 
     Raises:
         ValueError: if the source is blank, or nothing to the tokenizer.
     """
-    limit = source_limit(model.config, tokenizer)
-    source_ids = encode_lines(tokenizer, [source], limit)[0]
+    source_ids = encode_lines(tokenizer, [source], source_limit(model.config, tokenizer))[0]
     if not source_ids:
         raise ValueError("The source has no tokens. Give a sentence.")
-    if translation is None:
-        _, _, [written] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
-        target_ids = written.ids
-    else:
-        # A blank translation is only the end of the sentence.
-        target_ids = encode_lines(tokenizer, [translation], limit, side="text_target")[0] or [tokenizer.eos_token_id]
-    return read_encoded(model, tokenizer, source_ids, target_ids, translation)
+    _, _, [written] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
+    return read_encoded(model, tokenizer, source_ids, written.ids)
 
 
 def read_encoded(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    source_ids: list[int],
-    target_ids: list[int],
-    translation: str | None = None,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source_ids: list[int], target_ids: list[int]
 ) -> SentenceRouting:
-    """Read the routing of token ids, ends of sentences included. A translation that is not given is decoded."""
-    if translation is None:
-        translation = tokenizer.decode(target_ids, skip_special_tokens=True)
+    """Read the routing of token ids, ends of sentences included."""
+    translation = tokenizer.decode(target_ids, skip_special_tokens=True)
     texts = source_subwords(tokenizer, source_ids), target_subwords(tokenizer, target_ids), translation
     if not kinds_of_routing(model.config) or not target_ids:
         return SentenceRouting(*texts)

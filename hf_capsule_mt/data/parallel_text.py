@@ -35,14 +35,7 @@ logger = logging.getLogger(__name__)
 # One segment of each side, None where its bytes are not UTF-8.
 RawPair = tuple[str | None, str | None]
 
-_FORMATS = {
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".tmx": "tmx",
-}
+_FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".csv": "csv", ".tmx": "tmx"}
 # Where str.splitlines breaks a line. Other tools that read our files do the same.
 _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 

@@ -91,11 +91,7 @@ class _Marian(Family):
         # Attention has the keys and values of the source already, and reads only the shape of its states.
         encoded = RoutedEncoderOutput(mask.unsqueeze(-1), **_present(read, self.also_read))
         outputs = self.model(
-            attention_mask=mask,
-            decoder_input_ids=words,
-            encoder_outputs=encoded,
-            **{CACHE: cache},
-            use_cache=True,
+            attention_mask=mask, decoder_input_ids=words, encoder_outputs=encoded, **{CACHE: cache}, use_cache=True
         )
         after = {
             f"{index}.decoder.{name}": tensor

@@ -33,8 +33,7 @@ class ModelArguments:
     )
     label_smoothing: float = HfArg(default=0.1, help="Label smoothing of the model's own loss.")
     lora_rank: int | None = HfArg(
-        default=None,
-        help="Train an adapter of this rank (LoRA) instead of all weights, and merge it at the end.",
+        default=None, help="Train an adapter of this rank (LoRA) instead of all weights, and merge it at the end."
     )
 
     def __post_init__(self) -> None:
@@ -86,8 +85,7 @@ class DataArguments:
     max_source_length: int = HfArg(default=256, help="Leave out pairs with a longer source, in tokens.")
     max_target_length: int = HfArg(default=256, help="Leave out pairs with a longer target, in tokens.")
     preprocessing_num_workers: int | None = HfArg(
-        default=None,
-        help="Processes that tokenise. By default one, and a fast tokenizer then uses all cores.",
+        default=None, help="Processes that tokenise. By default one, and a fast tokenizer then uses all cores."
     )
     bpe_dropout: float = HfArg(
         default=0.0, help="Probability to skip a merge, drawn in every epoch. Only for byte-level BPE."
@@ -128,8 +126,7 @@ class _TranslationArguments:
         "pass.",
     )
     ema_decay: float = HfArg(
-        default=0.0,
-        help="Evaluate and save a moving average of the weights with this decay, such as 0.999.",
+        default=0.0, help="Evaluate and save a moving average of the weights with this decay, such as 0.999."
     )
     added_learning_rate: float | None = HfArg(
         default=None,
@@ -155,8 +152,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
 
     lr_scheduler_type: str = HfArg(default="inverse_sqrt", help="Learning rate schedule.")
     warmup_steps: float = HfArg(
-        default=4000,
-        help="Updates in which the learning rate rises. Below 1: their share of the run.",
+        default=4000, help="Updates in which the learning rate rises. Below 1: their share of the run."
     )
     learning_rate: float = HfArg(default=7e-4, help="Peak learning rate.")
     adam_beta2: float = HfArg(default=0.98, help="Adam's beta2 (Vaswani et al. 2017).")
@@ -165,7 +161,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         default=True, help="Translate the validation data and compute BLEU. Otherwise only the loss is computed."
     )
     per_device_train_batch_size: int | None = HfArg(
-        default=None, help="Pairs in a batch. It counts only if --max_tokens_per_batch is 0."
+        default=None, help="Pairs in a batch, instead of a number of tokens; ignored beside --max_tokens_per_batch."
     )
     gradient_accumulation_steps: int = HfArg(default=1, help="Batches per device in one update.")
     label_smoothing_factor: float = HfArg(default=0.0, help=argparse.SUPPRESS)

@@ -5,6 +5,7 @@ from recurrent_models import recurrent
 from tiny_marian import tiny_tokenizer
 
 from hf_capsule_mt.analysis.corpus import encode_references
+from hf_capsule_mt.analysis.sentence import read_encoded
 
 TOKENIZER = tiny_tokenizer()
 SOURCES = ["a b c d e f", "", "g h", "i j k a", "b"]
@@ -21,3 +22,8 @@ def routed(kind):
 
 def corpus_for(model):
     return encode_references(model, TOKENIZER, SOURCES, REFERENCES)
+
+
+def read_pair(model, source, target):
+    """The routing of a sentence with a given translation."""
+    return read_encoded(model, TOKENIZER, TOKENIZER(source)["input_ids"], TOKENIZER(target)["input_ids"])

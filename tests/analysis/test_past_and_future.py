@@ -67,17 +67,6 @@ def test_before_and_after_translation():
         assert_means(one, near[one["step"]])
 
 
-def test_batches_add_up():
-    whole, parts = PastAndFutureSums(), PastAndFutureSums()
-    given = batch()
-    whole.add(*given)
-    for row in range(3):
-        parts.add(*(tensor[row : row + 1] for tensor in given))
-    assert parts.result()["words"] == whole.result()["words"]
-    for side in ("before", "after"):
-        assert parts.result()[side] == pytest.approx(whole.result()[side])
-
-
 def test_nothing_aligned():
     shares, aligned, *both = batch()
     sums = PastAndFutureSums()

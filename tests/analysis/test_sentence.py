@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from routed_models import KINDS, TOKENIZER, routed
+from routed_models import KINDS, TOKENIZER, read_pair, routed
 from tiny_marian import marian_tokenizer, tiny_model
 
 from hf_capsule_mt.analysis.sentence import read_sentence
@@ -16,7 +16,7 @@ EOS, PAD = 2, 0
 @pytest.mark.parametrize("kind", ["everything", "guided_classifier", "guided_attention"])
 def test_against_forced_decoding(kind):
     model = routed(kind)
-    routing = read_sentence(model, TOKENIZER, "a b c", "d e")
+    routing = read_pair(model, "a b c", "d e")
     source, sequence = TOKENIZER("a b c", return_tensors="pt"), torch.tensor([[PAD, 6, 7, EOS]])
     expected = model.force_decode(sequence, output_routing="all", **source)
     assert (routing.source_words, routing.target_words) == (("a", "b", "c", "</s>"), ("d", "e", "</s>"))
@@ -44,7 +44,7 @@ def test_against_forced_decoding(kind):
     ],
 )
 def test_groups_of_guided_routing(kind, groups, columns):
-    routing = read_sentence(routed(kind), TOKENIZER, "a b", "c")
+    routing = read_pair(routed(kind), "a b", "c")
     assert (routing.num_past, routing.num_future) == groups
     assert (0 if routing.guided is None else routing.guided.shape[-1]) == columns
 
@@ -65,7 +65,7 @@ def test_translates_by_itself(kind):
 
 
 def test_a_model_without_routing_only_translates():
-    routing = read_sentence(tiny_model(), TOKENIZER, "a b c", "d")
+    routing = read_pair(tiny_model(), "a b c", "d")
     assert (routing.target_words, routing.translation) == (("d", "</s>"), "d")
     assert routing.heads == {}
     assert routing.encoder_layers is routing.decoder_layers is routing.guided is routing.sentence is None

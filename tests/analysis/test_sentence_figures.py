@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from routed_models import TOKENIZER, routed
+from routed_models import read_pair, routed
 
 from hf_capsule_mt.analysis.figures import draw_lengths, save_figure
 from hf_capsule_mt.analysis.routing_figures import MOST_WORDS, sentence_pictures
-from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
+from hf_capsule_mt.analysis.sentence import SentenceRouting
 
 CROSS, OWN = "Heads: cross.0", "Heads: encoder_self.0"
 
@@ -17,7 +17,7 @@ def draw_sentence(routing, step=None):
 
 @pytest.fixture(scope="module")
 def routing():
-    return read_sentence(routed("everything"), TOKENIZER, "a b c", "d e f")
+    return read_pair(routed("everything"), "a b c", "d e f")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_past_and_future(routing, figures):
 
 
 def test_sentence_capsules():
-    routing = read_sentence(routed("capsule"), TOKENIZER, "a b c", "d")
+    routing = read_pair(routed("capsule"), "a b c", "d")
     [(title, figure)] = draw_sentence(routing).items()
     assert title == "Sentence capsules"
     assert_images(figure, routing.sentence.transpose(1, 2))
@@ -117,7 +117,7 @@ def test_long_sentences_are_cut_with_a_note():
 @pytest.mark.parametrize("ending", [".png", ".svg"])
 def test_files(kind, ending, tmp_path):
     # A word with dollars is no formula.
-    routing = read_sentence(routed(kind), TOKENIZER, "a b", "c")
+    routing = read_pair(routed(kind), "a b", "c")
     routing = SentenceRouting(**{**vars(routing), "source_words": ("$a$", "x_$", "</s>")})
     figures = draw_sentence(routing)
     for number, figure in enumerate(figures.values()):

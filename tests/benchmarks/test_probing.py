@@ -52,11 +52,7 @@ SENTENCES = random_text(range(5, 29))
 
 @pytest.mark.parametrize(
     ("name", "sentences"),
-    [
-        ("sentence_length", SENTENCES),
-        ("word_content", random_text(range(3, 5), 4000)),
-        ("bigram_shift", SENTENCES),
-    ],
+    [("sentence_length", SENTENCES), ("word_content", random_text(range(3, 5), 4000)), ("bigram_shift", SENTENCES)],
 )
 def test_a_task_is_balanced_and_its_splits_share_nothing(name, sentences):
     data, _ = generate_task(name, sentences, (61, 24, 13), num_words=6)

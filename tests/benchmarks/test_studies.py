@@ -54,13 +54,7 @@ def test_every_paper_has_its_cost_and_its_scores(path):
     assert f"| `{path.stem}` | {runs} | {hours} | {gpu} |\n" in readme
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "multi30k",
-        pytest.param("does_routing_pay_french", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", ["multi30k", pytest.param("does_routing_pay_french", marks=pytest.mark.slow)])
 def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):
     """If not: python -m benchmarks.studies report benchmarks/studies/NAME.yaml --page benchmarks/NAME.md"""
     monkeypatch.chdir(ROOT)

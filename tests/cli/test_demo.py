@@ -13,11 +13,10 @@ from hf_capsule_mt.cli.demo import build_demo, main
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "checkpoints" / "multi30k-en-de-capsnmt-hybrid"
-NEEDS_GRADIO = 'the page needs Gradio; pip install -e ".[demo]"'
+pytest.importorskip("gradio", reason='the page needs Gradio; pip install -e ".[demo]"')
 
 
 def test_who_can_choose_other_checkpoints(monkeypatch):
-    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
     seen = []
     monkeypatch.setattr(demo, "build_demo", lambda models, **options: seen.append(options["fixed_models"]))
     monkeypatch.setattr("hf_capsule_mt.analysis.demo_page.launch_page", lambda page, host, port: seen.append(host))
@@ -28,7 +27,6 @@ def test_who_can_choose_other_checkpoints(monkeypatch):
 
 
 def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
-    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
     from hf_capsule_mt.analysis import demo_page as page
     from hf_capsule_mt.analysis.demo_answer import answer
 
@@ -43,7 +41,6 @@ def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_that_is_saved_anew(tmp_path, monkeypatch):
-    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
     monkeypatch.setattr("hf_capsule_mt.analysis.demo_page.build_page", lambda models, load, *_, **__: load)
     load = build_demo([run := str(shutil.copytree(CHECKPOINT, tmp_path / "run"))], device="cpu")
     model = load(run)[0]
@@ -54,7 +51,6 @@ def test_a_checkpoint_that_is_saved_anew(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("form", ["2020", "2022"])
 def test_plain_opus_mt_in_pickled_weights(tmp_path, monkeypatch, form):
-    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
     from hf_capsule_mt.analysis import demo_page as page
 
     folder = str(save_opus_mt(form, tmp_path / form))
@@ -66,7 +62,6 @@ def test_plain_opus_mt_in_pickled_weights(tmp_path, monkeypatch, form):
 
 
 def test_as_a_space(monkeypatch):
-    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
     pages = []
     monkeypatch.setattr("hf_capsule_mt.analysis.demo_page.launch_page", pages.append)
     monkeypatch.setenv("MODELS", str(CHECKPOINT))

@@ -112,10 +112,7 @@ def test_a_folder_with_another_run(corpus, run, capsys, monkeypatch, options):
 
 @pytest.mark.parametrize(
     ("options", "environment"),
-    [
-        ({}, "1"),
-        ({"model": "run/checkpoint-2", "method": None, "size": None, "config_overrides": None}, "0"),
-    ],
+    [({}, "1"), ({"model": "run/checkpoint-2", "method": None, "size": None, "config_overrides": None}, "0")],
 )
 def test_what_must_not_be_overwritten(corpus, run, capsys, monkeypatch, options, environment):
     """The run that torchrun starts again, and the model that training starts from."""
@@ -226,8 +223,7 @@ def test_another_model(corpus, run, capsys, change):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"streaming": True, "shuffle_buffer": 20, "max_source_length": 20, "max_target_length": 20}],
+    "options", [{}, {"streaming": True, "shuffle_buffer": 20, "max_source_length": 20, "max_target_length": 20}]
 )
 def test_data_that_is_begun_again(corpus, tmp_path, monkeypatch, capsys, options):
     train(corpus, tmp_path / "run", max_steps=2, **options)

@@ -5,12 +5,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
-from hf_capsule_mt.configuration import (
-    METHODS,
-    SIZES,
-    CapsuleAggregatedMarianConfig,
-    method_config_class,
-)
+from hf_capsule_mt.configuration import METHODS, SIZES, CapsuleAggregatedMarianConfig, method_config_class
 
 AGGREGATION_OF_METHOD = {
     "transformer": None,

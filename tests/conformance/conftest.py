@@ -8,13 +8,7 @@ import torch
 HERE = Path(__file__).parent
 
 # `--strict-markers` would refuse them.
-MARKS = [
-    "accelerate_tests",
-    "flash_attn_test",
-    "flash_attn_3_test",
-    "flash_attn_4_test",
-    "torch_compile_test",
-]
+MARKS = ["accelerate_tests", "flash_attn_test", "flash_attn_3_test", "flash_attn_4_test", "torch_compile_test"]
 
 
 # Routed models attend as Marian does, and tests/modeling compares the implementations: a few of these will do.

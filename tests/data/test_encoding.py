@@ -12,12 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data import encoding
-from hf_capsule_mt.data.encoding import (
-    TOKENIZING,
-    batch_by_tokens,
-    encode_lines,
-    tokenize_lines,
-)
+from hf_capsule_mt.data.encoding import TOKENIZING, batch_by_tokens, encode_lines, tokenize_lines
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 

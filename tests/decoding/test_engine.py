@@ -12,13 +12,7 @@ import torch
 from aggregated_models import EOS, aggregated
 from ending_models import VOCABULARY, ending, sources
 from torch.nn.utils import parametrizations
-from transformers import (
-    AttentionInterface,
-    LogitsProcessor,
-    LogitsProcessorList,
-    MaxTimeCriteria,
-    StoppingCriteriaList,
-)
+from transformers import AttentionInterface, LogitsProcessor, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

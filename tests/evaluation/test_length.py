@@ -3,11 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_capsule_mt.evaluation.length import (
-    count_words,
-    quantile_edges,
-    score_by_length,
-)
+from hf_capsule_mt.evaluation.length import count_words, quantile_edges, score_by_length
 from hf_capsule_mt.evaluation.scores import AlignedTexts, score_translations
 
 SOURCES = ["a b c", "a", "a b", "a b c d e", "a, b. c"]

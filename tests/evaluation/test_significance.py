@@ -13,12 +13,7 @@ from scipy.stats import binomtest
 
 from hf_capsule_mt.evaluation.bleu_statistics import bleu, pack_statistics, sentence_statistics, unpack_statistics
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.evaluation.significance import (
-    Comparison,
-    compare_systems,
-    comparison_report,
-    significance_mark,
-)
+from hf_capsule_mt.evaluation.significance import Comparison, compare_systems, comparison_report, significance_mark
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "house", ",", "."]
 

@@ -10,10 +10,7 @@ from huggingface_hub.utils import _http
 from loopback_hub import TOKEN
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 
-from hf_capsule_mt import (
-    CapsuleAggregatedMarianForConditionalGeneration,
-    preset_config,
-)
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.hub.push import push_checkpoint
 
 SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29}
@@ -74,14 +71,7 @@ def test_what_arrives(hub, request, name, tmp_path):
 def test_files_of_an_earlier_model_are_deleted_and_others_stay(hub, checkpoint):
     client().create_repo("user/name")
     repository = hub.repositories["user/name"]
-    stale = [
-        "model-00001-of-00002.safetensors",
-        "model.safetensors.index.json",
-        "pytorch_model.bin",
-        "modeling_old.py",
-        "attention.py",
-    ]
-    stale += ["attention.py", "documents.py"]
+    stale = ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "modeling_old.py"]
     stale += ["special_tokens_map.json", "added_tokens.json", "adapter_config.json", "source.spm", "tokenizer.model"]
     others = ["picture.png", "onnx/model.safetensors", "tools/train.py"]
     repository.commit("main", {name: name.encode() for name in [*stale, *others, "config.json"]}, "an older model")

@@ -3,11 +3,7 @@
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from hf_capsule_mt import (
-    CapsuleAggregatedMarianConfig,
-    CapsuleAggregatedMarianForConditionalGeneration,
-    preset_config,
-)
+from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration, preset_config
 
 PAD, EOS, VOCABULARY, WIDTH, LAYERS, HEADS = 0, 2, 31, 16, 2, 4
 SHAPE = {

@@ -15,17 +15,8 @@ from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
-MARIAN = {
-    "heads_and_layers_em": (0, 7),
-    "everything": (0, 4),
-}
-RECURRENT = {
-    "capsule": (4, 1),
-    "pooling": (3, 2),
-    "rnmt": (6, 2),
-    "guided_attention": (0, 2),
-    "guided_hybrid": (9, 2),
-}
+MARIAN = {"heads_and_layers_em": (0, 7), "everything": (0, 4)}
+RECURRENT = {"capsule": (4, 1), "pooling": (3, 2), "rnmt": (6, 2), "guided_attention": (0, 2), "guided_hybrid": (9, 2)}
 MARIANS, RECURRENTS = names("marian", MARIAN), names("recurrent", RECURRENT)
 every_kind = pytest.mark.parametrize("name", MARIANS + RECURRENTS)
 every_recurrent = pytest.mark.parametrize("name", RECURRENTS)

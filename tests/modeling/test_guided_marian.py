@@ -2,17 +2,7 @@
 
 import pytest
 import torch
-from aggregated_models import (
-    EOS,
-    GUIDED_ROUTINGS,
-    PAD,
-    WIDTH,
-    added,
-    aggregated,
-    marian,
-    source_batch,
-    training_batch,
-)
+from aggregated_models import EOS, GUIDED_ROUTINGS, PAD, WIDTH, added, aggregated, marian, source_batch, training_batch
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_capsule_mt import (

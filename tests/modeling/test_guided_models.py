@@ -11,10 +11,7 @@ from hf_capsule_mt.modeling.outputs import CACHE
 KINDS = ("gdr", "guided_classifier", "guided_attention", "guided", "guided_hybrid")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 # Of generation: only Marian's family has caches to choose from.
-DECODING = [
-    *((kind, {"num_beams": 3}) for kind in KINDS),
-    ("gdr", {"cache_implementation": "static"}),
-]
+DECODING = [*((kind, {"num_beams": 3}) for kind in KINDS), ("gdr", {"cache_implementation": "static"})]
 
 
 def guided(kind, **fields):

@@ -73,11 +73,7 @@ def compare_with_loops(config, dtype):
 @with_and_without_norm
 def test_matches_loops(kind, num_output_capsules, output, norm):
     config = make_config(
-        kind,
-        output,
-        num_output_capsules=num_output_capsules,
-        inverse_temperature=0.3,
-        head_aggregation_input_norm=norm,
+        kind, output, num_output_capsules=num_output_capsules, inverse_temperature=0.3, head_aggregation_input_norm=norm
     )
     for name, actual, expected in compare_with_loops(config, torch.float64):
         # With one capsule simple routing has nothing to decide, and EM's beta_u acts through lambda = 0.0014 alone.
@@ -126,11 +122,7 @@ def test_sites(fields, sites, output):
 
 @pytest.mark.parametrize(
     ("method", "sites", "published"),
-    [
-        ("head-simple-routing", "e", 12.6),
-        ("head-em-routing", "d", 12.6),
-        ("head-em-routing", "ecd", 37.8),
-    ],
+    [("head-simple-routing", "e", 12.6), ("head-em-routing", "d", 12.6), ("head-em-routing", "ecd", 37.8)],
 )
 def test_published_counts_by_site(method, sites, published):
     """Li et al. 2019, Table 2, in millions."""

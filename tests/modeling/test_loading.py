@@ -2,16 +2,7 @@
 
 import pytest
 import torch
-from aggregated_models import (
-    AGGREGATIONS,
-    OUTPUTS,
-    VOCABULARY,
-    WIDTH,
-    added,
-    aggregated,
-    source_batch,
-    training_batch,
-)
+from aggregated_models import AGGREGATIONS, OUTPUTS, VOCABULARY, WIDTH, added, aggregated, source_batch, training_batch
 from families import KINDS, MARIAN, ONE_OF_EACH_FAMILY, RECURRENT, each_family, logits, translator
 from recurrent_models import CAPSNMT_KINDS, CAPSULES, recurrent
 from transformers import AutoModelForSeq2SeqLM

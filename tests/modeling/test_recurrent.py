@@ -7,15 +7,7 @@ import pytest
 import torch
 from aggregated_models import VOCABULARY, WIDTH, source_batch, training_batch
 from families import translator
-from recurrent_models import (
-    CAPSNMT_KINDS,
-    CAPSULES,
-    GUIDED_KINDS,
-    KINDS,
-    ONE_OF_EACH_FAMILY,
-    ROUTED_KINDS,
-    recurrent,
-)
+from recurrent_models import CAPSNMT_KINDS, CAPSULES, GUIDED_KINDS, KINDS, ONE_OF_EACH_FAMILY, ROUTED_KINDS, recurrent
 from reference.caps_nmt import caps_nmt as caps_nmt_in_loops
 from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F

@@ -123,11 +123,7 @@ def _m_step(
 
 
 def _e_step(
-    votes: Tensor,
-    inputs: list[int],
-    means: list[Tensor],
-    variances: list[Tensor],
-    activation_logits: list[Tensor],
+    votes: Tensor, inputs: list[int], means: list[Tensor], variances: list[Tensor], activation_logits: list[Tensor]
 ) -> Tensor:
     """Eq. 15-16."""
     num_inputs, num_outputs, _ = votes.shape

@@ -81,16 +81,7 @@ REVERSING = [
     *("d_model=64", "dropout=0", "guided_capsule_dim=32", "encoder_ffn_dim=128", "decoder_ffn_dim=128"),
     *("encoder_layers=1", "decoder_layers=1"),
 ]
-REVERSING_SCHEDULE = [
-    "--max_tokens_per_batch",
-    "512",
-    "--max_steps",
-    "250",
-    "--learning_rate",
-    "4e-3",
-    "--warmup_steps",
-    "80",
-]
+REVERSING_SCHEDULE = ["--max_tokens_per_batch", "512", "--max_steps", "250", "--warmup_steps", "80", *SCHEDULE[4:6]]
 
 
 def past_assignments(model, tokenizer):

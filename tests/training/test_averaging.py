@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from tiny_marian import save_tiny_marian, tiny_model
 from transformers import AutoTokenizer, MarianMTModel
 
+from hf_capsule_mt.cli.average_checkpoints import main
 from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
 
 # Evaluated after 100 and 900 and 1000 updates; the one after 500 is gone.
@@ -157,3 +158,20 @@ def test_only_checkpoints_of_one_run_have_an_average(tmp_path, is_known):
     with pytest.raises(ValueError, match="are of different runs") if is_known else nullcontext():
         average_checkpoints(folders, tmp_path / "average")
     assert (tmp_path / "average").exists() != is_known
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--run_dir", "run", "--last", "2"], 950),
+        (["--run_dir", "run", "--best", "2", "--metric", "loss"], 950),
+        (["--run_dir", "run", "--best", "1"], 1000),
+        (["--checkpoints", "run/checkpoint-100", "run/checkpoint-1000", "run/checkpoint-900"], 2000 / 3),
+    ],
+)
+def test_the_command_chooses_as_its_options_say(tmp_path, monkeypatch, capsys, options, expected):
+    write_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    main([*options, "--output_dir", "average"])
+    assert load_file("average/model.safetensors")["w"].item() == pytest.approx(expected)
+    assert "run/checkpoint-" in capsys.readouterr().out

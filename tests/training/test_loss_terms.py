@@ -6,10 +6,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_marian import tiny_tokenizer
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    DataCollatorForSeq2Seq,
-)
+from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments

@@ -23,11 +23,7 @@ def of_preset(method):
     return model
 
 
-MODELS = {
-    "marian": tiny_model,
-    "em-routing": lambda: of_preset("em-routing"),
-    "rnmt": lambda: of_preset("rnmt"),
-}
+MODELS = {"marian": tiny_model, "em-routing": lambda: of_preset("em-routing"), "rnmt": lambda: of_preset("rnmt")}
 
 
 def expected(model, tokenizer, source, target):
