@@ -1,5 +1,6 @@
 """MkDocs hooks: pages of the commands from their parsers, pages of the benchmarks, equations as MathML."""
 
+import argparse
 import html
 import importlib
 import os
@@ -19,6 +20,19 @@ _EQUATIONS = re.compile(r"^```math\n(.+?)^```$|\$`(.+?)`\$", re.MULTILINE | re.D
 _LINK = re.compile(r"\]\(([^\s)#:]+)")
 _REPOSITORY = Path(__file__).parents[1]
 _OF_STUDIES, _STUDIES = "studies/README.md", "benchmarks/studies.md"
+# Options of `train` that are neither of the model nor of the data: the first pattern that fits counts.
+_TOPICS = {
+    "The run": r"output_dir|overwrite|resume|num_train_epochs|max_steps|seed|data_seed|full_det|early|do_|use_cpu",
+    "Batches": r"max_tokens|per_device_train|gradient_accum|auto_find|average_tokens|train_samp|dataloader|length_col",
+    "Learning rate and optimizer": r"learning_rate|added_|lr_|warmup|optim|weight_decay|adam|max_grad|ema_|rdrop|neft",
+    "Evaluation": r"eval|predict|generat|bleu|max_general|metric|greater|per_device_eval|batch_eval|sortish|include_f",
+    "Checkpoints": r"save|load_best|enable_jit|ignore_data|restore",
+    "Log": r"log|report_to|run_name|project|trackio|disable_tqdm|include_num|skip_memory",
+    "Hub": r"push|hub",
+    "Precision and speed": r"bf16|fp16|tf32|activation|gradient_check|torch_|use_liger|liger|use_cache",
+    "Several devices": r"ddp|fsdp|deepspeed|accelerator|parallelism|local_rank",
+    "Other options of Transformers": r"",
+}
 _BENCHMARKS = ("*.md", "*.png", _OF_STUDIES)
 
 
@@ -49,10 +63,15 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     """Have links lead where pages are here, and take the equations out, so that Markdown leaves them alone."""
     markdown = _links(markdown, page.file.src_uri, kwargs["config"].repo_url)
     page.equations = []
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # Its section has no other page.
 
     def keep(match: re.Match) -> str:
         block, inline = match.groups()
         page.equations.append(convert(block or inline, display="block" if block else "inline"))
+        # A wide equation scrolls in a box of its own.
+        if block:
+            page.equations[-1] = f'<span class="equation">{page.equations[-1]}</span>'
         return f"EQUATION{len(page.equations) - 1}END"
 
     return _EQUATIONS.sub(keep, markdown)
@@ -109,8 +128,59 @@ def _index() -> str:
 
 
 def _command(name: str) -> str:
-    """A page with what `--help` prints of a command."""
-    parser = importlib.import_module(f"hf_capsule_mt.cli.{name}").build_parser()
-    parser.prog, os.environ["COLUMNS"] = f"hf-capsule-mt {name}", "110"
-    title, text = f"# {name}\n\n{summary(name)}\n\n", html.escape(parser.format_help(), quote=False)
-    return f"{title}<pre><code>{text}</code></pre>\n"
+    """A page with the description of a command, and its options by groups."""
+    module = importlib.import_module(f"hf_capsule_mt.cli.{name}")
+    parser, shown = module.build_parser(), getattr(module, "_SHOWN", ())
+    parser.prog = f"hf-capsule-mt {name}"
+    first, _, rest = parser.description.strip().partition("\n\n")
+    lines = [f"# {name}", "", first, "", *_described(rest)]
+    for group in parser._action_groups:
+        options = {action.dest: action for action in reversed(group._group_actions) if _is_shown(action)}
+        options = dict(reversed(options.items()))
+        for title, names in _by_topic(name, group.title, options).items():
+            lines += ["", f"## {title}", "", '<dl class="options">']
+            # What people use stands first.
+            lines += [_option(parser, options[each]) for each in sorted(names, key=lambda each: each not in shown)]
+            lines += ["</dl>"]
+    return "\n".join(lines) + "\n"
+
+
+def _described(text: str) -> list[str]:
+    """The description as Markdown: examples are indented already, and names of options become code."""
+    lines = text.splitlines()
+    return [line if line.startswith("    ") else _code(line.replace("*", r"\*")) for line in lines]
+
+
+def _code(text: str) -> str:
+    return re.sub(r"(?<![\w`-])(--\w+(?: (?:last\b|auto\b|\d[\d.e-]*\d|\d))?)", r"`\1`", text)
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    return action.help != argparse.SUPPRESS and not {"-h", "--help", "--help_all"} & {*action.option_strings}
+
+
+def _by_topic(command: str, group: str, options: dict[str, argparse.Action]) -> dict[str, list[str]]:
+    """Names of options by heading. Those that `train` has from Transformers are many, and go by topics."""
+    if command != "train" or group != "training":
+        return {group.capitalize(): [*options]} if options else {}
+    topics: dict[str, list[str]] = {title: [] for title in _TOPICS}
+    for name in options:
+        topics[next(title for title, pattern in _TOPICS.items() if re.match(pattern, name))].append(name)
+    return topics
+
+
+def _option(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """An entry of a list: name, values and meaning of an option, without a default that is none."""
+    [name, *_] = action.option_strings or [action.dest]
+    values = ""
+    if action.nargs != 0 and action.const is not True:
+        named = action.metavar or ("NUMBER" if action.type in (int, float) else "VALUE")
+        values = " ".join(named) if isinstance(named, tuple) else named
+        values = " | ".join(map(str, action.choices)) if action.choices else values
+        more = " ..." if action.nargs in ("+", "*") else ""
+        values = f" <span>{html.escape(values)}{more}</span>"
+    if not action.default:
+        action.default = argparse.SUPPRESS
+    text = html.escape(" ".join(parser._get_formatter()._expand_help(action).split()), quote=False)
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", _code(text))
+    return f'<dt id="{action.dest}"><code>{name}</code>{values}</dt><dd>{text}</dd>'

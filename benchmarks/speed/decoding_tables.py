@@ -17,8 +17,9 @@ GENERATE = "generate()"
 def render_page(page: Path) -> str:
     """Return a page from its template, which lies next to it as PAGE.jinja.
 
-    The template has `speed(name)`, `memory(name)` and `on_file(name)`, the tables of a record;
-    `has(name, row, decoder)`, whether that was measured; and `ratio(name, row, decoder, reference)`, times as fast.
+    The template has `speed(name)`, `memory(name)` and `on_file(name)`, the tables of a record; `settings(name)`, cells
+    with how it was measured; `measured(name)`, whether there is one; `has(name, row, decoder)`, whether that was
+    measured; and `ratio(name, row, decoder, reference)`, times as fast.
     """
     records = read_records(FOLDER / "decoding.jsonl")
 
@@ -30,9 +31,11 @@ def render_page(page: Path) -> str:
 
     environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     return environment.from_string(page.with_name(f"{page.name}.jinja").read_text(encoding="utf-8")).render(
-        speed=lambda name: decoders_report(records[name]),
+        speed=lambda name: decoders_table(records[name]),
+        settings=lambda name: " | ".join(_settings(records[name])),
         memory=lambda name: memory_report(records[name]),
         on_file=lambda name: file_report(records[name]),
+        measured=records.__contains__,
         has=lambda *names: rates(*names) is not None,
         ratio=ratio,
     )
@@ -64,6 +67,15 @@ def clock_in_words(clock: str | None) -> str:
 
 def decoders_report(record: Mapping[str, Any]) -> str:
     """Return the table of the decoders in Markdown, and under it how they were measured."""
+    options, rounds, clock, where = _settings(record)
+    return (
+        f"{decoders_table(record)}\n\nTimes as fast as the first decoder of the line. Higher is faster. Median of "
+        f"{rounds} rounds (smallest–largest), {clock}. {options}. {where}."
+    )
+
+
+def decoders_table(record: Mapping[str, Any]) -> str:
+    """Return the table of the decoders in Markdown."""
     found = {row: each["rates"] for row, each in record["decoders"].items()}
     names = list(dict.fromkeys(name for rates in found.values() for name in rates))
     rows = [["weights of", "reference, sentences/s", *names]]
@@ -72,16 +84,18 @@ def decoders_report(record: Mapping[str, Any]) -> str:
         cells = [ratio_cell(reference, rates[name]) if name in rates else "" for name in names]
         cells = ["1" if rates.get(name) == reference else cell for name, cell in zip(names, cells)]
         rows.append([row, f"{median(reference):.2f}", *cells])
+    return table_in_markdown(rows)
+
+
+def _settings(record: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return options, rounds, clock and machine of a record, in words."""
     settings, environment = record["settings"], record["environment"]
     overrides = f" --config_overrides {' '.join(settings['config_overrides'])}" if settings["config_overrides"] else ""
-    version = environment["packages"].get("ctranslate2")
     names = ("vocab_size", "batch_size", "num_beams", "new_tokens", "seed")
     shown = " ".join(f"--{name} {settings[name]}" for name in names).replace("new_tokens", "max_new_tokens")
-    return (
-        f"{table_in_markdown(rows)}\n\nTimes as fast as the first decoder of the line. Higher is faster. Median of "
-        f"{settings['rounds']} rounds (smallest–largest), {clock_in_words(settings.get('clock'))}. "
-        f"`--size {settings['size']}{overrides} {shown}`. {machine(environment, ctranslate2=version)}."
-    )
+    options = f"`--size {settings['size']}{overrides} {shown}`"
+    where = machine(environment, ctranslate2=environment["packages"].get("ctranslate2"))
+    return options, str(settings["rounds"]), clock_in_words(settings.get("clock")), where
 
 
 def memory_report(record: Mapping[str, Any]) -> str:

@@ -161,7 +161,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         default=True, help="Translate the validation data and compute BLEU. Otherwise only the loss is computed."
     )
     per_device_train_batch_size: int | None = HfArg(
-        default=None, help="Pairs in a batch, instead of a number of tokens; ignored beside --max_tokens_per_batch."
+        default=None, help="Pairs in a batch. It counts only if --max_tokens_per_batch is 0."
     )
     gradient_accumulation_steps: int = HfArg(default=1, help="Batches per device in one update.")
     label_smoothing_factor: float = HfArg(default=0.0, help=argparse.SUPPRESS)
