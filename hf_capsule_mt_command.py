@@ -7,6 +7,7 @@ seconds that `hf-capsule-mt --help` need not wait for.
 import argparse
 import ast
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,9 @@ def _run(name: str, options: list[str]) -> None:
         raise SystemExit(2)
     # The command's name in its usage and in its records.
     sys.argv = [f"hf-capsule-mt {name}", *options]
+    # Transformers imports torchao if it is there, which warns of its own parts.
+    for logger in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(logger).setLevel(logging.ERROR)
     importlib.import_module(f"hf_capsule_mt.cli.{name}").main(options)
 
 

@@ -104,6 +104,13 @@ def test_nobody_reads():
     assert result.stderr == b""
 
 
+@pytest.mark.slow
+def test_other_libraries_print_nothing_at_the_start():
+    """Transformers imports torchao, which warns of its own parts."""
+    pytest.importorskip("torchao", reason='needs torchao; pip install -e ".[quantization]"')
+    assert subprocess.run([*RUN, "export", "--help"], capture_output=True, check=True).stderr == b""
+
+
 def test_a_device_that_is_not_there():
     assert usable_device("cpu") == torch.device("cpu")
     for name in ("cuda:99", "none"):
