@@ -1,4 +1,4 @@
-"""What the adapters of all families share, with guided routing."""
+"""The base of the adapters of all families, with guided routing."""
 
 from typing import ClassVar
 
@@ -16,33 +16,32 @@ from .vocabulary import Vocabulary
 class Decoding:
     """Sentences that a model is decoding, with the same number of beams each.
 
-    Between two calls of the other methods every step is the same operations, if several are reserved: they change
-    tensors where they are.
+    If several steps are reserved, all of them do the same operations, in place.
 
     Args:
         adapter: of the model.
         encoded: output of the encoder.
-        mask: `[sentences, source]`, 1 where there is a token; everywhere by default.
+        mask: `[sentences, source]`, 1 where there is a token. None means everywhere.
         num_beams: of every sentence.
     """
 
     def __init__(self, adapter: "Adapter", encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
         self.adapter, self.num_beams = adapter, num_beams
         self.routed: tuple[Tensor | None, ...] | None = None
-        """What guided routing reads, the same for all beams: votes of the encoder's states, keys and mask."""
+        """Inputs of guided routing, the same for all beams: votes of the encoder's states, keys and mask."""
         if adapter.guide is not None:
             self.routing, votes = adapter.guide
             mask = word_mask(mask, encoded.last_hidden_state)
             self.routed = (*votes.of(encoded, mask), mask)
 
     def reserve(self, steps: int, left: int) -> None:
-        """Make room for as many steps, all of which are made before any other method but `reorder` is called.
+        """Make room for so many steps, of those that are left until all sentences are at their limits.
 
-        So many are left until all these sentences are at their limits.
+        They are done before any other method than `reorder` is called.
         """
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read the next tokens `[sentences, beams]`; return what predicts those after, `[sentences * beams, d]`."""
+        """Read the next tokens `[sentences, beams]`, and return the decoder's states `[sentences * beams, d]`."""
         raise NotImplementedError
 
     def reorder(self, parents: Tensor) -> None:

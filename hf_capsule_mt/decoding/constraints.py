@@ -8,6 +8,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from transformers.generation import logits_process as hf
 
+from .fingerprint import UnsupportedError
+
 _ALWAYS_ACTING = (
     hf.RepetitionPenaltyLogitsProcessor,
     hf.NoRepeatNGramLogitsProcessor,
@@ -42,7 +44,7 @@ class NewTokenLimits(StoppingCriteria):
 
     Args:
         limits: `[sentences]`, or `[1]` for all.
-        prefix_length: of the `decoder_input_ids` that `generate()` is given; 1 without.
+        prefix_length: of the `decoder_input_ids` that `generate()` is given, by default 1.
     """
 
     def __init__(self, limits: Tensor, prefix_length: int = 1) -> None:
@@ -67,7 +69,7 @@ class Constraints:
         device: where they are scored.
 
     Raises:
-        ValueError: if one is not known here, or would make a device wait at every token. The message is its name.
+        UnsupportedError: if one is not known here, or would make a device wait at every token.
     """
 
     def __init__(self, processors: Sequence[LogitsProcessor], vocabulary: int, device: torch.device) -> None:
@@ -86,7 +88,7 @@ class Constraints:
         return any(acts(length) for acts in self._acting)
 
     def suppressed(self, length: int) -> Tensor | None:
-        """Return the tokens that cannot follow `length` others; None if there are none."""
+        """Return the tokens that cannot follow `length` others, or None if there are none."""
         now = tuple(acts(length) for _, acts in self._suppressing)
         if now not in self._suppressed:
             tokens = [tokens for (tokens, _), acts in zip(self._suppressing, now) if acts]
@@ -119,6 +121,6 @@ class Constraints:
             # It reads the tokens so far in Python.
             or (kind is hf.NoRepeatNGramLogitsProcessor and self._device.type != "cpu")
         ):
-            raise ValueError(f"the logits processor {kind.__name__} on {self._device}")
+            raise UnsupportedError(f"the engine does not know the logits processor {kind.__name__} on {self._device}")
         else:
             self._acting.append(lambda length: True)

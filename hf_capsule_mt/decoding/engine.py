@@ -36,17 +36,17 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
     if len(kinds) > 1 or model.dtype != torch.float32 or not precisions_on(model.device):
         found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        raise UnsupportedModelError(f"the weights are {found}; the engine needs float32, on a CPU or one CUDA device")
+        raise UnsupportedModelError(f"The weights are {found}. The engine needs float32, on a CPU or one CUDA device.")
     return adapter
 
 
 class Engine:
-    """A snapshot of a translation model, for decoding; see [`engine_of`].
+    """A snapshot of a translation model, for decoding. [`engine_of`] makes one.
 
     Args:
         model: a [`MarianMTModel`], or a translation model of this package, in float32, in evaluation mode, on a CPU or
             a CUDA device.
-        dtype: precision of the products, "float32", "bfloat16" or, on a CPU, "int8"; all else is float32.
+        dtype: precision of the products, "float32", "bfloat16" or, on a CPU, "int8". All else is in float32.
 
     Raises:
         UnsupportedModelError: if the model is of another class or dtype, or something in it has been replaced.
@@ -66,7 +66,7 @@ class Engine:
         self.vocabulary = self._adapter.vocabulary
 
     def is_of(self, model: PreTrainedModel) -> bool:
-        """Whether this is a snapshot of `model` as it is; see [`Fingerprint`]."""
+        """Whether this is a snapshot of `model` as it is now. See [`Fingerprint`]."""
         return self._fingerprint.is_of(model)
 
     @cached_property
@@ -102,5 +102,5 @@ class Engine:
             search = GreedySearch if settings.num_beams == 1 else BeamSearch
             translations = search(decoding, vocabulary, settings, limits).finish()
         vocabulary.seen.check(self._name, self._dtype)
-        # Copies, which autograd takes as any other tensor.
+        # Tensors of inference mode cannot be used with autograd. Their copies can.
         return [Translation(*(part if part is None else part.clone() for part in each)) for each in translations]

@@ -82,7 +82,7 @@ def _added_hooks(module: nn.Module) -> list[Callable]:
 
 
 def _hooks(module: nn.Module) -> list[Callable]:
-    """The functions that run with or instead of the forward of the module's class."""
+    """Return the functions that run with or instead of the forward of the module's class."""
     return _added_hooks(module) + [part for name, part in module.__dict__.items() if name == "forward"]
 
 
@@ -91,7 +91,7 @@ def _attends_as_known(module: nn.Module) -> bool:
 
 
 def _state(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
-    """What changes with the modules and weights, and the weights."""
+    """Return a list that changes with the modules and weights, and the weights."""
     state, weights = [], []
     for module in model.modules():
         state.append((id(module), type(module), _attends_as_known(module), *map(id, _hooks(module))))

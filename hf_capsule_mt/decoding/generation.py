@@ -58,9 +58,9 @@ def generate(
         model: the model that decodes.
         input_ids: the start tokens, `[sentences * beams, 1]`.
         logits_processor: as prepared.
-        stopping_criteria: as prepared; [`NewTokenLimits`] are known.
+        stopping_criteria: as prepared. [`NewTokenLimits`] are known.
         generation_config: as prepared.
-        dtype: precision of the engine's products; see [`Engine`]. The tokens are those of `generate()` in float32.
+        dtype: precision of the engine's products, as in [`Engine`]. The tokens are those of `generate()` in float32.
         **model_kwargs: as prepared: the encoder's output, and the mask of the sources.
 
     Raises:
@@ -113,7 +113,7 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
 
 
 def release(model: PreTrainedModel) -> None:
-    """Free the engines of a model; the next call of [`generate`] makes another.
+    """Free the engines of a model. The next call of [`generate`] makes another.
 
     Call it after writing to weights through `.data`, or changing a setting of a module, which are not noticed.
     """
@@ -142,7 +142,7 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
         f"length_penalty is {penalty}": is_beam_search and not _PENALTIES[0] <= penalty <= _PENALTIES[1],
         # From a caller who has called the encoder with return_dict=False.
         f"encoder_outputs is a {type(encoded).__name__}": not isinstance(encoded, ModelOutput),
-        # What attention makes of no tokens depends on its implementation.
+        # Implementations of attention differ where there are no tokens.
         "a source has no tokens": mask is not None and not mask.any(-1).all(),
     }
     for reason, holds in reasons.items():
@@ -157,7 +157,7 @@ def _settings(
     criteria: StoppingCriteriaList,
     config: GenerationConfig,
 ) -> Settings:
-    """The settings of the search, if the engine knows all criteria and processors."""
+    """Return the settings of the search, if the engine knows all criteria and processors."""
     eos = config._eos_token_tensor.cpu()
     for criterion in criteria:
         known = {
@@ -169,12 +169,8 @@ def _settings(
             raise UnsupportedError(f"the engine does not know the stopping criterion {type(criterion).__name__}")
     if config.max_length is None or not any(type(criterion) is EosTokenCriteria for criterion in criteria):
         raise UnsupportedError("there is no EosTokenCriteria or no max_length")
-    try:
-        constraints = Constraints(processors, engine.vocabulary.size, engine.vocabulary.device)
-    except ValueError as error:
-        raise UnsupportedError(str(error)) from None
     return Settings(
-        constraints=constraints,
+        constraints=Constraints(processors, engine.vocabulary.size, engine.vocabulary.device),
         start=int(input_ids[0, 0]),
         eos=eos,
         pad=int(config._pad_token_tensor),

@@ -29,7 +29,7 @@ _SMALL_WEIGHT = 1 << 17
 _SMALL_PRODUCT = 1 << 19
 """Multiplications below which a call of oneDNN costs more than it saves."""
 _LARGEST = 127
-"""The largest number that a weight becomes in int8; the smallest is -127."""
+"""The largest number that a weight becomes in int8. The smallest is -127."""
 _FEW, _MANY, _LIMIT = 4, 128, 24
 """Rows for which int8 is timed, and where many begin."""
 _NARROW, _WIDE, _WIDTH = 512, 16384, 4096
@@ -93,7 +93,7 @@ PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "in
 
 
 def precisions_on(device: torch.device) -> list[str]:
-    """Return the precisions of engines on a device; none where there are no engines."""
+    """Return the precisions of engines on a device, or none if there are no engines."""
     return [name for name in PRECISIONS if device.type == "cpu" or (device.type == "cuda" and name != "int8")]
 
 

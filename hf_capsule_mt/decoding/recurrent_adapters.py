@@ -69,7 +69,7 @@ class RNMTDecoding(_Recurrent):
         self.mask = None if self.mask is None else self.mask[rows]
 
     def _attend(self, queries: Tensor) -> Tensor:
-        """Return the contexts of queries, `[sentences * beams, d]` both; see [`AdditiveAttention`]."""
+        """Return the contexts of queries, both `[sentences * beams, d]`, as [`AdditiveAttention`] does."""
         queries = queries.view(-1, self.num_beams, queries.shape[1])
         scores = additive_scores(queries, self.keys, self.adapter.score).squeeze(-1)
         if self.mask is None:
@@ -80,7 +80,7 @@ class RNMTDecoding(_Recurrent):
 
 
 def _gru(from_inputs: Tensor, hidden: Tensor, from_hidden: Map) -> Tensor:
-    """The state after `hidden`; see [`GRUStep`]."""
+    """Return the state after `hidden`, as [`GRUStep`] does."""
     by_hidden = from_hidden(hidden)
     width = hidden.shape[1]
     reset, keep = (from_inputs[:, : 2 * width] + by_hidden[:, : 2 * width]).sigmoid_().chunk(2, dim=-1)
@@ -134,7 +134,7 @@ class CapsNMTDecoding(_Recurrent):
 
 
 def _lstm(gates: Map, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """The hidden and the cell state `[rows, d]` after `before` `[rows, 2, d]`; see [`LSTM`]."""
+    """Return the hidden and the cell state `[rows, d]` after `before` `[rows, 2, d]`, as [`LSTM`] does."""
     hidden, cell = before.unbind(1)
     write, keep, candidate, read = gates(torch.cat([inputs, hidden], dim=1)).chunk(4, dim=-1)
     cell = torch.addcmul(keep.sigmoid() * cell, write.sigmoid(), candidate.tanh())

@@ -29,24 +29,12 @@ _STEPS_TO_A_LOOK = {"cpu": 1, "cuda": 8}
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a search; the names are those of [`GenerationConfig`].
-
-    Attributes:
-        constraints: on the tokens.
-        start: the token that every translation begins with.
-        eos: the tokens that end one, `[1 or more]`, on a CPU.
-        pad: what follows a finished translation in greedy search.
-        max_length: of a translation, the start token included.
-        num_beams: 1 for greedy search.
-        num_return_sequences: translations of a sentence, at most `num_beams`.
-        length_penalty: of beam search.
-        early_stopping: of beam search: True, False or "never".
-    """
+    """Settings of a search, with the names of [`GenerationConfig`]."""
 
     constraints: Constraints
     start: int
-    eos: Tensor
-    pad: int
+    eos: Tensor  # The tokens that end a translation, `[1 or more]`, on a CPU.
+    pad: int  # It follows a finished translation in greedy search.
     max_length: int
     num_beams: int = 1
     num_return_sequences: int = 1
@@ -60,15 +48,10 @@ class Settings:
 
 
 class Translation(NamedTuple):
-    """Translations of a sentence.
+    """Translations of a sentence, best first, each with the start token."""
 
-    Attributes:
-        sequences: `[num_return_sequences, length]`, best first, each beginning with the start token.
-        scores: `[num_return_sequences]`, as `sequences_scores` of `generate()`; None of greedy search.
-    """
-
-    sequences: Tensor
-    scores: Tensor | None
+    sequences: Tensor  # `[num_return_sequences, length]`.
+    scores: Tensor | None  # `[num_return_sequences]`, as `sequences_scores` of `generate()`. None for greedy search.
 
 
 class Search:
@@ -86,7 +69,7 @@ class Search:
     _ROWS: tuple[str, ...] = ("sentences", "tokens", "latest", "ends", "done")
     """Attributes with a row for every sentence."""
     _RESULT: tuple[str, ...]
-    """Those that make a translation."""
+    """Attributes that make a translation."""
 
     def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> None:
         self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings
@@ -96,7 +79,7 @@ class Search:
         # Where looking costs nothing, what changes nothing is left out.
         self.looks = self.steps_to_a_look == 1
         self.sentences = torch.arange(len(limits), device=device)
-        # The last column that a sentence can fill; the start token is in column 0.
+        # The last column that a sentence can fill. The start token is in column 0.
         self.ends = torch.tensor(limits, device=device)
         self.tokens = torch.full((len(limits), settings.num_beams, max(limits) + 1), settings.filling, device=device)
         self.tokens[:, :, 0] = settings.start
@@ -115,7 +98,7 @@ class Search:
         return [translations[sentence] for sentence in sorted(translations)]
 
     def advance(self) -> list[tuple[int, Translation]]:
-        """Write tokens up to the next look; return the indices of sentences that leave, and translations on a CPU."""
+        """Write tokens up to the next look. Return the indices of sentences that leave, and translations on a CPU."""
         left = self.tokens.shape[2] - self.column
         steps = min(self.steps_to_a_look, left)
         self.decoding.reserve(steps, left)
@@ -127,7 +110,7 @@ class Search:
                 self.suppressed = suppressed
                 self.graph.prepare(self)
             self.needs_all_scores = constraints.need_all_scores(self.column)
-            # What needs all scores has other shapes in every step.
+            # Constraints that need all scores have other shapes in every step.
             self._write() if self.looks or self.needs_all_scores else self.graph.run(self._write)
             self.column += 1
         return self._leave()
@@ -280,7 +263,7 @@ class BeamSearch(Search):
             self.done |= self.complete.all(-1)
 
     def _penalty(self, length: int | Tensor) -> float | Tensor:
-        """What scores of translations of a length, a number or `[1]`, are divided by."""
+        """Return the divisor of the scores of translations of a length, a number or `[1]`."""
         if isinstance(length, int):
             return length**self.settings.length_penalty
         # As Python computes it.
@@ -291,6 +274,6 @@ class BeamSearch(Search):
         ends = ends[:number]
         sequences = found[:number, : int(ends.max())].clone()
         places = torch.arange(sequences.shape[1])
-        # Nothing of a translation stands behind its end.
+        # After the end there is only padding.
         sequences.masked_fill_(places >= ends.unsqueeze(-1), self.settings.filling)
         return Translation(sequences, scores[:number].clone())

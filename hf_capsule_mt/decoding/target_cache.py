@@ -35,12 +35,12 @@ class TargetCache:
         self.read = slice(0, 0)
         self._heads, self._width = like.shape[1], like.shape[3]
         self._slots = 0  # Written or reserved.
-        # 0 where a beam attends to a slot, else -inf, `[sentences, beams, slots]`; None where it attends to all.
+        # `[sentences, beams, slots]`: 0 where a beam attends to a slot, else -inf. None: it attends to all.
         self._strangers: Tensor | None = None
         self._itself = like.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)
 
     def reserve(self, steps: int, left: int) -> None:
-        """Make room for so many steps; see [`Decoding.reserve`]."""
+        """Make room for so many steps, as [`Decoding.reserve`] says."""
         count = steps * self.num_beams
         self._make_room(count, left * self.num_beams)
         if steps == 1:
@@ -67,12 +67,12 @@ class TargetCache:
             self.new.add_(self.num_beams)
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beams go on from others; see [`Decoding.reorder`]."""
+        """Let beams continue others, as [`Decoding.reorder`] says."""
         strangers = self._strangers[:, :, self.read]
         strangers.copy_(strangers.gather(1, parents.unsqueeze(-1).expand(-1, -1, strangers.shape[2])))
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
-        """Go on with some sentences; see [`Decoding.select`]."""
+        """Keep only some sentences, as [`Decoding.select`] says."""
         self.sentences = len(rows)
         for layer in self.layers:
             moved_rows(layer[:, :, :, : self._slots], rows, moved)
@@ -101,7 +101,7 @@ class TargetCache:
                 self._strangers = F.pad(self._strangers, (0, more), value=-torch.inf)
 
     def _frees(self, count: int, left: int) -> bool:
-        """Move the slots that beams attend to to the front; return False if that would free too few."""
+        """Move the slots that beams attend to to the front. Return False if that would free too few."""
         if self._strangers is None:
             return False
         attended = self._strangers[:, :, : self._slots].amax(1) == 0
@@ -121,7 +121,7 @@ class TargetCache:
 
 
 def moved_rows(tensor: Tensor, rows: Tensor, moved: Tensor) -> Tensor:
-    """Put the rows that stand elsewhere now, `rows[moved]`, at the places `moved`; return the tensor."""
+    """Copy the rows `rows[moved]` to the places `moved`, and return the tensor."""
     if len(moved):
         tensor[moved] = tensor[rows[moved]]
     return tensor

@@ -24,17 +24,11 @@ _LARGEST = 7 << 20
 
 
 class Candidates(NamedTuple):
-    """The best continuations of sentences, best first; all are `[sentences, K]`.
+    """The best continuations of sentences, best first. All tensors are `[sentences, K]`."""
 
-    Attributes:
-        scores: sums of log-probabilities.
-        beams: which are continued.
-        tokens: which follow.
-    """
-
-    scores: Tensor
-    beams: Tensor
-    tokens: Tensor
+    scores: Tensor  # Sums of log-probabilities.
+    beams: Tensor  # The beams that are continued.
+    tokens: Tensor  # The tokens that follow.
 
 
 class Vocabulary:
@@ -56,7 +50,7 @@ class Vocabulary:
         self._product = joined([(weight, bias), filling], make)
         self._places = torch.arange(self._per_group, device=weight.device) * self._num_groups
         self.seen = FiniteSum(weight.device)
-        """Of hidden states, and of what is compared to choose tokens. Int8 products turn NaN into finite values."""
+        """The sum of hidden states and best scores. Both are read, since int8 products turn NaN into finite values."""
 
     def for_one_call(self) -> "Vocabulary":
         """Return the same vocabulary that has `seen` nothing, which other threads do not share."""
@@ -118,7 +112,7 @@ class Vocabulary:
             maxima.index_copy_(1, groups, self._groups_of(scores).index_select(2, groups).amax(1))
         sentences, beams = before.shape
         log_sums = log_sums.view(sentences, beams)
-        # As of log-probabilities, but for rounding: the same order within a beam.
+        # Up to rounding these are log-probabilities: the order within a beam is the same.
         groups = (maxima.view(sentences, beams, -1) + (before - log_sums).unsqueeze(-1)).flatten(1)
         groups = groups.topk(min(count, groups.shape[1]), sorted=False).indices
         rows = groups.div(self._num_groups, rounding_mode="floor")
