@@ -27,7 +27,7 @@ from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_li
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.alignment import align_words
 from hf_capsule_mt.files import environment, write_json
-from hf_capsule_mt.translation.attention import aligner, last_two, layers_of_attention
+from hf_capsule_mt.translation.attention import aligner, attending, cross_attentions_of
 from hf_capsule_mt.translation.loading import load_tokenizer
 from hf_capsule_mt.translation.marked_segments import marked_segments
 from hf_capsule_mt.translation.translator import evaluating, generate_batches, pad_rows
@@ -111,13 +111,16 @@ def attentions(
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the attention `[target, source]` of the tokens after the first by its name: the package's, or every one."""
     input_ids, mask = pad_rows([tokenizer(source)["input_ids"]], 0, model.device)
-    with evaluating(model):
-        layers = layers_of_attention(model, torch.tensor([ids]), input_ids=input_ids, attention_mask=mask.long())
+    with evaluating(model), torch.no_grad():
+        source = {"input_ids": input_ids, "attention_mask": mask.long(), "decoder_input_ids": torch.tensor([ids])}
+        output = attending(model).base_model(**source, use_cache=False, output_attentions=True)
+    layers = [weights.float().mean(1) for weights in cross_attentions_of(model, output)]
+    last_two = torch.stack(layers[-2:]).mean(0)
     if not every:
-        yield "tags", last_two(layers)[0, :-1]
+        yield "tags", last_two[0, :-1]
         return
     named = {f"layer {number}": layer for number, layer in enumerate(layers)}
-    means = {"mean of all": torch.stack(layers).mean(0), "mean of the last two": last_two(layers)}
+    means = {"mean of all": torch.stack(layers).mean(0), "mean of the last two": last_two}
     for name, layer in {**named, **means}.items():
         yield f"{name}, writing", layer[0, :-1]
         yield f"{name}, reading", layer[0, 1:]

@@ -1,4 +1,4 @@
-"""What all commands share: the parser, checks of files, progress, processes, and how a command ends."""
+"""Shared by all commands: the parser, checks of files, progress, processes, and how a command ends."""
 
 import argparse
 import atexit
@@ -128,7 +128,7 @@ def check_new_folder(path: Path) -> None:
 
 
 def usable_device(name: str | torch.device) -> torch.device:
-    """Return the device of this name; raise a ValueError if it cannot be used."""
+    """Return the device of this name. Raise a ValueError if it cannot be used."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -204,7 +204,7 @@ def _leave_group() -> None:
 
 
 class Interrupted(SystemExit, KeyboardInterrupt):
-    """The end by Ctrl-C, for code that catches a KeyboardInterrupt; the interpreter exits without a traceback."""
+    """The end by Ctrl-C. Code that catches a KeyboardInterrupt sees it. The interpreter exits without a traceback."""
 
 
 @contextmanager
@@ -245,7 +245,7 @@ def report_user_errors() -> Iterator[None]:
 
 
 def _explain(error: Exception) -> tuple[str | None, int]:
-    """Return what to tell a user of an error, and the exit status; no text for errors that are ours."""
+    """Return the message for a user, and the exit status. There is no message for errors in our own code."""
     text = str(error)
     is_of_group = isinstance(error, torch.distributed.DistError) or "/gloo/" in text
     if is_of_group or (isinstance(error, RuntimeError) and text.startswith("DataLoader worker")):

@@ -14,7 +14,7 @@ from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.translation.loading import commit_of, in_usable_precision, load_config, load_model, load_tokenizer
-from hf_capsule_mt.translation.translator import ENGINES, check_precision
+from hf_capsule_mt.translation.translator import ENGINES
 
 from .common import at_least, meet, usable_device, warn_if_busy
 
@@ -66,7 +66,8 @@ def add_model(parser: argparse._ActionsContainer, *, required: bool = True) -> N
 
 def check_options(args: argparse.Namespace) -> None:
     """Check the options in every process, before anything is loaded or connected."""
-    check_precision(args.engine, args.dtype)
+    if args.engine == "transformers" and args.dtype == "int8":
+        raise ValueError("--dtype int8 needs --engine fast.")
     check_model(args.model, args.revision)
     if args.max_tokens_per_batch is None:
         args.max_tokens_per_batch = 4096 if _is_cpu(args.device) else 16384
@@ -97,7 +98,7 @@ def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return all that translations depend on besides the text; batch size and device change only their rounding."""
+    """Return everything that translations depend on, except the text. Batch size and device only change rounding."""
     folder = Path(args.model)
     return {
         "model": str(folder.resolve()) if folder.is_dir() else args.model,
@@ -117,7 +118,7 @@ def generate_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def process_state(device: str | None) -> PartialState:
-    """Return the state of this process among those launched together; raise a ValueError for an unusable device."""
+    """Return the state of this process in its group. Raise a ValueError for an unusable device."""
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     state = meet(cpu=_is_cpu(device))
     warn_if_busy(usable_device(device or state.device))

@@ -228,7 +228,7 @@ def _check_adequacy(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace) -> AlignedTexts | None:
-    """Read the texts, or translate; None in processes that only help with translating."""
+    """Read the texts, or translate. Processes that only help with translating get None."""
     references = [read_lines(file) for file in args.references]
     sources = None if args.input_file is None else read_lines(args.input_file)
     files = [] if _translates(args) else args.compare or [args.hypotheses]

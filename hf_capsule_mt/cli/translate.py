@@ -26,7 +26,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -43,9 +43,9 @@ from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, shortened, s
 from hf_capsule_mt.data.parallel_text import byte_lines, each_line, text_bytes, unbroken
 from hf_capsule_mt.files import locked, replaced_file
 from hf_capsule_mt.translation.attention import aligner, cross_attention
-from hf_capsule_mt.translation.documents import Fits, Segment, check_language, cut_document, cut_text
+from hf_capsule_mt.translation.documents import Fits, Segment, check_language, cut_text
 from hf_capsule_mt.translation.language_codes import LanguageCodes
-from hf_capsule_mt.translation.marked_segments import MarkedSegment, keep_pattern, marked_segments
+from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
 from hf_capsule_mt.translation.partial_output import PartialOutput, folder_beside
 from hf_capsule_mt.translation.translation_report import Judgement, faults, judge, report_line, sequence_scores
 from hf_capsule_mt.translation.translator import Written, leave_out_copies, pad_rows, translate_batches
@@ -127,26 +127,24 @@ def build_parser() -> argparse.ArgumentParser:
 class Job:
     """A window of lines."""
 
-    lines: list[str]  # Of the input.
+    lines: list[str]  # The input.
     encoded: list[list[int]]  # Source tokens of every line or segment.
     batches: list[list[int]]  # Indices of those that the model reads.
     numbers: list[int]  # Their lines in the input, from 1.
-    revision: str | None  # Of the model.
-    segments: list[Segment] | None  # What is translated instead of the lines, if anything.
+    revision: str | None  # The model's commit.
+    segments: list[Segment] | None  # Translated instead of the lines, if there are any.
     cut: Set[int]  # Indices of those that are longer than the model reads.
-    copies: dict[int, str]  # Those that are their own translations, by index.
-    code: str  # Of the language of the last text.
+    copies: dict[int, str]  # The lines or segments that are copied, by index.
+    code: str  # The code of the language of the last text.
 
     def output(self, translations: dict[int, dict[str, Any]]) -> list[str]:
         """Return the lines of the output from the translations by index."""
         found = {**self.copies, **{index: found["text"] for index, found in translations.items()}}
         if self.segments is None:
             return unbroken((found.get(index, "") for index in range(len(self.encoded))), "translations")
-        for index, segment in enumerate(self.segments):
-            # The tokenizer may make nothing of the words between tags.
-            if index not in found:
-                found[index] = segment.put_back("") if isinstance(segment, MarkedSegment) else ""
-        texts = [segment.around(found[index]) for index, segment in enumerate(self.segments)]
+        # The tokenizer may make nothing of the words between tags.
+        texts = [found[i] if i in found else one.put_back("") for i, one in enumerate(self.segments)]
+        texts = [segment.around(text) for segment, text in zip(self.segments, texts)]
         return "".join(texts).removesuffix("\n").split("\n")
 
     def report(self, translations: dict[int, dict[str, Any]]) -> list[str]:
@@ -199,7 +197,7 @@ class Worker:
             texts = unbroken(texts, "translations of a batch")
             aligners = self._aligners(segments, sources, generated, written)
             texts = [
-                segment.put_back(text, aligners.get(row)) if isinstance(segment, MarkedSegment) else text
+                segment.put_back(text, aligners.get(row))
                 for row, (segment, text) in enumerate(zip(segments, texts, strict=True))
             ]
         return [{"text": text, **judgement} for text, judgement in zip(texts, judged, strict=True)]
@@ -213,7 +211,7 @@ class Worker:
     ) -> dict[int, Any]:
         """Return what aligns the words of each segment that needs it, by its row in the batch."""
         model, tokenizer = self._loaded
-        rows = [row for row, one in enumerate(segments) if isinstance(one, MarkedSegment) and one.needs_alignment]
+        rows = [row for row, segment in enumerate(segments) if segment.needs_alignment]
         if not rows:
             return {}
         input_ids, mask = pad_rows([sources[row] for row in rows], model.config.pad_token_id, model.device)
@@ -226,7 +224,7 @@ class Worker:
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translate; each process takes a share of the batches."""
+    """Translate. Each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     for lines in translate_windows(args):
@@ -238,8 +236,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
     """Translate `args.input_file` as the options say, window by window.
 
-    With an output file, that is where the lines go, and finished windows are kept beside it until it is complete, those
-    of the report too.
+    With an output file, the lines go there. Finished windows, and the report, are kept next to it until all is done.
 
     Yields:
         The lines of each window, in the main process, if there is no output file.
@@ -299,13 +296,13 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _number_of_lines(args: argparse.Namespace) -> int | None:
-    """Return the lines of the input, all of which are checked; None of a stream, which comes but once."""
+    """Check all lines of the input, and return how many there are, or None for a stream."""
     path = args.input_file or _STANDARD_INPUT
     return sum(1 for _ in _lines(args)) if path.is_file() else None
 
 
 def _lines(args: argparse.Namespace) -> Iterator[str]:
-    """Yield the lines of the input: of a file that the shell opened, what nobody has read before.
+    """Yield the lines of the input. If the shell opened a file, this continues where it was read last.
 
     Running text, and lines with tags, keep their carriage returns.
     """
@@ -337,21 +334,19 @@ def _has_segments(args: argparse.Namespace) -> bool:
 
 
 def _segments(args: argparse.Namespace, lines: Sequence[str], fits: Fits, first: int) -> list[list[Segment]]:
-    """Return the segments of each text of a window; `first` is the number of its first line."""
+    """Return the segments of each text of a window, whose first line has the number `first`."""
     pattern = keep_pattern(args.keep) if args.keep else None
     language = args.documents or args.sentences
     cut = partial(cut_text, language=language, fits=fits) if language else None
     if args.documents:
-        text = "".join(f"{line}\n" for line in lines)
-        is_plain = not args.tags and pattern is None
-        return [cut_document(text, language, fits) if is_plain else marked_segments(text, args.tags, pattern, cut)]
+        return [marked_segments("".join(f"{line}\n" for line in lines), args.tags, pattern, cut)]
     texts = []
     for number, line in enumerate(lines):
         try:
             segments = marked_segments(f"{line}\n", args.tags, pattern, cut)
         except ValueError as error:
             raise ValueError(f"line {first + number} of the input: {error}") from error
-        texts.append([segment.on_line(number) for segment in segments])
+        texts.append([replace(segment, line=segment.line + number) for segment in segments])
     return texts
 
 

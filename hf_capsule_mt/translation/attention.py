@@ -1,4 +1,4 @@
-"""Which words of a translation belong to which of its source, by the cross-attention of the model."""
+"""Align the words of a translation with the words of its source, by the cross-attention of the model."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -25,11 +25,7 @@ _attending: WeakKeyDictionary[nn.Module, tuple[Fingerprint, nn.Module]] = WeakKe
 
 @dataclass(frozen=True)
 class TeacherForcedPass:
-    """Output of one pass over a batch of sources and given translations.
-
-    The output is that of the model without its language model head. Target position t belongs to the step that writes
-    `targets[:, t]`.
-    """
+    """Output of the model without its language model head. Position t of the target writes `targets[:, t]`."""
 
     output: Any
     source_mask: Tensor  # `[batch, source]` bool, False for padding.
@@ -86,12 +82,12 @@ def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
         ValueError: if no layer has any.
     """
     if not (found := [each for each in getattr(output, "cross_attentions", None) or () if each is not None]):
-        raise ValueError(f"a {model.config.model_type} model has no attention. Use another family, such as rnmt.")
+        raise ValueError(f"A {model.config.model_type} model has no attention. Use another family, such as rnmt.")
     return found
 
 
 def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, layer: int | None = None) -> Tensor:
-    """Return the source position that each target position attends to most, `[batch, target]`; never padding.
+    """Return the source position that each target position attends to most, `[batch, target]`. It is never padding.
 
     The weights are the mean over the heads and the last two layers, which place words best (benchmarks/tags.md).
 
@@ -105,12 +101,13 @@ def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, 
     """
     layers = len(cross_attentions)
     if layer is not None and not 0 <= layer < layers:
-        raise ValueError(f"the layer to align by is {layer}; the decoder has layers 0 to {layers - 1}")
+        raise ValueError(f"The layer to align by is {layer}. The decoder has layers 0 to {layers - 1}.")
     chosen = cross_attentions[-2:] if layer is None else [cross_attentions[layer]]
     weights = torch.stack([weights.double().mean(1) for weights in chosen]).mean(0)
     return weights.masked_fill(~source_mask[:, None], -1.0).argmax(-1)
 
 
+@torch.no_grad()
 def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> Tensor:
     """Return how much each step of a translation attends to each source token, `[batch, length - 1, source]`.
 
@@ -124,25 +121,11 @@ def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor)
     Raises:
         ValueError: if the model has no cross-attention.
     """
-    # The last token is not read: it may be one more than there are positions.
-    return last_two(layers_of_attention(model, sequences[:, :-1], **source)).cpu()
-
-
-def last_two(layers: Sequence[Tensor]) -> Tensor:
-    """Return the mean of the last two layers of [`layers_of_attention`], or the only one."""
-    return torch.stack(list(layers[-2:])).mean(0)
-
-
-@torch.no_grad()
-def layers_of_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> list[Tensor]:
-    """Return the attention of each layer, the mean over its heads, `[batch, length, source]`.
-
-    Step t reads token t of the sequences and writes token t + 1. The arguments are those of [`cross_attention`].
-    """
-    # Padding may be -1.
-    read = sequences.clamp(min=0)
+    # The last token is not read: it may be one more than there are positions. Padding may be -1.
+    read = sequences[:, :-1].clamp(min=0)
     output = attending(model).base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
-    return [weights.float().mean(1) for weights in cross_attentions_of(model, output)]
+    layers = [weights.float().mean(1) for weights in cross_attentions_of(model, output)[-2:]]
+    return torch.stack(layers).mean(0).cpu()
 
 
 def word_weights(
@@ -159,8 +142,8 @@ def word_weights(
 
     Args:
         attention: `[target tokens, source tokens]`.
-        source: the place of each source token in the source; None for special tokens.
-        target: the place of each target token in the translation; None for special tokens.
+        source: the place of each source token in the source, or None for special tokens.
+        target: the place of each target token in the translation, or None for special tokens.
         source_words: the places of the words of the source.
         target_words: the places of the words of the translation.
     """
@@ -178,7 +161,7 @@ def aligner(
     target_ids: Sequence[int],
     clean_up_tokenization_spaces: bool | None = None,
 ) -> Callable[[Sequence[Span], Sequence[Span]], list[list[float]]]:
-    """Return [`word_weights`] of a text and its translation; it takes the words of both.
+    """Return [`word_weights`] for a text and its translation, as a function of the words of both.
 
     Args:
         attention: `[target tokens, source tokens]`.
@@ -204,7 +187,7 @@ def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
 
 
 def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> list[Span | None]:
-    """Return the place in a text of each token that a model reads; None for special tokens, and those of a prefix."""
+    """Return the place in a text of each token that a model reads, or None for special tokens and a prefix."""
     is_fast = getattr(tokenizer, "is_fast", False)
     offsets = {"return_offsets_mapping": True} if is_fast else {}
     with TOKENIZING:
@@ -214,14 +197,14 @@ def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[in
     else:
         spans = _walked(text, tokenizer.tokenize(text))
     own, ids = list(found["input_ids"]), list(ids)
-    # Behind a code of the language or a prefix; what was cut off is not read.
+    # A code of the language or a prefix may stand in front. The end may have been cut off.
     start = max(range(len(ids)), key=lambda start: (_common(own, ids[start:]), start), default=0)
     read = spans[: _common(own, ids[start:])]
     return [None] * start + read + [None] * (len(ids) - start - len(read))
 
 
 def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[str]]) -> list[Span | None]:
-    """Return the place in a translation of each token; None for those without a character.
+    """Return the place in a translation of each token, or None for those without a character.
 
     `decode` returns the texts of several lists of token ids.
     """

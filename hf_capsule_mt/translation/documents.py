@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 Fits = Callable[[str], bool]
 
 # White space beyond ASCII, on which sentencex fails in front of a full stop.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
-# Where a sentence that is too long is cut, the best first: after clause marks, between words.
-_CUTS = (re.compile(r"(?<=[,;:–—,、;:،؛])\s*"), re.compile(r"(?<=\s)(?=\S)"))
+# The pieces of a sentence that is too long, the best first: clauses, then words.
+_PIECES = (re.compile(r"(?s).*?[,;:–—,、;:،؛]\s*|.+"), re.compile(r"\S+\s*|\s+"))
 
 # ISO 639-1, and "sh", which was in it. For other codes sentencex silently applies the rules of English.
 _CODES = (
@@ -29,7 +30,7 @@ class Segment:
 
     Attributes:
         before: white space in front of it.
-        text: the words, with single spaces; may be empty.
+        text: the words, with single spaces. It may be empty.
         after: white space behind it.
         line: the line of the document, from 0, on which the words begin.
         code: the code of the language to write, for models that need it. The text may begin with it.
@@ -52,29 +53,27 @@ class Segment:
         """Whether the text has tags or kept parts."""
         return False
 
+    @property
+    def needs_alignment(self) -> bool:
+        """Whether it matters which words of the translation belong to which of the source."""
+        return False
+
+    def put_back(self, translation: str, align: Any = None) -> str:
+        """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
+        return translation
+
     def around(self, translation: str) -> str:
         """Return a translation with the white space of the source."""
         return f"{self.before}{translation}{self.after}"
-
-    def on_line(self, line: int) -> "Segment":
-        """Return the same segment, `line` lines further down."""
-        return replace(self, line=self.line + line)
 
 
 def check_language(language: str) -> None:
     """Raise a ValueError if there is no such language code, or sentencex is not installed."""
     if language not in _LANGUAGES:
-        raise ValueError(f"documents is {language!r}. Give the two letters of a language, such as en or cs.")
+        raise ValueError(
+            f"The language of documents is {language!r}. Give the two letters of a language, such as en or cs."
+        )
     _segmenter()
-
-
-def cut_document(document: str, language: str, fits: Fits) -> list[Segment]:
-    """Return the segments of a document, at least one; see [`cut_text`]. Line breaks in a segment become spaces."""
-    segments, line = [], 0
-    for part in cut_text(document, language, fits):
-        segments.append(whole_segment(part, line))
-        line += part.count("\n")
-    return segments
 
 
 def cut_text(text: str, language: str, fits: Fits) -> list[str]:
@@ -102,16 +101,8 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
     return parts or [""]
 
 
-def whole_segment(part: str, line: int = 0) -> Segment:
-    """Return a text as one segment."""
-    text = part.strip()
-    start = part.find(text) if text else len(part)
-    line += part.count("\n", 0, start)
-    return Segment(part[:start], " ".join(text.split()), part[start + len(text) :], line)
-
-
 def language_code(code: str | None) -> str:
-    """Return the two letters of a language in a code such as "en_XX" or "en-GB"; raise a ValueError if it has none."""
+    """Return the two letters of a code such as "en_XX" or "en-GB". Raise a ValueError if it does not begin with two."""
     letters = re.match(r"[a-z]{2}(?![a-zA-Z])", code or "")
     if letters is None:
         raise ValueError(f"The source language is {code!r}. Give documents the two letters of a language, such as en.")
@@ -129,33 +120,21 @@ def _segmenter() -> Callable[[str, str], Iterator[str]]:
     try:
         from sentencex import segment
     except ImportError as error:
-        raise ValueError('documents need sentencex; pip install -e ".[documents]"') from error
+        raise ValueError('Documents need sentencex: pip install -e ".[documents]"') from error
     return segment
 
 
-def _shortened(text: str, fits: Fits, cuts: Sequence[re.Pattern] = _CUTS) -> list[str]:
+def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) -> list[str]:
     """Return the parts of a text, each as long as fits."""
     if fits(text.strip()):
         return [text]
-    if not cuts:
-        return _halves(text, fits)
-    clauses = [clause for clause in _split(cuts[0], text) if clause]
+    if not pieces and len(text) < 2:
+        raise ValueError(f"The model cannot read {text!r}.")
+    middle = len(text) // 2
     parts: list[str] = []
-    for clause in clauses:
-        if parts and fits((parts[-1] + clause).strip()):
-            parts[-1] += clause
+    for piece in pieces[0].findall(text) if pieces else (text[:middle], text[middle:]):
+        if parts and fits((parts[-1] + piece).strip()):
+            parts[-1] += piece
         else:
-            parts += _shortened(clause, fits, cuts[1:])
+            parts += _shortened(piece, fits, pieces[1:])
     return parts
-
-
-def _split(cut: re.Pattern, text: str) -> list[str]:
-    ends = [match.end() for match in cut.finditer(text)]
-    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)])]
-
-
-def _halves(word: str, fits: Fits) -> list[str]:
-    if len(word) < 2:
-        raise ValueError(f"the model cannot read {word!r}")
-    middle = len(word) // 2
-    return [part for half in (word[:middle], word[middle:]) for part in ([half] if fits(half) else _halves(half, fits))]

@@ -1,4 +1,4 @@
-"""Codes at the beginning of a source, such as >>pt<<, that tell multilingual OPUS-MT models which language to write."""
+"""Codes at the beginning of a source, such as >>pt<<, that name the target language for multilingual OPUS-MT models."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ class LanguageCodes:
         """Return the code of a language, such as "pt" or "cmn_Hans", or an empty string for None.
 
         Raises:
-            ValueError: if there is no such code; `name` is the option that names the language.
+            ValueError: if there is no such code. The message names the option `name`.
         """
         if language is None:
             return ""
@@ -97,7 +97,7 @@ class LanguageCodes:
         return bool(self) and not all(heads)
 
     def missing(self, option: str | None = None) -> str:
-        """Return the warning about a text without a code; `option` names the option that gives one."""
+        """Return the warning about a text without a code. `option` is how a user gives one."""
         given = "" if option is None else f"Give {option.format(self.languages[0])}, or begin"
         return (
             f"a text does not say which language to write ({', '.join(self.languages):.200}). {given or 'Begin'} it "

@@ -29,7 +29,7 @@ _OURS = ("capsule_aggregated_marian", "caps_nmt", "rnmt")
 def commit_of(name: str | Path, revision: str | None = None) -> str | None:
     """Return the commit that a branch or tag of a model on the Hub is at, or in the cache when offline.
 
-    Whatever is loaded from this commit belongs together. A folder has none.
+    All files of one commit belong together. A folder has no commit.
     """
     if Path(name).is_dir():
         return None
@@ -60,7 +60,7 @@ def load_model(
         name: a folder or a name on the Hub.
         model_class: of the model, or an Auto class.
         revision: branch, tag or commit of a name on the Hub.
-        dtype: of the weights; "auto" is the dtype of the file.
+        dtype: of the weights. "auto" is the dtype of the file.
         **options: of `from_pretrained`, and fields of the configuration that replace those of the checkpoint.
 
     Raises:
@@ -88,18 +88,14 @@ def readable_weights(name: str | Path) -> Iterator[None]:
 def unfit_weights(model: PreTrainedModel, report: Mapping[str, Any]) -> set[str]:
     """Return the names of weights that were not in a checkpoint, by the report of `from_pretrained`.
 
-    A model of this package has no others either: with them its configuration is that of another model.
+    For a model of this package, weights that it has no use for count too: the configuration is another model's.
     """
     unfit = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
     return unfit.union(report["unexpected_keys"]) if model.config.model_type in _OURS else unfit
 
 
 def check_loaded(model: PreTrainedModel, unfit: set[str], revision: str | None = None) -> None:
-    """Check that a model does not translate with random weights, or with settings that nobody chose.
-
-    Raises:
-        ValueError: if there are `unfit` weights, or a checkpoint of ours or of Marian has no generation settings.
-    """
+    """Raise a ValueError if weights are `unfit`, or if one of our models or of Marian has no generation settings."""
     name = model.name_or_path
     if unfit:
         shown = ", ".join(sorted(unfit)[:5])
@@ -113,10 +109,10 @@ def check_loaded(model: PreTrainedModel, unfit: set[str], revision: str | None =
 
 
 def _has_settings(model: PreTrainedModel, name: str, revision: str | None) -> bool:
-    """Return whether a checkpoint says how it translates; old ones of Marian do so in config.json."""
+    """Return whether a checkpoint has generation settings. Old ones of Marian have them in config.json."""
     if model.generation_config.num_beams is not None or model.generation_config.bad_words_ids is not None:
         return True
-    # Transformers goes on with other settings where the file is missing or damaged.
+    # Transformers uses other settings if the file is missing or damaged.
     try:
         GenerationConfig.from_pretrained(name, revision=revision)
     except OSError:
@@ -125,7 +121,7 @@ def _has_settings(model: PreTrainedModel, name: str, revision: str | None) -> bo
 
 
 def in_usable_precision(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    """Convert a model in 16 bits to float32 for a CPU, which computes slowly in less."""
+    """Convert a model in 16 bits to float32 for a CPU, where 16 bits are slow."""
     if device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
         logger.warning("%s is in %s. On a CPU it computes in float32.", model.name_or_path, model.dtype)
         model.float()

@@ -12,11 +12,11 @@ from itertools import accumulate, takewhile
 
 import regex
 
-from .documents import Segment, whole_segment
+from .documents import Segment
 from .markup import Item, Run, read_markup
 from .putting_back import Node, SentenceWriter, Span, Weights
 
-Align = Callable[[Sequence[Span], Sequence[Span]], Weights]  # Of the words of a source and of its translation.
+Align = Callable[[Sequence[Span], Sequence[Span]], Weights]  # It takes the words of a source and of its translation.
 Cut, Escape = Callable[[str], list[str]], Callable[[str], str]
 
 # Scripts that put no spaces between words.
@@ -41,11 +41,11 @@ class MarkedSegment(Segment):
 
     @property
     def needs_alignment(self) -> bool:
-        """Whether it matters which words of the translation belong to which of the source."""
+        """Whether tags or kept parts stand between words."""
         return not self.root.is_around(len(self.words))
 
     def put_back(self, translation: str, align: Align | None = None) -> str:
-        """Return a translation with the tags and kept parts; `align` is needed if `needs_alignment`."""
+        """Return a translation with the tags and kept parts."""
         copies = self._copies(translation)
         words = _words(translation, sorted({copy for places in copies.values() for copy in places}))
         weights = align(self.words, words) if align is not None else [[0.0] * len(self.words) for _ in words]
@@ -75,11 +75,11 @@ class MarkedSegment(Segment):
 
 
 def keep_pattern(keep: str) -> regex.Pattern:
-    """Compile a regular expression for kept parts; raise a ValueError if it is none."""
+    """Compile a regular expression for kept parts."""
     try:
         return regex.compile(keep)
     except regex.error as error:
-        raise ValueError(f"keep is {keep!r}, which is no regular expression: {error}") from error
+        raise ValueError(f"keep is {keep!r}, which is not a regular expression: {error}") from error
 
 
 def marked_segments(source: str, tags: bool, keep: regex.Pattern | None, cut: Cut | None) -> list[Segment]:
@@ -153,24 +153,22 @@ def _divide(items: Sequence[Item], first: int, end: int) -> int:
 
 def _segment(text: str, start: int, end: int, items: list[Item], line: int, escape: Escape) -> Segment:
     part = text[start:end]
-    plain = whole_segment(part, line)
-    begin = start + len(plain.before)
     if not any(map(str.isalpha, _written(text, start, end, [item._replace(raw="") for item in items]))):
-        return Segment(_written(text, start, end, items, escape), "", "", plain.line)
+        return Segment(_written(text, start, end, items, escape), "", "")
+    sentence, begin = " ".join(part.split()), end - len(part.lstrip())
     # Points in the white space in front stay there.
     ahead = list(takewhile(lambda item: item.kind == "point" and item.at < begin, items))
-    items = items[len(ahead) :]
-    nodes = [(item, *_span(part, item.at - start, item.end - start)) for item in items]
+    nodes = [(item, *_span(part, item.at - start, item.end - start)) for item in items[len(ahead) :]]
     kept = [(first, last) for item, first, last in nodes if item.kind == "kept"]
-    words = _words(plain.text, kept)
+    words = _words(sentence, kept)
     return MarkedSegment(
         _written(text, start, begin, ahead, escape),
-        plain.text,
-        escape(plain.after),
-        plain.line,
+        sentence,
+        escape(part[len(part.rstrip()) :]),
+        line + text.count("\n", start, begin),
         words=tuple(words),
         root=_tree(text, nodes, words),
-        kept={words.index(span): plain.text[slice(*span)] for span in kept},
+        kept={words.index(span): sentence[slice(*span)] for span in kept},
         escape=escape,
     )
 
@@ -206,7 +204,7 @@ def _words(text: str, whole: Sequence[Span]) -> list[Span]:
 
 
 def _tree(text: str, items: Sequence[tuple[Item, int, int]], words: Sequence[Span]) -> Node:
-    """Return the tree of the items of a sentence, which come with their places in it; the `text` is that of the run."""
+    """Return the tree of the items of a sentence, which come with their places in it. `text` is the whole run's."""
     stack = [root := Node(last=len(words))]
     starts, ends = [start for start, _ in words], [end for _, end in words]
     for item, place, _ in items:

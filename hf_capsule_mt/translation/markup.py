@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    kind: str  # That of an item, "text" or "block".
+    kind: str  # The kind of an item, "text" or "block".
     raw: str
     text: str = ""
 

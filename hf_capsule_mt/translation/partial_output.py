@@ -1,4 +1,4 @@
-"""Translations that are kept in a folder beside an output file until it is whole, so that a killed run can continue."""
+"""Finished translations in a folder next to an output file, so that an interrupted run can continue."""
 
 import hashlib
 import json
@@ -24,8 +24,8 @@ class PartialOutput:
     The file state.json has the number of finished input lines, their hash, and the sizes of both files.
 
     Args:
-        output: the output file. The folder beside it is there, and locked.
-        settings: all that translations depend on.
+        output: the output file. The folder next to it exists, and is locked.
+        settings: everything that translations depend on.
         report: file of the report, if there is one.
 
     Raises:
@@ -45,7 +45,7 @@ class PartialOutput:
             self._go_on(new)
         # A run that was killed before it wrote its state has left its other files.
         elif any(path.name not in (LOCK, *files) and path.name[0] != "." for path in self._folder.iterdir()):
-            raise FileExistsError(f"{self._folder} holds other files; name another output, or move them")
+            raise FileExistsError(f"{self._folder} holds other files. Name another output, or move them.")
 
     def _go_on(self, new: dict[str, Any]) -> None:
         found = read_json(self._state_file)
@@ -56,7 +56,7 @@ class PartialOutput:
         if names:
             raise ValueError(
                 f"{self._folder} is of an interrupted run with another {', '.join(names)}. Repeat that run, or delete "
-                "the folder to start again"
+                "the folder to start again."
             )
         # A run that was killed while it finished has moved some of them.
         if all(path.is_file() and path.stat().st_size >= found[name] for name, (path, _) in self._files.items()):
@@ -78,12 +78,12 @@ class PartialOutput:
         if done and self._hash.hexdigest() != self._state["input"]:
             raise ValueError(
                 f"{self._folder} is of an interrupted run with another input. Repeat that run, or delete the folder to "
-                "start again"
+                "start again."
             )
         return done
 
     def append(self, source: Sequence[str], lines: Sequence[str], report: Sequence[str], code: str) -> None:
-        """Keep the lines, and those of the report, that come of the next lines of the `source`."""
+        """Keep the lines, and the lines of the report, for the next lines of the `source`."""
         for (name, (path, _)), new in zip(self._files.items(), (lines, report)):
             text = text_bytes(new)
             with naming(path), open(path, "ab") as kept:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from regex import Pattern
-from transformers import BatchEncoding, LogitsProcessorList
+from transformers import BatchEncoding, GenerationConfig, LogitsProcessorList
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
@@ -15,10 +15,10 @@ from hf_capsule_mt.data.encoding import TOKENIZING, source_limit
 
 from . import pipeline_translation
 from .attention import aligner, cross_attention
-from .documents import Segment, check_language, cut_document, cut_text, language_code
+from .documents import Segment, cut_text, language_code
 from .language_codes import LanguageCodes
 from .loading import check_loaded, in_usable_precision
-from .marked_segments import MarkedSegment, keep_pattern, marked_segments
+from .marked_segments import keep_pattern, marked_segments
 from .pipeline_translation import LANGUAGE_PAIR, checked, copied
 from .translator import ENGINES, engine_takes, evaluating, settings_of
 
@@ -39,7 +39,8 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             ...
 
     The decoder engine of this package gives the same tokens as `generate()`, which decodes where the engine cannot. On
-    a CPU, weights that were saved in 16 bits are used in 32 bits, unless `dtype` says otherwise.
+    a CPU, weights that were saved in 16 bits are used in 32 bits, unless `dtype` says otherwise. A text without letters
+    is its own translation.
 
     The arguments below can be given when the pipeline is made or when it is called. All others go to `generate()`.
     Without a limit to the length, a translation has at most twice as many tokens as its source and 20 more.
@@ -56,10 +57,8 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         keep: a regular expression for parts that are not translated, such as numbers, placeholders or addresses.
         return_tensors: whether results have `translation_token_ids` instead of `translation_text`.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
-        batch_size: sentences translated together; 1 by default.
-        engine: "fast", the default; "transformers" leaves all to `generate()`.
-
-    A text without letters is its own translation.
+        batch_size: sentences translated together, by default 1.
+        engine: "fast" (the default), or "transformers", which leaves all to `generate()`.
     """
 
     _sentence_limits = decoding.NewTokenLimits
@@ -73,13 +72,16 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         tasks = getattr(self.model.config, "task_specific_params", None) or {}
         others = sorted(task for task in tasks if task.startswith("translation"))
         if others and self.task not in others:
-            logger.warning(f"texts have no prefix, unless you name the task, as in pipeline({others[0]!r})")
-        self._language_codes = LanguageCodes(self.tokenizer) if self.codes else None
+            logger.warning(f"Texts have no prefix. To add it, name the task, as in pipeline({others[0]!r}).")
+        # The prefix and generation settings that models such as T5 have for each task.
+        self._task_settings = tasks.get(self.task, {})
+        self._takes_languages = hasattr(self.tokenizer, "_build_translation_inputs")
+        self._language_codes = LanguageCodes(self.tokenizer)
 
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if options.get("engine") not in (None, *ENGINES):
             raise ValueError(f"engine must be one of {', '.join(ENGINES)}")
-        own = {name: options.pop(name) for name in ("documents", "tags", "keep") if name in options}
+        own = {name: options.pop(name) for name in ("src_lang", "documents", "tags", "keep") if name in options}
         if own.get("keep") is not None:
             own["keep"] = keep_pattern(own["keep"])
         preprocess, forward, postprocess = super()._sanitize_parameters(**options)
@@ -96,53 +98,65 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         keep: Pattern | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Tokenize one string, or the segments of one document, or of one with tags."""
-        text = checked(text)
-        languages = self.languages(src_lang, tgt_lang)
-        language = language_code(src_lang or languages[0]) if documents is True else documents
-        if language:
-            check_language(language)
-        segments = self._segments(text, languages, language, tags, keep)
-        if self._language_codes:
+        text, codes = checked(text), self._language_codes
+        source, target = self.languages(src_lang, tgt_lang)
+        # A code takes one token.
+        limit = source_limit(self.model.config, self.tokenizer) - bool(codes)
+
+        def fits(part: str) -> bool:
+            return self.tokenize(part, source=source, target=target)["input_ids"].shape[1] <= limit
+
+        segments = [Segment("", text.strip() if codes else text, "")]
+        if documents or tags or keep is not None:
+            language = language_code(source) if documents is True else documents
+            cut = partial(cut_text, language=language, fits=fits) if documents else None
+            segments = marked_segments(text, tags, keep, cut)
+        if codes:
             # The name of a task may have a language without a code.
-            has_code = tgt_lang is not None or languages[1] in self._language_codes.languages
-            code = self._language_codes.of(languages[1], "tgt_lang") if has_code else ""
-            segments = self._language_codes.put(segments, code)
+            has_code = tgt_lang is not None or target in codes.languages
+            segments = codes.put(segments, codes.of(target, "tgt_lang") if has_code else "")
             if not all(segment.code for segment in segments if segment.text):
-                logger.warning_once(self._language_codes.missing("tgt_lang={!r}"))
+                logger.warning_once(codes.missing("tgt_lang={!r}"))
         for number, segment in enumerate(segments, 1):
-            encoding = self.encode(segment.source, *languages, truncation)
+            encoding = self.encode(segment.source, truncation, source=source, target=target)
             chunk = {"segment": segment, "is_last": number == len(segments), "copied": copied(segment.text)}
             yield {**encoding, **chunk}
 
-    def _segments(
-        self,
-        text: str,
-        languages: tuple[str | None, str | None],
-        language: str | bool,
-        tags: bool,
-        keep: Pattern | None,
-    ) -> Sequence[Segment]:
-        """Return the parts of a text that are translated one by one. Those of a document fit the model."""
-        # A code takes one token.
-        limit = source_limit(self.model.config, self.tokenizer) - bool(self._language_codes)
+    def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
+        """Return both languages: those given, those in the name of the task, or the tokenizer's."""
+        pair = LANGUAGE_PAIR.fullmatch(self.task or "") or {"source": None, "target": None}
+        source, target = source or pair["source"], target or pair["target"]
+        if self._takes_languages:
+            source, target = source or self.tokenizer.src_lang, target or getattr(self.tokenizer, "tgt_lang", None)
+            for name, code in (("src_lang", source), ("tgt_lang", target)):
+                token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
+                if code is None or self.tokenizer.convert_tokens_to_ids(token) in (None, self.tokenizer.unk_token_id):
+                    raise ValueError(f"{name} is {code!r}, which is no language of the tokenizer.")
+        return source, target
 
-        def fits(part: str) -> bool:
-            return self.tokenize(part, *languages)["input_ids"].shape[1] <= limit
-
-        if tags or keep is not None:
-            cut = partial(cut_text, language=language, fits=fits) if language else None
-            return marked_segments(text, tags, keep, cut)
-        if language:
-            return cut_document(text, language, fits)
-        return [Segment("", text.strip() if self._language_codes else text, "")]
-
-    def tokenize(self, *args: Any, **options: Any) -> BatchEncoding:
-        """Tokenize a text. A tokenizer has one language, and one way to cut, for all threads."""
+    def tokenize(self, text: str, *, source: str | None, target: str | None, **options: Any) -> BatchEncoding:
+        """Tokenize a text behind its prefix, without changing the tokenizer's language."""
+        # A tokenizer has one language, and one way to cut, for all threads.
         with TOKENIZING:
-            return super().tokenize(*args, **options)
+            if not self._takes_languages:
+                return super().tokenize(self._task_settings.get("prefix", "") + text, **options)
+            own = self.tokenizer.src_lang
+            try:
+                languages = {"src_lang": source, "tgt_lang": target}
+                return self.tokenizer._build_translation_inputs(text, return_tensors="pt", **languages, **options)
+            finally:
+                self.tokenizer.src_lang = own
 
     def generate(self, source: dict[str, torch.Tensor], options: dict[str, Any]) -> Any:
-        """Return what the model writes: by the engine, if it can do what is asked."""
+        """Generate translations, with the engine if it supports the options."""
+        # Other arguments of generate() and dictionaries could load and run code.
+        fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+        tasks = {} if "generation_config" in options else self._task_settings
+        settings = {name: value for name, value in tasks.items() if name in fields and not isinstance(value, dict)}
+        if (first := source.pop("forced_bos_token_id", None)) is not None:
+            # In a batch each sentence has the same one.
+            settings["forced_bos_token_id"] = first[0] if isinstance(first, list) else first
+        options = {**settings, **options}
         engine = options.pop("engine", "fast")
         checks = []
         if settings_of(self.model, options).stop_strings is not None:
@@ -163,7 +177,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         source = {name: model_inputs[name] for name in ("input_ids", "attention_mask")}
         found = {**super()._forward(model_inputs, **options), **chunk}
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
-        if any(isinstance(segment, MarkedSegment) and segment.needs_alignment for segment in segments):
+        if any(segment.needs_alignment for segment in segments):
             sentences, sequences = found["output_ids"].shape[:2]
             each = {name: tensor.repeat_interleave(sequences, dim=0) for name, tensor in source.items()}
             with evaluating(self.model):
@@ -179,7 +193,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
     ) -> list[dict[str, Any]]:
         """Return the translations of one string, with the tags of its segments, and the parts that are kept."""
         if len(outputs) > 1 and (return_tensors or outputs[0]["output_ids"].shape[1] > 1):
-            raise ValueError("a text in several parts has one translation, as text; give num_return_sequences=1")
+            raise ValueError("A text in several parts has one translation, as text. Give num_return_sequences=1.")
         if return_tensors:
             return super().postprocess(outputs[0], return_tensors)
         parts = []
@@ -194,14 +208,11 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
 
     def _put_back(self, output: dict[str, Any], number: int, text: str, clean_up: bool) -> str:
         """Return the text of a sequence with the tags of its segment, and the parts that are kept."""
-        segment = output["segment"]
-        if not isinstance(segment, MarkedSegment):
-            return text
-        if not segment.needs_alignment:
-            return segment.put_back(text)
-        ids, words = output["input_ids"][0].tolist(), output["output_ids"][0, number, 1:].tolist()
-        attention = output["attention"][0, number]
-        return segment.put_back(text, aligner(attention, self.tokenizer, segment.text, ids, words, clean_up))
+        segment, align = output["segment"], None
+        if segment.needs_alignment:
+            ids, words = output["input_ids"][0].tolist(), output["output_ids"][0, number, 1:].tolist()
+            align = aligner(output["attention"][0, number], self.tokenizer, segment.text, ids, words, clean_up)
+        return segment.put_back(text, align)
 
 
 __all__ = ["LANGUAGE_PAIR", "TranslationPipeline"]

@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from transformers import BatchEncoding, GenerationConfig, Pipeline, StoppingCriteria, StoppingCriteriaList
+from transformers import BatchEncoding, Pipeline, StoppingCriteria, StoppingCriteriaList
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
-_CODE = re.compile(r">>[^<>\s]+<<")
+_CODE = re.compile(r"\A>>[^<>\s]+<<")
 
 
 class SentenceLimits(StoppingCriteria):
@@ -38,8 +38,7 @@ class TranslationPipeline(Pipeline):
     """Translates texts with any encoder-decoder.
 
     Args:
-        src_lang: code of the source language, if the tokenizer takes one (mBART, M2M-100, NLLB).
-        tgt_lang: code of the target language. For multilingual OPUS-MT it is `pt` of `>>pt<<`.
+        tgt_lang: code of the target language, for multilingual OPUS-MT: `pt` of `>>pt<<`.
         truncation: whether a text that is too long for the model is cut. By default it is refused.
         return_tensors: whether results hold `translation_token_ids` instead of `translation_text`.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
@@ -53,8 +52,7 @@ class TranslationPipeline(Pipeline):
     _sentence_limits: Any = SentenceLimits
 
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        names = ("src_lang", "tgt_lang", "truncation")
-        preprocess = {name: options.pop(name) for name in names if name in options}
+        preprocess = {name: options.pop(name) for name in ("tgt_lang", "truncation") if name in options}
         names = ("return_tensors", "clean_up_tokenization_spaces")
         postprocess = {name: value for name in names if (value := options.pop(name, None)) is not None}
         return preprocess, options, postprocess
@@ -67,7 +65,7 @@ class TranslationPipeline(Pipeline):
             each text for an iterable. Where `generate()` returns several sequences, each text has a list of them.
         """
         if self.tokenizer.padding_side != "right" and hasattr(self.model.config, "max_position_embeddings"):
-            raise ValueError("positions would count the padding; set tokenizer.padding_side = 'right'")
+            raise ValueError("Positions would count the padding. Set tokenizer.padding_side = 'right'.")
         if not isinstance(inputs, str | Mapping):
             # Transformers knows lists and generators only.
             inputs = list(inputs) if isinstance(inputs, Sequence) else (text for text in inputs)
@@ -76,85 +74,46 @@ class TranslationPipeline(Pipeline):
             return [sequences[0] for sequences in results]
         return results
 
-    def preprocess(
-        self, text: str, src_lang: str | None = None, tgt_lang: str | None = None, truncation: bool = False
-    ) -> dict[str, Any]:
+    def preprocess(self, text: str, tgt_lang: str | None = None, truncation: bool = False) -> dict[str, Any]:
         """Tokenize one text, behind the code of its target language for multilingual OPUS-MT."""
         text = checked(text)
-        languages = self.languages(src_lang, tgt_lang)
         if self.codes and not _CODE.match(text):
-            if f">>{languages[1]}<<" in self.codes:
-                text = f">>{languages[1]}<< {text}"
+            pair = LANGUAGE_PAIR.fullmatch(self.task or "")
+            code = f">>{tgt_lang or (pair and pair['target'])}<<"
+            if code in self.codes:
+                text = f"{code} {text}"
             elif tgt_lang is not None:
-                raise ValueError(f"tgt_lang is {tgt_lang!r}, and the tokenizer has no code >>{tgt_lang}<<")
+                raise ValueError(f"tgt_lang is {tgt_lang!r}, but the tokenizer has no code {code}.")
             else:
                 logger.warning_once("a text does not say which language to write. Give tgt_lang.")
-        return {**self.encode(text, *languages, truncation), "copied": copied(text)}
-
-    def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
-        """Return both languages: those given, those in the name of the task, or the tokenizer's."""
-        pair = LANGUAGE_PAIR.fullmatch(self.task or "") or {"source": None, "target": None}
-        source, target = source or pair["source"], target or pair["target"]
-        if self.takes_languages:
-            source, target = source or self.tokenizer.src_lang, target or getattr(self.tokenizer, "tgt_lang", None)
-            for name, code in (("src_lang", source), ("tgt_lang", target)):
-                token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
-                if code is None or self.tokenizer.convert_tokens_to_ids(token) in (None, self.tokenizer.unk_token_id):
-                    raise ValueError(f"{name} is {code!r}, which is no language of the tokenizer")
-        return source, target
-
-    def encode(self, text: str, source: str | None, target: str | None, truncation: bool) -> BatchEncoding:
-        """Tokenize a text; raise a ValueError if it is too long for the model."""
-        most = getattr(self.model.config, "max_position_embeddings", None)
-        limit = None if most is None else min(most, self.tokenizer.model_max_length)
-        found = self.tokenize(text, source, target, truncation=truncation, max_length=limit if truncation else None)
-        if limit is not None and (length := found["input_ids"].shape[1]) > limit:
-            raise ValueError(f"a text has {length} tokens, and the model reads {limit}; give truncation=True")
-        return found
-
-    def tokenize(self, text: str, source: str | None, target: str | None, **options: Any) -> BatchEncoding:
-        """Tokenize a text behind its prefix, without changing the tokenizer's language."""
-        if self.takes_languages:
-            own, options = self.tokenizer.src_lang, {"src_lang": source, "tgt_lang": target, **options}
-            try:
-                found = self.tokenizer._build_translation_inputs(text, return_tensors="pt", **options)
-            finally:
-                self.tokenizer.src_lang = own
-        else:
-            found = self.tokenizer(self.task_settings.get("prefix", "") + text, return_tensors="pt", **options)
-        # generate() refuses them.
-        found.pop("token_type_ids", None)
-        return found
-
-    @property
-    def takes_languages(self) -> bool:
-        """Whether the tokenizer is told the languages."""
-        return hasattr(self.tokenizer, "_build_translation_inputs")
+        return {**self.encode(text, truncation), "copied": copied(text)}
 
     @cached_property
     def codes(self) -> frozenset[str]:
         """The codes of the target languages of multilingual OPUS-MT, such as >>pt<<."""
-        has_codes = not (self.takes_languages or self.task_settings.get("prefix"))
-        return frozenset(filter(_CODE.fullmatch, self.tokenizer.get_vocab() if has_codes else ()))
+        return frozenset(filter(_CODE.fullmatch, self.tokenizer.get_vocab()))
 
-    @property
-    def task_settings(self) -> dict[str, Any]:
-        """The prefix and generation settings that models such as T5 have for each task."""
-        return (getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {})
+    def encode(self, text: str, truncation: bool, **languages: str | None) -> BatchEncoding:
+        """Tokenize a text. Raise a ValueError if it is too long for the model."""
+        most = getattr(self.model.config, "max_position_embeddings", None)
+        limit = None if most is None else min(most, self.tokenizer.model_max_length)
+        found = self.tokenize(text, truncation=truncation, max_length=limit if truncation else None, **languages)
+        if limit is not None and (length := found["input_ids"].shape[1]) > limit:
+            raise ValueError(f"A text has {length} tokens, and the model reads {limit}. Give truncation=True.")
+        # generate() refuses them.
+        found.pop("token_type_ids", None)
+        return found
+
+    def tokenize(self, text: str, **options: Any) -> BatchEncoding:
+        """Tokenize a text."""
+        return self.tokenizer(text, return_tensors="pt", **options)
 
     def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
         text, sentences = model_inputs.pop("copied"), len(model_inputs["input_ids"])
-        # Other arguments of generate() and dictionaries could load and run code.
-        fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
-        tasks = {} if "generation_config" in options else self.task_settings
-        settings = {name: value for name, value in tasks.items() if name in fields and not isinstance(value, dict)}
-        if (first := model_inputs.pop("forced_bos_token_id", None)) is not None:
-            # In a batch each sentence has the same one.
-            settings["forced_bos_token_id"] = first[0] if isinstance(first, list) else first
-        words = self.generate(model_inputs, {**settings, **self.length_limits(model_inputs, options), **options})
+        words = self.generate(model_inputs, {**self.length_limits(model_inputs, options), **options})
         return {"output_ids": getattr(words, "sequences", words).unflatten(0, (sentences, -1)), "copied": text}
 
-    def generate(self, source: Mapping[str, torch.Tensor], options: dict[str, Any]) -> Any:
+    def generate(self, source: dict[str, Any], options: dict[str, Any]) -> Any:
         """Generate translations."""
         return self.model.generate(**source, **options)
 
@@ -190,13 +149,13 @@ class TranslationPipeline(Pipeline):
 def checked(text: str) -> str:
     """Return a text without the byte-order mark of its file."""
     if not isinstance(text, str):
-        raise ValueError(f"{text!r:.80} is not a text")
+        raise ValueError(f"{text!r:.80} is not a text.")
     return text.removeprefix("\ufeff")
 
 
 def copied(text: str) -> str | None:
     """Return a text without letters, for which a model would invent a translation, and None for other texts."""
-    rest = _CODE.sub("", text, count=1) if _CODE.match(text) else text
+    rest = _CODE.sub("", text)
     return None if any(map(str.isalpha, rest)) else rest.strip()
 
 

@@ -73,7 +73,7 @@ class SentenceWriter:
     """Writes the translation of a sentence with its tags and kept parts.
 
     For the source word of each kept part, `copies` has the words of the translation that are copies of it. `escape`
-    writes characters as references, where they would look like tags.
+    writes characters as references if they would look like tags.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ class Judgement:
     """The judgement on a translation.
 
     Attributes:
-        score: the mean log-probability of its tokens, its end included; None for a blank line.
-        length_ratio: its number of tokens divided by that of its source, without the ends; None for a blank line.
+        score: the mean log-probability of its tokens, with its end, or None for a blank line.
+        length_ratio: its number of tokens divided by that of its source, without the ends, or None for a blank line.
         limit_reached: whether it was cut at the limit to its length.
         empty: whether it has no words.
         too_short: whether it is so short that a part must be missing, as happens to lines with several sentences.
@@ -42,14 +42,9 @@ class Judgement:
 
 
 def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, score: float) -> Judgement:
-    """Judge a translation.
+    """Judge a translation: its token ids without the end, whether an end was written, its text, and its score.
 
-    Args:
-        source: token ids of its source, with the end.
-        target: its own token ids, without the end.
-        ended: whether an end was written.
-        text: of the translation.
-        score: of the translation; see [`sequence_scores`].
+    `source` has the token ids of its source, with the end.
     """
     copies, words = repeated_tokens(target), max(len(source) - 1, 1)
     return Judgement(
@@ -81,12 +76,7 @@ def sequence_scores(
     """Return the mean log-probability of the tokens of each target.
 
     It is `sequences_scores` of `generate()` with a length penalty of 1, and 0 for a target without tokens. A forced
-    code of the language does not count.
-
-    Args:
-        model: an encoder-decoder in evaluation mode.
-        sources: token ids of each source, with the end.
-        targets: token ids of each translation, with its end, if it has one.
+    code of the language does not count. Sources and targets have their ends. The model is in evaluation mode.
     """
     longest = max(1, *map(len, targets))
     rows = max(_MOST_SCORES // (longest * model.config.vocab_size), 1)
@@ -109,12 +99,12 @@ def _scores(model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: S
 
 
 def report_line(line: int, judgement: Judgement) -> str:
-    """Return a line of a report; `line` is where the sentence begins in the input, from 1."""
+    """Return a line of a report. `line` is where the sentence begins in the input, from 1."""
     return json.dumps({"line": line, **vars(judgement)})
 
 
 def faults(report: Iterable[str]) -> str | None:
-    """Return a sentence about the translations of a report that look wrong; None if all look right."""
+    """Return a sentence about the translations of a report that look wrong, or None if all look right."""
     kinds = {
         "empty": "empty",
         "too_short": "far too short",

@@ -30,7 +30,7 @@ from .pipeline_translation import copied
 logger = logging.get_logger(__name__)
 
 ENGINES = ("fast", "transformers")
-# Arguments that generate() hands to its own loops only.
+# Arguments that generate() only gives to its own loops.
 _OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 _EVERY_LINE = {
     # One translation a line, whatever the settings of the checkpoint say.
@@ -46,14 +46,14 @@ _users: dict[nn.Module, tuple[int, list[nn.Module]]] = {}
 
 @dataclass(frozen=True)
 class Written:
-    """Words that a model wrote, and what ended them, None if nothing did."""
+    """Token ids that a model wrote, and the token that ended them, or None."""
 
     words: list[int]
     end: int | None
 
     @property
     def ids(self) -> list[int]:
-        """The words with their end, if they have one."""
+        """The token ids with their end, if they have one."""
         return self.words if self.end is None else [*self.words, self.end]
 
 
@@ -66,15 +66,17 @@ def translate_lines(
     numbers: Sequence[int] | None = None,
     **options: Any,
 ) -> list[str]:
-    """Translate every line. Which lines share a batch changes nothing but the rounding, unless `early_stopping="never"`
-    and a `length_penalty` over 0 are set: then what is found depends on the longest limit of a batch.
+    """Translate every line.
+
+    Which lines share a batch changes only the rounding. But with `early_stopping="never"` and a `length_penalty` over
+    0, the result depends on the longest limit of a batch.
 
     Args:
         model: any encoder-decoder that has `generate()`.
         tokenizer: the model's.
-        lines: one segment each. One without letters is not shown to the model, and is its own translation.
+        lines: one segment each. A line without letters is copied.
         max_tokens_per_batch: the most source tokens in a batch, padding included.
-        numbers: of the lines, for messages; by default from 1.
+        numbers: of the lines, for messages. By default they count from 1.
         **options: of [`generate_batches`], and so of `generate()`, such as `num_beams=5`.
 
     Returns:
@@ -84,7 +86,7 @@ def translate_lines(
         ValueError: if a line has more tokens than a batch may, and as [`generate_batches`] does.
     """
     if isinstance(lines, str):
-        raise TypeError(f"lines is one text, {lines!r:.80}; give a list of lines")
+        raise TypeError(f"lines is one text, {lines!r:.80}. Give a list of lines.")
     encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer), numbers)
     translations = leave_out_copies(lines, encoded)
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch, numbers)
@@ -113,11 +115,12 @@ def translate_batches(
     finish: Callable[[Sequence[int], Tensor, list[Written], list[str]], Sequence[Any]] | None = None,
     **options: Any,
 ) -> Iterator[dict[int, Any]]:
-    """Translate encoded lines, yielding after each batch its translations by index.
+    """Translate encoded lines. Yield after each batch its translations by index.
 
     Args:
         tokenizer: decodes the translations, without special tokens, and reads `stop_strings`.
-        finish: makes something else of the indices of a batch, its token ids, what was written and the texts.
+        finish: returns what is yielded instead of the texts. It takes the indices of a batch, its token ids, what was
+            written, and the texts.
 
     The other arguments, and what is raised, are those of [`generate_batches`].
     """
@@ -134,14 +137,11 @@ def decode_words(tokenizer: PreTrainedTokenizerBase, written: Iterable[Written])
 
 
 def words_before_end(generated: Tensor, settings: GenerationConfig, limits: Sequence[int]) -> list[Written]:
-    """Return the words of token ids `[batch, length]` up to their ends; without an end, those before the padding.
-
-    Behind its limit of new tokens nothing of a row was written.
-    """
+    """Return what was written in token ids `[batch, length]`: the tokens before the end, the limit, or the padding."""
     ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
     rows = []
     for row, limit in zip(generated.tolist(), limits, strict=True):
-        # The first word is where decoding starts; behind its end or its limit a row is filled with ends or padding.
+        # The first token is the start. After its limit a row is filled with ends or padding.
         words = row[1 : limit + 1]
         length = next((place for place, word in enumerate(words) if word in ends), None)
         if length is not None:
@@ -164,20 +164,21 @@ def generate_batches(
     dtype: str = "float32",
     **options: Any,
 ) -> Iterator[tuple[Sequence[int], Tensor, list[Written]]]:
-    """Decode encoded lines, yielding each batch with its token ids `[batch, length]`, and their words and ends.
+    """Decode encoded lines. Yield each batch with its token ids `[batch, length]`, and what was written.
 
     If memory runs out, a batch is decoded in halves.
 
     Args:
-        model: any encoder-decoder that has `generate()`; put into evaluation mode while this runs.
+        model: any encoder-decoder that has `generate()`. It is in evaluation mode while this runs.
         encoded: source tokens of every line.
         batches: indices into `encoded`.
-        max_new_tokens: limit to the length of a translation; by default each line's own, twice its source tokens
-            plus 20, within the model's positions and what its generation config says.
-        engine: "fast": [`hf_capsule_mt.decoding`], where it can do what is asked, to the same tokens; "transformers".
-        dtype: precision of the engine "fast", which makes it from weights in float32: "float32", "bfloat16" or "int8";
-            "transformers" decodes in that of the weights.
-        **options: of `generate()`; the generation config's where not given. A line has one translation.
+        max_new_tokens: limit to the length of a translation. The default is twice the source tokens plus 20, within the
+            model's positions and its generation config.
+        engine: "fast" is [`hf_capsule_mt.decoding`], where it can do what is asked, with the same tokens.
+            "transformers" is `generate()`.
+        dtype: "float32", "bfloat16" or "int8": the precision of the engine "fast", for weights in float32. The engine
+            "transformers" has the precision of the weights.
+        **options: of `generate()`. The others are those of the generation config. A line has one translation.
 
     Raises:
         ValueError: if `max_new_tokens` does not fit the model's positions, the engine has no such `dtype`, a token id
@@ -197,7 +198,7 @@ def generate_batches(
 
     def decode(batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
         sources = [encoded[index] for index in batch]
-        check_words(max(map(max, sources)), model, "put the right one beside the weights")
+        _check_token_ids(max(map(max, sources)), model)
         limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
         input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
         source = {"input_ids": input_ids, "attention_mask": mask.long()}
@@ -209,7 +210,7 @@ def generate_batches(
         generated = model.generate(
             **source,
             stopping_criteria=StoppingCriteriaList([NewTokenLimits(torch.tensor(limits, device=model.device))]),
-            # Start token and one to spare, or `forced_eos_token_id` would act on the longest sentences only.
+            # The start token, and one to spare, or `forced_eos_token_id` would only act on the longest sentences.
             max_length=max(limits) + 2,
             max_new_tokens=None,
             **{"logits_processor": checks, **options},
@@ -237,10 +238,7 @@ def generate_batches(
 
 @contextmanager
 def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Switch dropout off until the end of the block. Several threads may do so at the same time.
-
-    The last one to leave puts back into training mode the modules that were in it.
-    """
+    """Switch dropout off until the end of the block. The last of several threads switches it on again."""
     with _MODES:
         count, trained = _users.get(model, (0, []))
         _users[model] = count + 1, trained + [module for module in model.modules() if module.training]
@@ -273,20 +271,13 @@ def behind_start(model: PreTrainedModel, ids: Tensor) -> Tensor:
     return torch.cat([ids.new_full((len(ids), 1), start), ids], dim=1)
 
 
-def check_words(largest: int, model: PreTrainedModel, remedy: str) -> None:
-    """Raise a ValueError, with a `remedy`, unless the model has an embedding for the `largest` token id."""
+def _check_token_ids(largest: int, model: PreTrainedModel) -> None:
     size = model.get_input_embeddings().weight.shape[0]
     if largest >= size:
         raise ValueError(
             f"The tokenizer has token id {largest}, but {model.name_or_path} has only {size} embeddings. The tokenizer "
-            f"is another model's; {remedy}."
+            "is another model's. Put the right one next to the weights."
         )
-
-
-def check_precision(engine: str | None, dtype: str) -> None:
-    """Raise a ValueError if `dtype`, of weights or of the engine "fast", is none in which `engine` decodes."""
-    if engine == "transformers" and dtype == "int8":
-        raise ValueError("dtype int8 is only for engine fast; engine transformers has float32, bfloat16, float16")
 
 
 def _new_tokens_limit(
@@ -302,7 +293,7 @@ def _new_tokens_limit(
 
 
 def engine_takes(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
-    """Return whether `generate()` would search greedily or by beams, and hand over all that it is given."""
+    """Return whether `generate()` would search greedily or by beams, and give the engine all of its arguments."""
     if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
         return False
     mode = settings_of(model, options).get_generation_mode()
@@ -310,7 +301,7 @@ def engine_takes(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
 
 
 def settings_of(model: PreTrainedModel, options: Mapping[str, Any]) -> GenerationConfig:
-    """Return what `generate()` would decode with, given these options, of which None is a value too."""
+    """Return the settings of `generate()` with these options. None is a value too."""
     config = copy.copy(model.generation_config)
     given = options.get("generation_config")
     fields = {} if given is None else {name: value for name, value in vars(given).items() if value is not None}

@@ -74,6 +74,6 @@ def test_a_model_without_cross_attention(kind):
     """Of a family that has none, or of another, whose output has none."""
     model = of_preset("capsnmt") if kind == "caps_nmt" else tiny_model()
     model.train().base_model.register_forward_hook(lambda *passed: passed[-1] | {"cross_attentions": None})
-    with pytest.raises(ValueError, match=f"a {kind} model has no attention"):
+    with pytest.raises(ValueError, match=f"{kind} model has no attention"):
         align_by_attention(model, tiny_tokenizer(), SOURCES, STREAMS)
     assert model.training

@@ -1,10 +1,13 @@
 """Documents are cut into segments that fit, and lose nothing by it."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_capsule_mt.translation.documents import Segment, cut_document, language_code
+from hf_capsule_mt.translation.documents import cut_text, language_code
+from hf_capsule_mt.translation.marked_segments import marked_segments
 
 pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[documents]"')
 
@@ -16,13 +19,14 @@ def fits(limit):
 
 
 def test_sentences_and_white_space():
-    assert cut_document(TEXT, "en", fits(99)) == [
-        Segment("", "Dr. Smith left.", "  "),
-        Segment("", "He was late!", "\n\n"),
-        Segment("  \n", "- one, two; three", "\n"),
+    found = marked_segments(TEXT, False, None, partial(cut_text, language="en", fits=fits(99)))
+    assert [(segment.before, segment.text, segment.after) for segment in found] == [
+        ("", "Dr. Smith left.", "  "),
+        ("", "He was late!", "\n\n"),
+        ("  \n", "- one, two; three", "\n"),
     ]
-    assert cut_document("", "en", fits(9)) == [Segment("", "", "")]
-    assert cut_document(" \n", "en", fits(9)) == [Segment(" \n", "", "")]
+    assert cut_text("", "en", fits(9)) == [""]
+    assert cut_text(" \n", "en", fits(9)) == [" \n"]
 
 
 @pytest.mark.parametrize(
@@ -35,17 +39,15 @@ def test_sentences_and_white_space():
     ],
 )
 def test_a_long_sentence_is_cut_where_it_hurts_least(limit, parts):
-    found = cut_document("one two, three four five six", "en", fits(limit))
-    assert [segment.text for segment in found] == parts
+    found = cut_text("one two, three four five six", "en", fits(limit))
+    assert [part.strip() for part in found] == parts
 
 
 @given(st.text(alphabet="ab .,;!?\n\t\u3002\u00e9"), st.integers(1, 12))
 def test_nothing_is_lost_or_added(document, limit):
-    segments = cut_document(document, "en", fits(limit))
-    assert all(len(segment.text) <= limit for segment in segments)
-    assert "".join(document.split()) == "".join(segment.text for segment in segments).replace(" ", "")
-    # Around the segments, white space is that of the document; within, single spaces.
-    assert "".join(segment.around(segment.text) for segment in segments).split() == document.split()
+    parts = cut_text(document, "en", fits(limit))
+    assert "".join(parts) == document
+    assert all(len(part.strip()) <= limit for part in parts)
 
 
 def test_languages():
