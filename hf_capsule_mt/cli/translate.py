@@ -143,8 +143,10 @@ class Job:
         if self.segments is None:
             return unbroken((found.get(index, "") for index in range(len(self.encoded))), "translations")
         # The tokenizer may make nothing of the words between tags.
-        texts = [found[i] if i in found else one.put_back("") for i, one in enumerate(self.segments)]
-        texts = [segment.around(text) for segment, text in zip(self.segments, texts)]
+        texts = [
+            segment.around(found[index] if index in found else segment.put_back(""))
+            for index, segment in enumerate(self.segments)
+        ]
         return "".join(texts).removesuffix("\n").split("\n")
 
     def report(self, translations: dict[int, dict[str, Any]]) -> list[str]:
@@ -248,7 +250,9 @@ def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
     is_main = state.is_main_process
     # The first process writes for all. Without an output file, a report is written as a whole at the end.
     output, report_file = (args.output_file, args.report_file) if is_main else (None, None)
-    lines = _number_of_lines(args) if is_main and not _has_segments(args) else None
+    # All lines are checked first, unless they are a stream, which comes only once.
+    counted = is_main and not _has_segments(args) and (args.input_file or _STANDARD_INPUT).is_file()
+    lines = sum(1 for _ in _lines(args)) if counted else None
     with (
         nullcontext() if output is None else locked(folder_beside(output)),
         Progress(lines, shown=is_main and not args.interactive) as progress,
@@ -293,12 +297,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
         check_language(language)
     if args.keep is not None:
         keep_pattern(args.keep)
-
-
-def _number_of_lines(args: argparse.Namespace) -> int | None:
-    """Check all lines of the input, and return how many there are, or None for a stream."""
-    path = args.input_file or _STANDARD_INPUT
-    return sum(1 for _ in _lines(args)) if path.is_file() else None
 
 
 def _lines(args: argparse.Namespace) -> Iterator[str]:

@@ -36,7 +36,7 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
     if len(kinds) > 1 or model.dtype != torch.float32 or not precisions_on(model.device):
         found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        raise UnsupportedModelError(f"the weights are {found}, but the engine needs float32, on a CPU or one CUDA device")
+        raise UnsupportedModelError(f"the weights are {found}: the engine needs float32, on a CPU or one CUDA device")
     return adapter
 
 

@@ -98,7 +98,7 @@ def precisions_on(device: torch.device) -> list[str]:
 
 
 def product(*linears: nn.Linear, make: Make) -> Map:
-    """Return linear maps as one, their outputs side by side, in the precision of `make`."""
+    """Return linear maps as one, with their outputs side by side, in the precision of `make`."""
     return joined([(linear.weight, linear.bias) for linear in linears], make)
 
 

@@ -42,25 +42,19 @@ class PartialOutput:
         new = {"settings": dict(settings), "input_lines": 0, "input": "", "code": None, **dict.fromkeys(files, 0)}
         self._state = new
         if self._state_file.is_file():
-            self._go_on(new)
+            found = read_json(self._state_file)
+            settings, own = found.get("settings", {}), new["settings"]
+            if names := sorted(name for name in {*settings, *own} if settings.get(name) != own.get(name)):
+                raise ValueError(
+                    f"{self._folder} is of an interrupted run with another {', '.join(names)}. Repeat that run, or "
+                    "delete the folder to start again."
+                )
+            # A run that was killed while it finished has moved some of them.
+            if all(path.is_file() and path.stat().st_size >= found[name] for name, (path, _) in self._files.items()):
+                self._state = found
         # A run that was killed before it wrote its state has left its other files.
         elif any(path.name not in (LOCK, *files) and path.name[0] != "." for path in self._folder.iterdir()):
             raise FileExistsError(f"{self._folder} holds other files. Name another output, or move them.")
-
-    def _go_on(self, new: dict[str, Any]) -> None:
-        found = read_json(self._state_file)
-        settings = found.get("settings", {})
-        names = sorted(
-            name for name in {*settings, *new["settings"]} if settings.get(name) != new["settings"].get(name)
-        )
-        if names:
-            raise ValueError(
-                f"{self._folder} is of an interrupted run with another {', '.join(names)}. Repeat that run, or delete "
-                "the folder to start again."
-            )
-        # A run that was killed while it finished has moved some of them.
-        if all(path.is_file() and path.stat().st_size >= found[name] for name, (path, _) in self._files.items()):
-            self._state = found
 
     @property
     def code(self) -> str | None:
