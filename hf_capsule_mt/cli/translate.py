@@ -397,7 +397,7 @@ def _jobs(
         sources = codes.sources(window, code) if segments is None else [segment.source for segment in segments]
         if not has_warned and codes.are_missing(sources):
             has_warned = True
-            logger.warning("%s", codes.missing("--target_lang {}"))
+            logger.warning("%s, or give --target_lang %s.", codes.missing(), codes.languages[0])
         places = range(len(window)) if segments is None else [segment.line for segment in segments]
         numbers = [done + 1 + place for place in places]
         encoded = tokenize_lines(tokenizer, sources, limit)

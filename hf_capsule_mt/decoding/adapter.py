@@ -16,13 +16,8 @@ from .vocabulary import Vocabulary
 class Decoding:
     """Sentences that a model is decoding, with the same number of beams each.
 
-    If several steps are reserved, all of them do the same operations, in place.
-
-    Args:
-        adapter: of the model.
-        encoded: output of the encoder.
-        mask: `[sentences, source]`, 1 where there is a token. None means everywhere.
-        num_beams: of every sentence.
+    If several steps are reserved, all of them do the same operations, in place. The mask is `[sentences, source]`, 1
+    where there is a token. None means everywhere.
     """
 
     def __init__(self, adapter: "Adapter", encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
@@ -61,11 +56,7 @@ class Decoding:
 
 
 class Adapter:
-    """A copy of a model's decoder.
-
-    Args:
-        model: with a language model head.
-        make: makes its products.
+    """A copy of the decoder of a model with a language model head. `make` makes its products.
 
     Raises:
         UnsupportedModelError: if a module is not what its class says.

@@ -40,7 +40,7 @@ _SUPPRESSING: dict[type, tuple[str, Callable[[LogitsProcessor, int], bool]]] = {
 
 
 class NewTokenLimits(StoppingCriteria):
-    """A limit to the new tokens of every sentence, which `generate()` and the engine take as a stopping criterion.
+    """A limit to the new tokens of every sentence, as a stopping criterion of `generate()` and the engine.
 
     Args:
         limits: `[sentences]`, or `[1]` for all.
@@ -61,12 +61,7 @@ class NewTokenLimits(StoppingCriteria):
 
 
 class Constraints:
-    """Logits processors. Those that only suppress tokens need not see all scores.
-
-    Args:
-        processors: as `generate()` makes them.
-        vocabulary: the number of tokens.
-        device: where they are scored.
+    """The logits processors of `generate()`. Those that only suppress tokens need not see all scores.
 
     Raises:
         UnsupportedError: if one is not known here, or would make a device wait at every token.

@@ -55,13 +55,10 @@ def generate(
     Transformers gives a `custom_generate` no streamer and no `assistant_model`.
 
     Args:
-        model: the model that decodes.
+        model: the model that decodes. The arguments that are not named here are as `generate()` prepares them.
         input_ids: the start tokens, `[sentences * beams, 1]`.
-        logits_processor: as prepared.
         stopping_criteria: as prepared. [`NewTokenLimits`] are known.
-        generation_config: as prepared.
         dtype: precision of the engine's products, as in [`Engine`]. The tokens are those of `generate()` in float32.
-        **model_kwargs: as prepared: the encoder's output, and the mask of the sources.
 
     Raises:
         ValueError: if Transformers itself does not have the mode of generation, as with assisted generation, there is

@@ -57,13 +57,8 @@ class Translation(NamedTuple):
 class Search:
     """Parts that greedy search and beam search share: the tokens so far, and the rows that are left of the batch.
 
-    The column that tokens are written to is a number for the host, and a tensor for the device.
-
-    Args:
-        decoding: of the sentences, before the first token.
-        vocabulary: the model's output projection.
-        settings: how to search.
-        limits: of the new tokens of every sentence, within `max_length`.
+    The column that tokens are written to is a number for the host, and a tensor for the device. `limits` are those of
+    the new tokens of every sentence, within `max_length`.
     """
 
     _ROWS: tuple[str, ...] = ("sentences", "tokens", "latest", "ends", "done")

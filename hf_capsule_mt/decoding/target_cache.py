@@ -15,24 +15,15 @@ _WORTHWHILE = 4
 
 
 class TargetCache:
-    """Keys and values that a decoder's layers attend to.
-
-    Args:
-        num_layers: of the decoder.
-        like: keys of the source, `[sentences, heads, source, d / heads]`.
-        num_beams: of every sentence.
-
-    Attributes:
-        layers: keys and values, `[sentences or more, 2, heads, slots, d / heads]` each: the first rows are in use.
-        new: the slots that the next step writes: a slice, or a tensor that is counted up if several steps are reserved.
-        read: the slots that the next step attends to.
-    """
+    """Keys and values that layers attend to. `like` is keys of the source, `[sentences, heads, source, d / heads]`."""
 
     def __init__(self, num_layers: int, like: Tensor, num_beams: int) -> None:
         self.sentences, self.num_beams, self.num_layers = like.shape[0], num_beams, num_layers
+        # Keys and values, `[sentences or more, 2, heads, slots, d / heads]`. The first rows are in use.
         self.layers: list[Tensor] = []
+        # The slots that the next step writes: a slice, or a tensor that is counted up if several steps are reserved.
         self.new: slice | Tensor = slice(0, 0)
-        self.read = slice(0, 0)
+        self.read = slice(0, 0)  # The slots that the next step attends to.
         self._heads, self._width = like.shape[1], like.shape[3]
         self._slots = 0  # Written or reserved.
         # `[sentences, beams, slots]`: 0 where a beam attends to a slot, else -inf. None: it attends to all.

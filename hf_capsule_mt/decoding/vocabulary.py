@@ -32,13 +32,7 @@ class Candidates(NamedTuple):
 
 
 class Vocabulary:
-    """The output projection of a model.
-
-    Args:
-        weight: `[vocabulary, d]`.
-        bias: `[vocabulary]`, if there is one.
-        make: makes the product.
-    """
+    """The output projection of a model, with a weight `[vocabulary, d]` and a bias `[vocabulary]`, or none."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, make: Make = Product) -> None:
         self.size, self.device = weight.shape[0], weight.device
@@ -181,11 +175,7 @@ class FiniteSum:
 
 
 class FiniteScores(LogitsProcessor):
-    """Does not change scores. It notes in each step whether the best of them is finite.
-
-    Args:
-        model: whose scores they are.
-    """
+    """Does not change the scores of a model. It notes in each step whether the best of them is finite."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._name, self._precision = model.name_or_path, str(model.dtype).removeprefix("torch.")

@@ -26,20 +26,13 @@ _LANGUAGES = frozenset(_CODES.split())
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a text that is translated by itself.
+    """A part of a text that is translated by itself."""
 
-    Attributes:
-        before: white space in front of it.
-        text: the words, with single spaces. It may be empty.
-        after: white space behind it.
-        line: the line of the document, from 0, on which the words begin.
-        code: the code of the language to write, for models that need it. The text may begin with it.
-    """
-
-    before: str
-    text: str
-    after: str
-    line: int = field(default=0, compare=False)
+    before: str  # White space in front of it.
+    text: str  # The words, with single spaces. It may be empty.
+    after: str  # White space behind it.
+    line: int = field(default=0, compare=False)  # The line of the document, from 0, on which the words begin.
+    # The code of the language to write, for models that need it. The text may begin with it.
     code: str = field(default="", compare=False)
 
     @property

@@ -14,11 +14,7 @@ _TOKEN = re.compile(r">>[^<>\s]+<<")
 
 
 class LanguageCodes:
-    """The codes of a tokenizer. Most have none, and then all texts stay as they are.
-
-    Args:
-        tokenizer: of the model. The codes are tokens of its vocabulary.
-    """
+    """The codes in the vocabulary of a tokenizer. Most have none, and then all texts stay as they are."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         words = tokenizer.get_vocab().items()
@@ -96,13 +92,10 @@ class LanguageCodes:
         heads = [self.at_head(text) for text in texts if text.strip()]
         return bool(self) and not all(heads)
 
-    def missing(self, option: str | None = None) -> str:
-        """Return the warning about a text without a code. `option` is how a user gives one."""
-        given = "" if option is None else f"Give {option.format(self.languages[0])}, or begin"
-        return (
-            f"a text does not say which language to write ({', '.join(self.languages):.200}). {given or 'Begin'} it "
-            f"with >>{self.languages[0]}<<"
-        )
+    def missing(self) -> str:
+        """Return the warning about a text without a code."""
+        shown = f"{', '.join(self.languages):.200}"
+        return f"a text does not say which language to write ({shown}). Begin it with >>{self.languages[0]}<<"
 
     def _lacks(self, code: str) -> str:
         return f"the tokenizer has no code {code}. It has: {', '.join(self.languages) or 'none':.200}"

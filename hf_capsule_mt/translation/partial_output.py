@@ -43,8 +43,8 @@ class PartialOutput:
         self._state = new
         if self._state_file.is_file():
             found = read_json(self._state_file)
-            settings, own = found.get("settings", {}), new["settings"]
-            if names := sorted(name for name in {*settings, *own} if settings.get(name) != own.get(name)):
+            before = found.get("settings", {})
+            if names := sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name)):
                 raise ValueError(
                     f"{self._folder} is of an interrupted run with another {', '.join(names)}. Repeat that run, or "
                     "delete the folder to start again."

@@ -116,7 +116,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             has_code = tgt_lang is not None or target in codes.languages
             segments = codes.put(segments, codes.of(target, "tgt_lang") if has_code else "")
             if not all(segment.code for segment in segments if segment.text):
-                logger.warning_once(codes.missing("tgt_lang={!r}"))
+                logger.warning_once(f"{codes.missing()}, or give tgt_lang={codes.languages[0]!r}.")
         for number, segment in enumerate(segments, 1):
             encoding = self.encode(segment.source, truncation, source=source, target=target)
             chunk = {"segment": segment, "is_last": number == len(segments), "copied": copied(segment.text)}
@@ -196,23 +196,18 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             raise ValueError("A text in several parts has one translation, as text. Give num_return_sequences=1.")
         if return_tensors:
             return super().postprocess(outputs[0], return_tensors)
-        parts = []
+        cleaning, parts = {"clean_up_tokenization_spaces": clean_up_tokenization_spaces}, []
         for output in outputs:
-            found = super().postprocess(output, clean_up_tokenization_spaces=clean_up_tokenization_spaces)
-            texts = [
-                self._put_back(output, number, text["translation_text"], clean_up_tokenization_spaces)
-                for number, text in enumerate(found)
-            ]
-            parts.append([output["segment"].around(text) for text in texts])
+            segment, texts = output["segment"], []
+            for number, found in enumerate(super().postprocess(output, **cleaning)):
+                align = None
+                if segment.needs_alignment:
+                    ids, words = output["input_ids"][0].tolist(), output["output_ids"][0, number, 1:].tolist()
+                    attention = output["attention"][0, number]
+                    align = aligner(attention, self.tokenizer, segment.text, ids, words, **cleaning)
+                texts.append(segment.around(segment.put_back(found["translation_text"], align)))
+            parts.append(texts)
         return [{"translation_text": "".join(texts)} for texts in zip(*parts, strict=True)]
-
-    def _put_back(self, output: dict[str, Any], number: int, text: str, clean_up: bool) -> str:
-        """Return the text of a sequence with the tags of its segment, and the parts that are kept."""
-        segment, align = output["segment"], None
-        if segment.needs_alignment:
-            ids, words = output["input_ids"][0].tolist(), output["output_ids"][0, number, 1:].tolist()
-            align = aligner(output["attention"][0, number], self.tokenizer, segment.text, ids, words, clean_up)
-        return segment.put_back(text, align)
 
 
 __all__ = ["LANGUAGE_PAIR", "TranslationPipeline"]

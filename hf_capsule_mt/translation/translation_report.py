@@ -20,25 +20,15 @@ _LONGEST_PHRASE, _COPIES, _REPEATED = 16, 3, 4
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judgement on a translation.
+    """The judgement on a translation. A blank line has no score and no ratio."""
 
-    Attributes:
-        score: the mean log-probability of its tokens, with its end, or None for a blank line.
-        length_ratio: its number of tokens divided by that of its source, without the ends, or None for a blank line.
-        limit_reached: whether it was cut at the limit to its length.
-        empty: whether it has no words.
-        too_short: whether it is so short that a part must be missing, as happens to lines with several sentences.
-        repeats: whether it repeats a phrase many times, and its source does not.
-        source_cut: whether its source was too long for the model, so that the rest is not translated.
-    """
-
-    score: float | None = None
-    length_ratio: float | None = None
-    limit_reached: bool = False
-    empty: bool = False
-    too_short: bool = False
-    repeats: bool = False
-    source_cut: bool = False
+    score: float | None = None  # The mean log-probability of its tokens, with its end.
+    length_ratio: float | None = None  # Its number of tokens divided by its source's, without the ends.
+    limit_reached: bool = False  # It was cut at the limit to its length.
+    empty: bool = False  # It has no words.
+    too_short: bool = False  # A part must be missing, as happens to lines with several sentences.
+    repeats: bool = False  # It repeats a phrase many times, and its source does not.
+    source_cut: bool = False  # Its source was too long for the model, so that the rest is not translated.
 
 
 def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, score: float) -> Judgement:
