@@ -135,7 +135,11 @@ def _prepare(
     tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
-    if model_args.model is not None:
+    if model_args.model is None:
+        # The limit that `translate` has for the longest source of training. Plain generate() has no other.
+        settings = model.generation_config
+        settings.max_length = min(settings.max_length, 2 * data_args.max_source_length + 22)
+    else:
         # Layers that a method adds would stay switched off at the rate of the others.
         is_new = model_args.method is not None and added_weights(model)
         if is_new and args.added_learning_rate is None:

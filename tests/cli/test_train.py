@@ -58,6 +58,8 @@ def test_the_result_loads(run):
     assert model.config.layer_aggregation == "em_routing"
     assert model.config.label_smoothing == 0.1
     assert model.generation_config.bad_words_ids == [[tokenizer.pad_token_id]]
+    # As long as `translate` allows for the longest source of training, which has 256 tokens.
+    assert model.generation_config.max_length == 2 * 256 + 22
     assert model.generate(**tokenizer("a b", return_tensors="pt"), max_length=8).shape[0] == 1
 
 
