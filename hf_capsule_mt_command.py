@@ -1,7 +1,7 @@
 """The command `hf-capsule-mt`: lists the commands of the package, and runs one.
 
-It lies beside the package, because to import the package is to register its models with Transformers, which takes
-seconds that `hf-capsule-mt --help` need not wait for.
+It is not in the package: importing the package takes seconds, because it registers models with Transformers. For
+`hf-capsule-mt --help` that is too long.
 """
 
 import argparse

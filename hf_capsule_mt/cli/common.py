@@ -68,7 +68,7 @@ def check_input_file(option: str, path: Path) -> None:
 
 
 def check_text_file(option: str, path: Path) -> None:
-    """Check that there is a file at `path`, and that its name is not that of a file of pairs."""
+    """Check that there is a file at `path`, and that its name is not for a file of pairs."""
     check_input_file(option, path)
     ending = ending_of_pairs(path)
     if ending is not None:

@@ -103,7 +103,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "model": str(folder.resolve()) if folder.is_dir() else args.model,
         "revision": args.revision,
-        # Size and time of a file do not tell whether it is another.
+        # Another file may have the same size and time.
         "model files": {file.name: hash_file(file) for file in sorted(folder.glob("*")) if file.suffix in _MODEL},
         **{name: getattr(args, name) for name in (*_OF_GENERATE, "dtype", "engine")},
     }

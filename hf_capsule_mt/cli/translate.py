@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 _STANDARD_INPUT = Path("/dev/stdin")
 _SETTINGS = ("documents", "sentences", "tags", "keep", "target_lang", "report_file")
-"""Options that the output depends on, besides those of decoding."""
+"""Options that the output depends on, and that are not about decoding."""
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -40,7 +40,7 @@ class Decoding:
         raise NotImplementedError
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beam b of a sentence go on from beam `parents[sentence, b]`."""
+        """Let beam b of a sentence continue beam `parents[sentence, b]`."""
         raise NotImplementedError
 
     def select(self, rows: Tensor, moved: Tensor) -> None:

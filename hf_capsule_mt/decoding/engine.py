@@ -28,7 +28,7 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
     """Return the adapter that decodes a model.
 
     Raises:
-        UnsupportedModelError: if none does, or not where the weights are or in their precision.
+        UnsupportedModelError: if there is none for the model, its device or its precision.
     """
     adapter = ADAPTERS.get(getattr(getattr(model, "config", None), "model_type", None))
     if adapter is None or type(model) not in adapter.models:

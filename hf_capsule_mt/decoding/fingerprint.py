@@ -97,7 +97,7 @@ def _state(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
         state.append((id(module), type(module), _attends_as_known(module), *map(id, _hooks(module))))
         for weight in (*module._parameters.values(), *module._buffers.values()):
             if weight is not None:
-                # Tensors made of others, as quantized ones, have no place, and those of inference mode no version.
+                # A tensor made of others, as a quantized one, has no place. A tensor of inference mode has no version.
                 place = 0 if is_traceable_wrapper_subclass(weight) else weight.data_ptr()
                 state.append((id(weight), place, 0 if weight.is_inference() else weight._version))
                 weights.append(weight)

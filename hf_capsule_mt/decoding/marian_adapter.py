@@ -1,7 +1,7 @@
 """Marian's decoder, and what this package puts into it: routed heads, aggregated layers, guided routing.
 
-The keys and values of the source are computed once and read by all beams of a sentence. For those of the target see
-target_cache.py.
+The keys and values of the source are computed once and read by all beams of a sentence. target_cache.py has the keys
+and values of the target.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class DecoderLayer:
         self.activation, self.norm = layer.activation_fn, norm(layer.final_layer_norm)
 
     def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """The keys and values `[sentences, heads, source, d / heads]` of encoder states `[sentences, source, d]`."""
+        """Return keys and values `[sentences, heads, source, d / heads]` of encoder states `[sentences, source, d]`."""
         keys_and_values = self.source(states.flatten(0, 1)).view(*states.shape[:2], 2, self.heads, -1)
         keys, values = keys_and_values.permute(2, 0, 3, 1, 4).contiguous()
         return keys, values
@@ -60,7 +60,7 @@ class DecoderLayer:
 
 
 def _output(module: nn.Module, make: Make) -> Map:
-    """Output projection or aggregation of the heads of an attention, `[rows, d]` -> `[rows, d]`."""
+    """Return the output projection or aggregation of the heads of an attention, `[rows, d]` -> `[rows, d]`."""
     if isinstance(module, RoutedHeads | ResidualRoutedHeads):
         return with_products(module, make)
     return product(module, make=make)
@@ -118,7 +118,7 @@ class MarianDecoding(Decoding):
             self.source_mask = self.source_mask[rows]
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        """The embeddings `[sentences * beams, d]` of tokens at their positions."""
+        """Return the embeddings `[sentences * beams, d]` of tokens at their positions."""
         positions, embedded = self.adapter.positions, F.embedding(tokens, self.adapter.embeddings)
         position = self.position if isinstance(self.position, int) else self.position.clamp(max=len(positions) - 1)
         return torch.add(positions[position], embedded, alpha=self.adapter.scale)
@@ -174,7 +174,7 @@ def _aggregator(module: nn.Module, make: Make) -> Map:
 
 
 def _compose(first: nn.Module, second: nn.Module, blocks: int, make: Make) -> Map:
-    """`[rows, L, d]` -> `[rows, L, ...]`: the second map of the first."""
+    """Return the second map after the first, `[rows, L, d]` -> `[rows, L, ...]`."""
     if isinstance(first, BlockLinear) and isinstance(second, BlockLinear):
         inner, outer = first.weight.detach().double(), second.weight.detach().double()
         weight = (inner @ outer).to(first.weight.dtype)
@@ -189,6 +189,6 @@ def _compose(first: nn.Module, second: nn.Module, blocks: int, make: Make) -> Ma
 
 
 def _dense(module: nn.Module) -> tuple[Tensor, Tensor]:
-    """The weight `[in, out]` and the bias `[out]` of the map of concatenated blocks, in float64."""
+    """Return the weight `[in, out]` and the bias `[out]` of the map of concatenated blocks, in float64."""
     weight, bias = module.weight.detach().double(), module.bias.detach().double().flatten()
     return (torch.block_diag(*weight) if isinstance(module, BlockLinear) else weight.t()), bias

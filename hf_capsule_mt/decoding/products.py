@@ -33,7 +33,7 @@ _LARGEST = 127
 _FEW, _MANY, _LIMIT = 4, 128, 24
 """Rows for which int8 is timed, and where many begin."""
 _NARROW, _WIDE, _WIDTH = 512, 16384, 4096
-"""Outputs for which int8 is timed, and where wide weights begin: those of vocabularies."""
+"""Outputs for which int8 is timed, and where wide weights begin. Only vocabularies are so wide."""
 _PACKING = Lock()
 
 
@@ -158,7 +158,7 @@ def _pack(weight: Tensor, bias: Tensor | None, backend: str) -> Any:
 
 @cache
 def _int8_backends() -> tuple[str, ...]:
-    """PyTorch's implementations of int8, FBGEMM's ("x86") and oneDNN's, as far as they work here."""
+    """Return PyTorch's implementations of int8, FBGEMM's ("x86") and oneDNN's, as far as they work here."""
     found = tuple(backend for backend in ("x86", "onednn") if _works(backend))
     if not found:
         logger.warning("This machine has no product in int8 that works. Products are computed in float32.")
@@ -182,7 +182,7 @@ def _reduces_range() -> bool:
 
 @cache
 def _fastest_backend(wide: bool, many: bool) -> str:
-    """The backend that took the least CPU time. On some machines FBGEMM takes ten times as long for many rows."""
+    """Return the backend with the least CPU time. On some machines FBGEMM takes ten times as long for many rows."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(_WIDE if wide else _NARROW, 512, dtype=torch.float32, generator=generator)
     inputs = torch.randn(_MANY if many else _FEW, 512, dtype=torch.float32, generator=generator)

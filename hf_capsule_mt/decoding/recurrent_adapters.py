@@ -21,7 +21,7 @@ class _Recurrent(Decoding):
     sentence_state: Tensor | None
 
     def reorder(self, parents: Tensor) -> None:
-        """Copy the states of the beams that others go on from."""
+        """Copy the states of the beams that others continue."""
         sentences, beams = parents.shape
         starts = torch.arange(0, sentences * beams, beams, device=parents.device).unsqueeze(-1)
         self.states.copy_(self.states.index_select(0, (parents + starts).flatten()))

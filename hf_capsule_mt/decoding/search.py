@@ -57,8 +57,8 @@ class Translation(NamedTuple):
 class Search:
     """Parts that greedy search and beam search share: the tokens so far, and the rows that are left of the batch.
 
-    The column that tokens are written to is a number for the host, and a tensor for the device. `limits` are those of
-    the new tokens of every sentence, within `max_length`.
+    The column that tokens are written to is a number for the host, and a tensor for the device. `limits` has the most
+    new tokens of every sentence, within `max_length`.
     """
 
     _ROWS: tuple[str, ...] = ("sentences", "tokens", "latest", "ends", "done")
@@ -225,7 +225,7 @@ class BeamSearch(Search):
         self.decoding.reorder(parents)
 
     def _collect(self, candidates: Candidates, ending: Tensor) -> None:
-        """Add those of the first `num_beams` candidates that end to the best translations found so far."""
+        """Add candidates that end, of the first `num_beams`, to the best translations found so far."""
         tokens = self.tokens.gather(1, candidates.beams.unsqueeze(-1).expand(-1, -1, self.tokens.shape[2]))
         tokens.index_copy_(2, self.place, candidates.tokens.unsqueeze(-1))
         ending = ending & self.first

@@ -82,7 +82,7 @@ class Vocabulary:
             before: scores of the beams, `[sentences, beams]`.
             count: K.
             suppressed: tokens that cannot be chosen.
-            renormalizes: whether their probability counts as 0, so that those of the others sum to 1.
+            renormalizes: whether their probability counts as 0, so that the others sum to 1.
         """
         beams = before.shape[1]
         sentences = max(1, _LARGEST // (beams * self._per_group * self._num_groups))

@@ -30,7 +30,7 @@ class Segment:
 
     before: str  # White space in front of it.
     text: str  # The words, with single spaces. It may be empty.
-    after: str  # White space behind it.
+    after: str  # White space after it.
     line: int = field(default=0, compare=False)  # The line of the document, from 0, on which the words begin.
     # The code of the language to write, for models that need it. The text may begin with it.
     code: str = field(default="", compare=False)

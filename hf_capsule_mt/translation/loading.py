@@ -61,7 +61,7 @@ def load_model(
         model_class: of the model, or an Auto class.
         revision: branch, tag or commit of a name on the Hub.
         dtype: of the weights. "auto" is the dtype of the file.
-        **options: of `from_pretrained`, and fields of the configuration that replace those of the checkpoint.
+        **options: of `from_pretrained`, and fields of the configuration that replace the checkpoint's.
 
     Raises:
         OSError: if there is no such checkpoint.

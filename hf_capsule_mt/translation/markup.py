@@ -25,7 +25,7 @@ _VOID = _names("area base br col embed frame hr img input link meta param source
 _UNTOUCHED = _names("code kbd math pre samp script style svg textarea var")
 # These untouched elements are part of the sentence, as a noun is.
 _SHOWN = _names("code kbd math samp var")
-# Elements behind a word, such as the number of a footnote.
+# Elements after a word, such as the number of a footnote.
 _RAISED = _names("sup sub")
 _END_MAY_LACK = _names("body colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr")
 _DEEPEST = 100

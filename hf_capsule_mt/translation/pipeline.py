@@ -47,8 +47,8 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
 
     Args:
         src_lang: code of the source language, for tokenizers that take one (mBART, M2M-100, NLLB).
-        tgt_lang: code of the target language, likewise. For multilingual OPUS-MT it is the `pt` of `>>pt<<`. A text may
-            also begin with `>>pt<<`.
+        tgt_lang: code of the target language, for the same tokenizers. For multilingual OPUS-MT it is the `pt` of
+            `>>pt<<`. A text may also begin with `>>pt<<`.
         truncation: whether a text that is too long for the model is cut. By default it is refused.
         documents: whether texts are documents of any length. Their sentences are translated one by one, and paragraphs
             are kept. Give the language, such as "en", or True where `src_lang` names it. Needs the library sentencex.
@@ -135,7 +135,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         return source, target
 
     def tokenize(self, text: str, *, source: str | None, target: str | None, **options: Any) -> BatchEncoding:
-        """Tokenize a text behind its prefix, without changing the tokenizer's language."""
+        """Tokenize a text after its prefix, without changing the tokenizer's language."""
         # A tokenizer has one language, and one way to cut, for all threads.
         with TOKENIZING:
             if not self._takes_languages:

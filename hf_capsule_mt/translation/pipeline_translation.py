@@ -75,7 +75,7 @@ class TranslationPipeline(Pipeline):
         return results
 
     def preprocess(self, text: str, tgt_lang: str | None = None, truncation: bool = False) -> dict[str, Any]:
-        """Tokenize one text, behind the code of its target language for multilingual OPUS-MT."""
+        """Tokenize one text after the code of its target language for multilingual OPUS-MT."""
         text = checked(text)
         if self.codes and not _CODE.match(text):
             pair = LANGUAGE_PAIR.fullmatch(self.task or "")

@@ -13,7 +13,7 @@ Weights = Sequence[Sequence[float]]
 class Node:
     """An element of a sentence, an empty tag, or a kept part. The root has no tags.
 
-    `first` is the first source word in it, `last` the word behind the last one. An empty tag stands before `first`.
+    `first` is the first source word in it, `last` is the word after the last one. An empty tag stands before `first`.
     """
 
     open: str = ""  # The opening tag, the empty tag or the kept part, as it is written.
@@ -23,7 +23,7 @@ class Node:
     opened_before: bool = False  # In an earlier sentence.
     closed_after: bool = False  # In a later sentence.
     is_kept: bool = False  # It takes the place of the words that are aligned with it.
-    follows: bool = False  # An empty tag right behind a word.
+    follows: bool = False  # An empty tag right after a word.
     spaced: bool = False  # An empty tag between spaces.
     children: "list[Node]" = field(default_factory=list)
 
@@ -33,7 +33,7 @@ class Node:
         return range(self.first, self.last)
 
     def is_around(self, words: int) -> bool:
-        """Return whether all nodes in it stand around all `words` of the sentence, or before or behind them."""
+        """Return whether all nodes in it stand around all `words` of the sentence, or before or after them."""
         return all(
             child.first in (0, words)
             if child.first == child.last

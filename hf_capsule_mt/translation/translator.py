@@ -122,7 +122,7 @@ def translate_batches(
         finish: returns what is yielded instead of the texts. It takes the indices of a batch, its token ids, what was
             written, and the texts.
 
-    The other arguments, and what is raised, are those of [`generate_batches`].
+    The other arguments and the errors are as in [`generate_batches`].
     """
     if settings_of(model, options).stop_strings is not None:
         options.setdefault("tokenizer", tokenizer)
@@ -178,7 +178,7 @@ def generate_batches(
             "transformers" is `generate()`.
         dtype: "float32", "bfloat16" or "int8": the precision of the engine "fast", for weights in float32. The engine
             "transformers" has the precision of the weights.
-        **options: of `generate()`. The others are those of the generation config. A line has one translation.
+        **options: of `generate()`. The generation config has the others. A line has one translation.
 
     Raises:
         ValueError: if `max_new_tokens` does not fit the model's positions, the engine has no such `dtype`, a token id
@@ -264,7 +264,7 @@ def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.d
 
 
 def behind_start(model: PreTrainedModel, ids: Tensor) -> Tensor:
-    """Return token ids `[batch, target]` behind the start token of `generate()`, `[batch, 1 + target]`."""
+    """Return token ids `[batch, target]` after the start token of `generate()`, `[batch, 1 + target]`."""
     # A model without its head has no generation config, and 0 is a token.
     start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
     start = model.config.decoder_start_token_id if start is None else start
