@@ -8,10 +8,9 @@ from transformers.utils import ModelOutput
 from ..modeling.guided_routing import additive_scores
 from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from ..modeling.modeling_rnmt import RNMTForConditionalGeneration
-from ..modeling.recurrent import LSTM
 from ..modeling.routing import mean_over_words, word_mask
 from .adapter import Adapter, Decoding
-from .products import Make, Map, norm, product
+from .products import Map, norm, product
 
 
 class _Recurrent(Decoding):
@@ -150,10 +149,10 @@ class CapsNMTAdapter(Adapter):
     def copy(self, model: CapsNMTForConditionalGeneration) -> None:
         """Copy the decoder's weights."""
         self.scale = model.config.d_model**0.5
-        self.layers = [(_gates(layer.lstm, self.make), norm(layer.layer_norm)) for layer in model.model.decoder.layers]
-
-
-def _gates(lstm: LSTM, make: Make) -> Map:
-    """Map of the input and the hidden state, side by side, to the gates, as one product."""
-    weight = torch.cat([lstm.weight_ih_l0.detach(), lstm.weight_hh_l0.detach()], dim=1)
-    return make(weight.t(), (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach())
+        self.layers = []
+        for layer in model.model.decoder.layers:
+            # The gates of the input and the hidden state, side by side, as one product.
+            lstm = layer.lstm
+            weight = torch.cat([lstm.weight_ih_l0.detach(), lstm.weight_hh_l0.detach()], dim=1)
+            gates = self.make(weight.t(), (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach())
+            self.layers.append((gates, norm(layer.layer_norm)))

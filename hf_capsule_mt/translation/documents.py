@@ -34,22 +34,14 @@ class Segment:
     line: int = field(default=0, compare=False)  # The line of the document, from 0, on which the words begin.
     # The code of the language to write, for models that need it. The text may begin with it.
     code: str = field(default="", compare=False)
+    # Whether there are tags or kept parts, and whether they stand between words, so that the words must be aligned.
+    has_parts = needs_alignment = False
 
     @property
     def source(self) -> str:
         """The text with its code, as the model reads it."""
         is_told = not self.text or self.text.startswith(self.code)
         return self.text if is_told else f"{self.code} {self.text}"
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether the text has tags or kept parts."""
-        return False
-
-    @property
-    def needs_alignment(self) -> bool:
-        """Whether it matters which words of the translation belong to which of the source."""
-        return False
 
     def put_back(self, translation: str, align: Any = None) -> str:
         """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""

@@ -68,24 +68,22 @@ def sequence_scores(
     It is `sequences_scores` of `generate()` with a length penalty of 1, and 0 for a target without tokens. A forced
     code of the language does not count. Sources and targets have their ends. The model is in evaluation mode.
     """
-    longest = max(1, *map(len, targets))
-    rows = max(_MOST_SCORES // (longest * model.config.vocab_size), 1)
-    parts = ((sources[at : at + rows], targets[at : at + rows]) for at in range(0, len(targets), rows))
-    return [score for part in parts for score in _scores(model, *part)]
-
-
-def _scores(model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-    generation = model.generation_config
-    input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
-    words, counted = pad_rows(targets, model.config.pad_token_id, model.device)
-    if not words.shape[1]:
-        return [0.0] * len(words)
-    read = behind_start(model, words)[:, :-1]
-    logits = model(input_ids=input_ids, attention_mask=mask.long(), decoder_input_ids=read, use_cache=False).logits
-    scores = logits.float().log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
-    if generation.forced_bos_token_id is not None and words.shape[1] > 1:
-        counted[:, 0] &= words[:, 0] != generation.forced_bos_token_id
-    return (scores.where(counted, 0).sum(1) / counted.sum(1).clamp(min=1)).tolist()
+    padding, forced = model.config.pad_token_id, model.generation_config.forced_bos_token_id
+    rows = max(_MOST_SCORES // (max(1, *map(len, targets)) * model.config.vocab_size), 1)
+    found: list[float] = []
+    for at in range(0, len(targets), rows):
+        input_ids, mask = pad_rows(sources[at : at + rows], padding, model.device)
+        words, counted = pad_rows(targets[at : at + rows], padding, model.device)
+        if not words.shape[1]:
+            found += [0.0] * len(words)
+            continue
+        read = behind_start(model, words)[:, :-1]
+        logits = model(input_ids=input_ids, attention_mask=mask.long(), decoder_input_ids=read, use_cache=False).logits
+        scores = logits.float().log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
+        if forced is not None and words.shape[1] > 1:
+            counted[:, 0] &= words[:, 0] != forced
+        found += (scores.where(counted, 0).sum(1) / counted.sum(1).clamp(min=1)).tolist()
+    return found
 
 
 def report_line(line: int, judgement: Judgement) -> str:

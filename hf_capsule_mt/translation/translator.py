@@ -189,6 +189,7 @@ def generate_batches(
     limit = _new_tokens_limit(model, max_new_tokens, options.get("generation_config"))
     options |= _EVERY_LINE
     settings, is_fast = settings_of(model, options), engine == "fast" and engine_takes(model, options)
+    size = model.get_input_embeddings().weight.shape[0]
     if is_fast:
         options["custom_generate"] = partial(generate, dtype=dtype)
     elif dtype != "float32":
@@ -198,7 +199,11 @@ def generate_batches(
 
     def decode(batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
         sources = [encoded[index] for index in batch]
-        _check_token_ids(max(map(max, sources)), model)
+        if (largest := max(map(max, sources))) >= size:
+            raise ValueError(
+                f"The tokenizer has token id {largest}, but {model.name_or_path} has only {size} embeddings. The "
+                "tokenizer is another model's. Put the right one next to the weights."
+            )
         limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
         input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
         source = {"input_ids": input_ids, "attention_mask": mask.long()}
@@ -269,15 +274,6 @@ def behind_start(model: PreTrainedModel, ids: Tensor) -> Tensor:
     start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
     start = model.config.decoder_start_token_id if start is None else start
     return torch.cat([ids.new_full((len(ids), 1), start), ids], dim=1)
-
-
-def _check_token_ids(largest: int, model: PreTrainedModel) -> None:
-    size = model.get_input_embeddings().weight.shape[0]
-    if largest >= size:
-        raise ValueError(
-            f"The tokenizer has token id {largest}, but {model.name_or_path} has only {size} embeddings. The tokenizer "
-            "is another model's. Put the right one next to the weights."
-        )
 
 
 def _new_tokens_limit(
