@@ -26,7 +26,7 @@ _OTHER_SCRIPTS = (
 
 
 def line_style(number: int) -> dict[str, str]:
-    """Colour, marker and dashes of a figure's line; the dashes tell apart those that share a colour."""
+    """Return colour, marker and dashes of a figure's line. Lines of one colour have different dashes."""
     place = number % len(COLOURS)
     dashes = ("-", "--", "-.", ":")[number // len(COLOURS) % 4]
     return {"color": COLOURS[place], "marker": "os^DvP"[place], "linestyle": dashes}
@@ -75,7 +75,7 @@ def draw_lengths(record: Mapping[str, Any]) -> "Figure":
     """Draw a panel for BLEU and one for the length of translations by source length, a line for each system.
 
     Args:
-        record: `buckets`, each with `name`, `sentences` and by system `bleu` and `ratio`; empty ones are left out.
+        record: `buckets`, each with `name`, `sentences` and by system `bleu` and `ratio`. Empty ones are left out.
     """
     buckets = [bucket for bucket in record["buckets"] if bucket["systems"]]
     places = range(len(buckets))
@@ -121,7 +121,7 @@ class HeatMap(NamedTuple):
 
 
 class HeatMapNames(NamedTuple):
-    """Names of both axes, and of the rows and columns of all panels; by default columns are numbered from 1 on."""
+    """Names of both axes, and of the rows and columns of all panels. By default columns are numbered from 1."""
 
     row_label: str
     rows: Sequence[str]

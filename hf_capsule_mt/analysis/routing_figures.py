@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_WORDS = 40
-"""Pieces of a sentence that a picture has room for; its title says how many it leaves out."""
+"""Pieces of a sentence that fit into a picture. Its title says how many it leaves out."""
 _LAST = "Look at the last iteration: a dark cell is a capsule that takes most from this"
 _EVEN = "and even shades mean that routing prefers none."
 _LOOK_FOR = {
@@ -46,12 +46,12 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
             of the mean over all words.
 
     Returns:
-        Pictures by title; none for a model without routing.
+        Pictures by title, none for a model without routing.
 
         * "Encoder layers", "Decoder layers", "Heads: cross.1" and so on: layers or heads to output capsules, by
           iteration (Dou et al. 2019, Fig. 4).
         * "PAST and FUTURE": source words to PAST and to FUTURE while every target word is written (Zheng et al. 2019,
-          Fig. 4); at a step also "PAST and FUTURE by iteration", with every capsule.
+          Fig. 4). At a step also "PAST and FUTURE by iteration", with every capsule.
         * "Sentence capsules": source words to sentence capsules, by iteration (Wang et al. 2019, Table 4).
     """
     assignments = {"Encoder layers": routing.encoder_layers, "Decoder layers": routing.decoder_layers}
@@ -90,7 +90,7 @@ def follows_step(title: str) -> bool:
 
 
 def draw_iterations(assignment: Tensor, kind: str, title: str) -> "Figure":
-    """Draw an assignment by iteration, `[iterations, inputs, N]`, a panel each; an input is a "layer" or a "head"."""
+    """Draw an assignment by iteration, `[iterations, inputs, N]`, a panel each. `kind` is "layer" or "head"."""
     names = HeatMapNames(kind, _numbers(assignment.shape[1]), "output capsule")
     return draw_heat_maps(_by_iteration(assignment), names, title)
 

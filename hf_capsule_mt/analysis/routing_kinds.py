@@ -18,7 +18,7 @@ def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
 
 
 def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
-    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns after these; (0, 0) without any."""
+    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns, or (0, 0)."""
     kind = getattr(config, "guided_routing", None)
     if kind is None:
         return 0, 0
@@ -27,6 +27,6 @@ def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
 
 
 def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:
-    """Return the names of the columns of `guided_routing`, of which there are `capsules`."""
+    """Return the names of the columns of `guided_routing`. `capsules` is their number."""
     groups = {"PAST": num_past, "FUTURE": num_future, "redundant": capsules - num_past - num_future}
     return [name if size == 1 else f"{name} {number + 1}" for name, size in groups.items() for number in range(size)]

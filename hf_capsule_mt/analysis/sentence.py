@@ -16,21 +16,21 @@ from .word_alignment import source_subwords, target_subwords
 
 @dataclass(frozen=True)
 class SentenceRouting:
-    """One sentence, its translation, and how they were routed; tensors are float32 on the CPU.
+    """One sentence, its translation, and how they were routed. Tensors are float32 on the CPU.
 
     S source pieces, T target pieces, L layers, H heads, N output capsules, I iterations. Target position t is of the
     step that wrote `target_words[t]`. What a model does not have is None, or empty.
 
     Attributes:
-        source_words: the S pieces that the model read, with `</s>`; those that begin a word begin with "▁".
-        target_words: the T pieces that it wrote, likewise.
+        source_words: the S pieces that the model read, with `</s>`. "▁" begins a word.
+        target_words: the T pieces that it wrote.
         translation: as text.
         encoder_layers: assignment of encoder layers to output capsules, `[S, I, L, N]`.
         decoder_layers: of decoder layers, `[T, I, L, N]`.
         heads: of attention heads, by place as "cross.1" (site and layer): `[S or T, I, H, N]`, S at "encoder_self".
         guided: of source pieces to PAST, then FUTURE, then redundant capsules, `[T, I, S, J]`.
         sentence: of source pieces to sentence capsules, `[I, S, M]`.
-        num_past: how many of the J are PAST; the baselines of guided routing have one, which stands for all.
+        num_past: how many of the J are PAST. The baselines of guided routing have one, which stands for all.
         num_future: how many of the J, after these, are FUTURE.
     """
 
@@ -52,9 +52,9 @@ def read_sentence(
     """Translate a sentence, and read the routing by teacher forcing.
 
     Args:
-        model: any encoder-decoder; one without routing has only the words and the translation.
+        model: any encoder-decoder. Without routing there are only the words and the translation.
         tokenizer: the model's.
-        source: one segment; what exceeds the model's positions is cut off, with a warning.
+        source: one segment. It is cut to the model's positions, with a warning.
         **generate_options: of `generate()`, such as `num_beams=4`, and `max_new_tokens`.
 
     Raises:

@@ -61,7 +61,7 @@ class AssignmentSums:
         self._entropy = self._diversity = self._assignment = 0
 
     def add(self, assignment: Tensor, mask: Tensor | None = None) -> None:
-        """Add routings `[R, iterations, inputs, N]`; those without any input capsule count for nothing."""
+        """Add routings `[R, iterations, inputs, N]`. Those without an input capsule do not count."""
         if mask is None:
             mask = torch.ones(assignment.shape[0], assignment.shape[2], dtype=torch.bool, device=assignment.device)
         there = mask.any(-1)
@@ -93,7 +93,7 @@ class AssignmentSums:
 def bag_overlaps(
     losses: nn.Module, capsules: Tensor, embedding: Tensor, targets: Tensor, target_mask: Tensor
 ) -> Tensor:
-    """The rates r_OL^P and r_OL^F of every sentence, `[batch, 2]` float64; NaN where every bag is empty.
+    """The rates r_OL^P and r_OL^F of every sentence, `[batch, 2]` float64. NaN where every bag is empty.
 
     The rate of a step with n words in the bag is the fraction of them among the 5 n words that the capsules find most
     likely. The mean is over the steps whose bag is not empty. A word that is in a bag twice counts once. As in
@@ -161,7 +161,7 @@ class WordShares:
         self._sums.index_add_(0, sources[mask].cpu(), values.double().cpu())
 
     def largest(self, most: int = 10, least_count: int = LEAST_COUNT) -> list[list[WordShare]]:
-        """For every capsule the words that it gets most of, best first; none if it gets as much of all."""
+        """For every capsule the words that it gets most of, best first. None if all are equal."""
         counts = self._sums[:, 0]
         words = (counts >= max(least_count, 1)).nonzero().squeeze(-1)
         means = self._sums[words, 1:] / counts[words, None]
@@ -197,7 +197,7 @@ class PastAndFutureSums:
         Args:
             shares: of source words in PAST and in FUTURE, `[batch, target, source, 2]`.
             aligned: `[batch, target, source]` bool: which target word translates which source word.
-            source_mask: `[batch, source]` bool, True where there is a word; the last one, the end, is not counted.
+            source_mask: `[batch, source]` bool, True where there is a word. The last one, the end, is not counted.
             target_mask: `[batch, target]` bool, True where a word is written.
         """
         length = aligned.shape[1]
@@ -251,14 +251,14 @@ class RoutingStatistics:
 
     @property
     def overlaps(self) -> tuple[float | None, float | None] | None:
-        """The mean rates of [`bag_overlaps`], None where no bag has words; None without the bag-of-words loss."""
+        """The mean rates of [`bag_overlaps`], None where no bag has words, or without the bag-of-words loss."""
         if not self._overlaps:
             return None
         past, future = (None if math.isnan(rate) else rate for rate in torch.cat(self._overlaps).nanmean(0).tolist())
         return past, future
 
     def add(self, model: PreTrainedModel, forced: TeacherForcedPass, aligned: Tensor | None = None) -> None:
-        """Add a batch, with the assignment of every iteration; `aligned` is that of [`PastAndFutureSums.add`]."""
+        """Add a batch, with the assignment of every iteration. `aligned` is that of [`PastAndFutureSums.add`]."""
         output = forced.output
         layers = {"encoder layers": output.encoder_layer_routing, "decoder layers": output.decoder_layer_routing}
         heads = {f"heads {place}": assignment for place, assignment in (output.head_routing or {}).items()}

@@ -16,7 +16,7 @@ WORD_START = "▁"
 
 
 def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
-    """Return the pieces of a source, special tokens included; those that begin a word begin with [`WORD_START`].
+    """Return the pieces of a source, special tokens included. [`WORD_START`] begins a word.
 
     A piece of bytes that are no whole character is shown with U+FFFD in their place.
     """
@@ -56,10 +56,9 @@ def attended_words(
 
     Args:
         cross_attentions: of each decoder layer, `[batch, heads, target, source]`.
-        source_mask: `[batch, source]` bool, True where there is a word; the last one ends the sentence.
-        target_mask: `[batch, target]` bool, likewise.
+        source_mask: `[batch, source]` bool, True where there is a word. The last one ends the sentence.
+        target_mask: `[batch, target]` bool.
         layer: see [`attended_positions`].
-
     """
     attended = attended_positions(cross_attentions, source_mask, layer)
     aligned = torch.nn.functional.one_hot(attended, source_mask.shape[1]).bool()
@@ -91,8 +90,8 @@ def align_subwords(links: Links, source: Sequence[str], target: Sequence[str]) -
 
     Args:
         links: of words.
-        source: pieces of [`source_subwords`], the last of which ends the sentence.
-        target: likewise.
+        source: pieces of [`source_subwords`]. The last one ends the sentence.
+        target: the same of the target.
 
     Raises:
         ValueError: if a link is to a word that there is not.
@@ -106,14 +105,14 @@ def align_subwords(links: Links, source: Sequence[str], target: Sequence[str]) -
 
 
 def _words_of(pieces: Sequence[str]) -> list[int]:
-    """The number of the word that each piece is of, from 0 on; -1 for the end of the sentence, and for spare spaces."""
+    """The number of the word that each piece is of, from 0 on, and -1 for the end and for spare spaces."""
     inner = pieces[:-1]
     if not any(piece.startswith(WORD_START) for piece in inner):
         # A tokenizer of whole words.
         return [*range(len(inner)), -1]
     words, word = [], -1
     for piece, following in zip(inner, (*inner[1:], WORD_START)):
-        # Of two spaces, or one at an end of the line, one begins no word.
+        # A second space, or one at an end of the line, begins no word.
         if piece == WORD_START and following.startswith(WORD_START):
             words.append(-1)
         else:

@@ -77,7 +77,7 @@ class _Site(NamedTuple):
     Attributes:
         module: what brings them, as its output, or reads them.
         positions: what there are capsules of: "source" or "target" words, or the "sentence".
-        start: None if they are the module's output; else the first feature of its input that is theirs.
+        start: None if they are the module's output, else the first feature of its input that is theirs.
     """
 
     module: nn.Module
@@ -114,7 +114,7 @@ class _Mean:
         self._sum, self._count = 0.0, 0
 
     def add(self, mask: Tensor, capsules: Tensor) -> Tensor:
-        """Add capsules `[*mask.shape, d]` where `mask` is True; return them as they are."""
+        """Add capsules `[*mask.shape, d]` where `mask` is True, and return them."""
         kept = capsules.double()[mask.to(capsules.device)]
         self._sum, self._count = self._sum + kept.sum(0), self._count + len(kept)
         return capsules

@@ -124,7 +124,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         if path is not None:
             check_input_file(f"--{name}", path)
     if args.alignments is not None and args.references is None:
-        raise ValueError("--alignments needs --references, whose words it links.")
+        raise ValueError("--alignments links the words of --references. Give both.")
     check_new_folder(args.output_dir)
     check_matplotlib()
     config = decoding.pin_revision(args)

@@ -111,7 +111,7 @@ def build_demo(
 
 
 def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
-    """Return a function that loads a checkpoint by its name, and keeps the last few until they are saved anew."""
+    """Return a function that loads a checkpoint by its name, and keeps the last few until they are saved again."""
     state = decoding.process_state(device)
 
     @lru_cache(_KEPT_MODELS)

@@ -135,7 +135,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translate shard by shard; each process translates its part of a shard."""
+    """Translate shard by shard. Each process translates its part of a shard."""
     args = build_parser().parse_args(argv)
     decoding.check_options(args)
     check_corpus(args.train_file, args.dataset_name)
@@ -185,7 +185,7 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
 
 
 def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, str]:
-    """Return the number of sentences and their hash; warn if one lacks a code that it needs."""
+    """Return the number of sentences and their hash. Warn if one lacks a code that it needs."""
     name, digest = args.dataset_name or ", ".join(args.train_file), hashlib.sha256()
     sources = each_checked(codes, _sources(args), name, partial(logger.warning, "%s"))
     sentences = sum(1 for _ in each_hashed(sources, digest))
@@ -195,7 +195,7 @@ def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, 
 
 
 def _continue(kept: Path, settings: dict[str, Any]) -> int:
-    """Return how many translations an interrupted command has kept; begin the file if there is none."""
+    """Return how many translations an interrupted command has kept. Begin the file if there is none."""
     if not kept.is_file():
         kept.write_text(json.dumps(settings) + "\n", encoding="utf-8")
         return 0
@@ -209,7 +209,7 @@ def _continue(kept: Path, settings: dict[str, Any]) -> int:
 
 
 def _files(args: argparse.Namespace) -> list[Path]:
-    """Return the files that the words of `--train_file` name, some of which may be patterns."""
+    """Return the files that the words and patterns of `--train_file` name."""
     return [path for word in args.train_file for path in expand(word)]
 
 

@@ -91,7 +91,7 @@ def _write_card(args: argparse.Namespace) -> None:
     record = next((path for path in places if path.is_file()), None)
     if record is None:
         if wanted:
-            raise FileNotFoundError(f"{places[0]} does not exist; name the run's record with --run_record")
+            raise FileNotFoundError(f"{places[0]} does not exist. Name the run's record with --run_record.")
         return
     if averaged := averaged_checkpoints(args.model):
         given["weights"] = f"the mean of {', '.join(averaged)}"

@@ -91,14 +91,14 @@ def tokenize_corpus(
     *,
     num_proc: int | None = None,
 ) -> "Dataset":
-    """Tokenise both sides and leave out pairs over a limit; or map the cache.
+    """Tokenise both sides and leave out pairs over a limit, or map the cache.
 
     Args:
         text: the pairs.
-        tokenizer: any tokenizer of Transformers; one with two vocabularies is asked for each side's own.
-        max_source_length: most tokens of a source, special tokens included; None for no limit.
+        tokenizer: any tokenizer of Transformers, also with two vocabularies.
+        max_source_length: most tokens of a source, special tokens included, or None.
         max_target_length: the same for a target.
-        num_proc: processes that tokenise; None for this one, in which a fast tokenizer uses all cores.
+        num_proc: processes that tokenise. By default this one, in which a fast tokenizer uses all cores.
 
     Returns:
         Columns input_ids and labels, lists of int32.
@@ -170,7 +170,7 @@ def tokenize_batch(
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int, int]:
-    # The last two change with the text even if its size and time of writing do not.
+    # The last two also change with a text of the same size and time.
     status = path.stat()
     return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 

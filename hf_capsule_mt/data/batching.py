@@ -18,8 +18,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     A batch of B pairs costs B * max(longest source, longest target) tokens, padding included: fairseq's
     `--max-tokens`. Pairs are sorted by the longer of their two sides, cut greedily, and the batches shuffled.
-    Pairs of equal length are shuffled before the cut, so batches differ between epochs; the cut itself
-    depends only on the sorted lengths, so `len()` is the same in every epoch, as Trainer needs.
+    Pairs of equal length are shuffled before the cut, so batches differ between epochs. The cut only depends on the
+    sorted lengths, so `len()` is the same in every epoch, as the Trainer needs.
 
     The order is global: every process builds the same one and accelerate's `BatchSamplerShard` deals it out.
     The largest batches are halved until there is a multiple of `num_replicas` of them, so every process gets
@@ -28,7 +28,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     `set_epoch` before that, because it does not reach through the wrapper.
 
     Args:
-        lengths: (source, target) lengths of each pair in tokens, special tokens included, `[N, 2]`; or the longer of
+        lengths: (source, target) lengths of each pair in tokens, special tokens included, `[N, 2]`, or the longer of
             the two, `[N]`.
         max_tokens: the budget of one batch on one process.
         num_replicas: number of processes among which the batches will be dealt. Another number may cut and order them

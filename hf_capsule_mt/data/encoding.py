@@ -33,7 +33,7 @@ _LETTERS = 32
 
 
 def positions(config: PreTrainedConfig) -> int | None:
-    """Return the most tokens that a model has positions for; None if it needs none."""
+    """Return the most tokens that a model has positions for, or None."""
     return getattr(config, "max_position_embeddings", None)
 
 
@@ -133,7 +133,7 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
 
 
 def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[int] | None = None) -> list[list[int]]:
-    """Return indices in batches of similar length, the longest first; those of length 0 are in none.
+    """Return indices in batches of similar length, the longest first. Lines of length 0 are left out.
 
     A batch of B lines costs B times its longest line, and that is at most `max_tokens`. A ValueError names the first of
     the `numbers`, by default from 1, of a line that is longer.
@@ -145,14 +145,14 @@ def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[i
     if lengths[longest] > max_tokens:
         number = longest + 1 if numbers is None else numbers[longest]
         raise ValueError(
-            f"max_tokens_per_batch is {max_tokens}, but line {number} has {lengths[longest]} tokens; raise it"
+            f"max_tokens_per_batch is {max_tokens}, but line {number} has {lengths[longest]} tokens. Raise it."
         )
     batches = TokenBudgetBatchSampler(np.asarray(lengths)[filled], max_tokens, shuffle=False)
     return [filled[batch].tolist() for batch in batches]
 
 
 class BPEDropout:
-    """Replaces token ids by those of another segmentation of the same text, drawn anew every time.
+    """Replaces token ids by those of another segmentation of the same text, drawn again every time.
 
     BPE-dropout (Provilkov et al. 2020) skips each merge with `probability`. Nobody can seed the generator of the
     library `tokenizers`. So a resumed run has the same pairs in the same batches as an uninterrupted one, but other
@@ -169,7 +169,7 @@ class BPEDropout:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float, limits: tuple[int, int]) -> None:
         if not 0 < probability < 1:
-            raise ValueError(f"bpe_dropout is {probability}; it must be in (0, 1)")
+            raise ValueError(f"bpe_dropout is {probability}. It must be between 0 and 1.")
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or not isinstance(backend.model, BPE) or "ByteLevel" not in repr(backend.pre_tokenizer):
             raise ValueError("bpe_dropout needs a byte-level BPE tokenizer, as hf-capsule-mt train_tokenizer makes")

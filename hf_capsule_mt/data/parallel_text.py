@@ -317,7 +317,7 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
             for number, line in enumerate(byte_lines(path), start=1):
                 sides = line.split(b"\t") if line.strip() else [b"", b""]
                 if len(sides) != 2:
-                    raise ValueError(f"{path}:{number}: {len(sides)} columns; there must be 2, source and target.")
+                    raise ValueError(f"{path}:{number}: {len(sides)} columns. There must be 2, source and target.")
                 yield _decode(sides[0]), _decode(sides[1])
         case "jsonl":
             # `datasets` would make a date of a text that looks like one, and stop at bytes that are not UTF-8.
@@ -426,7 +426,7 @@ def read_parallel_text(
     """Read all pairs of the files, which are named as for [`find_corpora`].
 
     Raises:
-        ValueError: see there and [`read_shard`]; or no pair is left.
+        ValueError: see there and [`read_shard`], or no pair is left.
     """
     report = ReadReport()
     pairs = list(useful_pairs(_pairs_of_files(files, Columns(source_lang, target_lang), name), report))

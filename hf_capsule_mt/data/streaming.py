@@ -117,13 +117,13 @@ class TokenBudgetStream(TorchIterableDataset):
     Rows are read in windows of `window` pairs. A window is tokenised, while the batches of the one before are trained
     on, then shuffled, sorted by length and cut as [`TokenBudgetBatchSampler`] does with a whole corpus. Processes get
     rows of their own: whole files, where their number can be divided, and otherwise every n-th row. They are
-    dealt anew in every pass.
+    dealt again in every pass.
 
     Args:
         rows: the text.
         tokenizer: of the model.
         max_tokens: the budget of one batch on one process, see [`TokenBudgetBatchSampler`].
-        limits: most tokens of a source and of a target; longer pairs are left out.
+        limits: most tokens of a source and of a target. Longer pairs are left out.
         window: pairs that are shuffled together.
         seed: decides the order in a window.
         dropout: makes other token ids of the rows of a batch.
@@ -225,7 +225,7 @@ class TokenBudgetStream(TorchIterableDataset):
                 # A share of a few files may have no pair, and in another pass it is another's.
                 in_vain = 0 if kept else in_vain + 1
                 if in_vain >= (1 if self.world_size == 1 else _EMPTY_SHARES * self.world_size):
-                    raise ValueError(f"{self.rows.name} holds no usable pair for process {self.rank}; {found}")
+                    raise ValueError(f"{self.rows.name} holds no usable pair for process {self.rank}: {found}")
                 if self.rank == 0:
                     print(f"{self.rows.name}, {found}")
             before = None
@@ -236,7 +236,7 @@ class TokenBudgetStream(TorchIterableDataset):
         """Yield the rows of a window and the state before them, from that of `before` to the end of the pass."""
         from datasets.distributed import split_dataset_by_node
 
-        # In turn: shares of whole files may differ in size, and each process goes on to its next pass by itself.
+        # Processes take turns, because shares of whole files may differ in size.
         share = (self.rank + of_pass) % self.world_size
         rows = split_dataset_by_node(self.rows.of_pass(of_pass), share, self.world_size)
         if before is not None:

@@ -25,8 +25,8 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     becomes one token.
 
     Args:
-        texts: sentences of both languages, in any order. They are gone through twice; an iterator is read into a list.
-        vocab_size: number of tokens; in it are `<pad>` (id 0), `<unk>` (1), `</s>` (2), the 256 bytes and the
+        texts: sentences of both languages, in any order. They are read twice, and an iterator becomes a list.
+        vocab_size: number of tokens, with `<pad>` (id 0), `<unk>` (1), `</s>` (2), the 256 bytes and the
             language codes. A small text may have too few merges to reach it.
 
     Raises:
@@ -38,9 +38,9 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     codes = sorted({code.group().rstrip() for code in map(LANGUAGE_CODE.match, texts) if code})
     smallest = len([PAD, UNK, EOS]) + len(pre_tokenizers.ByteLevel.alphabet()) + len(codes)
     if vocab_size < smallest:
-        raise ValueError(f"vocab_size is {vocab_size}; it must be at least {smallest}.")
+        raise ValueError(f"vocab_size is {vocab_size}. It must be at least {smallest}.")
     tokenizer = Tokenizer(models.BPE())
-    # A space in front of every text makes its first word like any other; the decoder takes it away again.
+    # A space in front of every text makes its first word like any other. The decoder takes it away.
     tokenizer.normalizer = normalizers.Prepend(" ")
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)])

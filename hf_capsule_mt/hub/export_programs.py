@@ -149,7 +149,7 @@ _FAMILIES: dict[str, type[Family]] = {
 
 
 def family_of(model: PreTrainedModel) -> Family:
-    """Return the family of a translation model; raise a ValueError if it is neither of this package nor Marian's."""
+    """Return the family of a translation model. Raise a ValueError if it cannot be exported."""
     check_family(type(model).__name__, model.config.model_type)
     return _FAMILIES[model.config.model_type](model)
 

@@ -178,7 +178,7 @@ def _table(results: Sequence[EvalResult]) -> dict[str, dict[str, str]]:
 
 
 def _started(record: Mapping[str, Any]) -> str | None:
-    """Return what the model was before training; None if it was new."""
+    """Return what the model was before training, None if it was new."""
     if base := record.get("base_model"):
         return f"`{base['name']}`, revision `{base['revision']}`"
     path = record["model"].get("model")

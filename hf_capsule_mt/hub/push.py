@@ -44,9 +44,9 @@ def push_checkpoint(
             `repo_id`.
         repo_id: `user/name`.
         private: whether a new repository is private. An existing public one is then refused.
-        revision: the branch to commit to; default: the main branch.
+        revision: the branch to commit to. Default: main.
         commit_message: default: "Upload" and the class of the model.
-        api: the client; default: one with the token of `hf auth login` or `HF_TOKEN`.
+        api: the client. Default: one with the token of `hf auth login` or `HF_TOKEN`.
 
     Raises:
         ValueError: if weights are missing or damaged, or the Hub refuses the card.

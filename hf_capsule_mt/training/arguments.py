@@ -122,8 +122,8 @@ class _TranslationArguments:
     )
     rdrop_alpha: float = HfArg(
         default=0.0,
-        help="R-Drop (Liang et al. 2021): weight of the divergence between two passes over each batch, about 5; 0: one "
-        "pass.",
+        help="R-Drop (Liang et al. 2021): weight of the divergence between two passes over each batch, about 5. With "
+        "0 there is one pass.",
     )
     ema_decay: float = HfArg(
         default=0.0, help="Evaluate and save a moving average of the weights with this decay, such as 0.999."
@@ -170,7 +170,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     metric_for_best_model: str | None = HfArg(
         default=None, help="What decides which checkpoint is best: bleu or loss. By default bleu."
     )
-    report_to: str = HfArg(default="tensorboard", help="Loggers; 'none' for no logger.")
+    report_to: str = HfArg(default="tensorboard", help="Loggers, or none.")
     resume_from_checkpoint: str | None = HfArg(
         default=None,
         help="Continue a run: a checkpoint folder, or last, the newest complete checkpoint in --output_dir, or auto, "

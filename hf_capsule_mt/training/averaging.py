@@ -26,7 +26,7 @@ _NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, RECORD)
 
 
 def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Path) -> None:
-    """Write a checkpoint whose weights are the mean of those of `checkpoints`.
+    """Write a checkpoint with the mean of the weights of `checkpoints`.
 
     Sums are float64 and rounded once. Integers, the configuration and the tokenizer are those of the newest checkpoint.
 
@@ -60,7 +60,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
 
 
 def averaged_checkpoints(folder: Path) -> tuple[str, ...]:
-    """Return the names of the checkpoints whose mean the weights of a folder are; none if they are no average."""
+    """Return the names of the checkpoints that a folder is the average of, none if it is no average."""
     found = read_json(folder / RECORD)["checkpoints"] if (folder / RECORD).is_file() else []
     return tuple(Path(name).name for name in found)
 
@@ -98,7 +98,7 @@ def _check_kin(folders: Sequence[Path]) -> None:
     types = {load_config(folder).model_type for folder in folders}
     states = [read_trainer_state(folder) for folder in folders if (folder / TRAINER_STATE).is_file()]
     if len(types) > 1 or len({identity_in(state).get("run") for state in states} - {None}) > 1:
-        raise ValueError(f"{', '.join(map(str, folders))} are of different runs, whose weights have no useful mean.")
+        raise ValueError(f"{', '.join(map(str, folders))} are of different runs. Average checkpoints of one run.")
 
 
 def _tensor_files(folder: Path) -> dict[str, Path]:
@@ -133,7 +133,7 @@ class WeightAverage(TrainerCallback):
     Otherwise the first, random weights would count for long.
 
     Args:
-        decay: between 0 and 1; 0.999 averages about a thousand updates.
+        decay: between 0 and 1. 0.999 averages about a thousand updates.
     """
 
     def __init__(self, decay: float) -> None:

@@ -8,6 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedMode
 
 from hf_capsule_mt.configuration import (
     CONFIGURATIONS,
+    CapsuleAggregatedMarianConfig,
     RNMTConfig,
     decoding_fields,
     method_config_class,
@@ -79,23 +80,19 @@ def _from_plain(
     method = args.method or "transformer"
     config_class = method_config_class(method)
     is_recurrent = there.model_type == RNMTConfig.model_type
-    begin = (
-        RNMTForConditionalGeneration.from_rnmt
-        if is_recurrent
-        else (CapsuleAggregatedMarianForConditionalGeneration.from_marian)
-    )
-    if is_recurrent != (config_class is RNMTConfig) or not (
-        is_recurrent or hasattr(config_class(), "layer_aggregation")
-    ):
+    wanted = RNMTConfig if is_recurrent else CapsuleAggregatedMarianConfig
+    if config_class is not wanted:
         raise ValueError(f"{args.model} cannot become {method}. Leave out one of both.")
+    marian = CapsuleAggregatedMarianForConditionalGeneration
+    begin = RNMTForConditionalGeneration.from_rnmt if is_recurrent else marian.from_marian
     model = begin(plain, **how, **{**method_fields(method), **_known(config_class, args.config_fields())})
     if args.lora_rank is not None and not is_plain(model.config):
-        raise ValueError("--config_overrides add weights that stay random beside an adapter. Leave out --lora_rank.")
+        raise ValueError("--config_overrides add weights that an adapter would leave random. Leave out --lora_rank.")
     return model
 
 
 def _known(config_class: type, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields; raise a ValueError if a configuration has none of this name, and would ignore it."""
+    """Return the fields. Raise a ValueError for one that the configuration does not have, and would ignore."""
     unknown = set(fields) - {field.name for field in dataclasses.fields(config_class)}
     if unknown:
         raise ValueError(f"config_overrides has {', '.join(sorted(unknown))}, which {config_class.__name__} has not.")

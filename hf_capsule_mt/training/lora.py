@@ -40,7 +40,7 @@ FOLDER = "adapter"
 
 
 def with_adapter(model: PreTrainedModel, args: "ModelArguments") -> "PeftModel":
-    """Return a model of which only an adapter of rank `args.lora_rank` is trained.
+    """Return a model that trains only an adapter of rank `args.lora_rank`.
 
     Updates count twice (alpha is 2 * rank). There is no dropout in the adapter: adapters of parameters cannot have it.
     """

@@ -1,4 +1,4 @@
-"""The checkpoints of a run, what tells a run from others, and what a resumed run must share with its beginning."""
+"""The checkpoints of a run, its identity, and what may not change when it resumes."""
 
 import os
 import re
@@ -19,8 +19,6 @@ from hf_capsule_mt.files import hash_text, read_json
 
 TRAINER_STATE = "trainer_state.json"
 """The file of a checkpoint that is saved last."""
-LAST, AUTO = "last", "auto"
-"""Instead of a checkpoint: the newest complete one in the output folder. AUTO starts a run if there is none."""
 
 _RESULTS = ("model*.safetensors*", "adapter", TRAINER_STATE, "run_record.json")
 # These must be the same even if the data begins again.
@@ -29,7 +27,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
 
 def step_of(checkpoint: Path) -> int | None:
-    """Return the number of updates in a folder's name, `checkpoint-<step>`; None for a folder of another name."""
+    """Return the number of updates in a folder's name, `checkpoint-<step>`, None for another name."""
     match = re.fullmatch(r"checkpoint-(\d+)", checkpoint.name)
     return int(match[1]) if match else None
 
@@ -68,16 +66,20 @@ def last_checkpoint(run: str | Path) -> Path | None:
 
 
 def find_checkpoint(value: str | Path | bool | None, run: str | Path) -> str | None:
-    """Return the checkpoint that `resume_from_checkpoint` names: a folder, [`LAST`] or [`AUTO`].
+    """Return the checkpoint that `resume_from_checkpoint` names.
+
+    Args:
+        value: a folder, "last" or True for the newest complete checkpoint of the run, or "auto", which allows none.
+        run: the output folder.
 
     Raises:
         ValueError: if there is none, or a part of its state is missing.
     """
     if not value:
         return None
-    if value in (LAST, AUTO, True):
+    if value in ("last", "auto", True):
         last = last_checkpoint(run)
-        if last is None and value != AUTO:
+        if last is None and value != "auto":
             raise ValueError(f"{run} holds no complete checkpoint to resume from.")
         return None if last is None else str(last)
     if missing := missing_state(value):
@@ -102,12 +104,12 @@ class RunIdentity(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": dict(vars(self))}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Make the entry that the Trainer fills; checkpoints of a plain Trainer have none."""
+        """Make the entry that the Trainer fills. Checkpoints of a plain Trainer have none."""
         state.stateful_callbacks.setdefault(type(self).__name__, self.state())
 
 
 def identity_in(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a [`RunIdentity`] has put into a Trainer's state, by name; empty if there is none."""
+    """Return the attributes of a [`RunIdentity`] in a Trainer's state. Without one they are empty."""
     return ((state.get("stateful_callbacks") or {}).get(RunIdentity.__name__) or {}).get("attributes") or {}
 
 
@@ -169,7 +171,7 @@ def check_optimizer(trainer: Trainer) -> None:
 
 
 def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *, deletes: bool = True) -> None:
-    """Raise a ValueError if the output folder holds another run; delete that if `args.overwrite_output_dir`.
+    """Raise a ValueError if the output folder holds another run, or delete that if `args.overwrite_output_dir`.
 
     Args:
         args: of the run.
@@ -190,7 +192,7 @@ def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *,
         return
     if found and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         raise ValueError(
-            f"torchrun starts this run again, and {folder} would be deleted. Give --resume_from_checkpoint {AUTO}."
+            f"torchrun starts this run again, and {folder} would be deleted. Give --resume_from_checkpoint auto."
         )
     if start and Path(start).resolve() in [path.resolve() for path in (folder, *found)]:
         raise ValueError(f"Training starts from {start}, which would be deleted. Name another output_dir.")

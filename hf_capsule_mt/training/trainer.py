@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sized
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if args.label_smoothing_factor and hasattr(getattr(model, "config", None), "label_smoothing"):
             # With its own label smoothing the Trainer would drop the other parts of the model's loss.
             model.config.label_smoothing, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
-        # With it accelerate would compile the whole model.
+        # accelerate would compile the whole model.
         backend, args.torch_compile_backend = args.torch_compile_backend, None
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
         args.torch_compile_backend = backend
@@ -138,7 +138,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._terms_since = 0
         self.restart_clock()
         self._average = WeightAverage(self.args.ema_decay) if self.args.ema_decay else None
-        # The first ones: they change the state, the weights that are saved, and what the loggers see.
+        # They come first, because they change the state, the weights that are saved, and what the loggers see.
         self.callback_handler.callbacks[:0] = [RunEvents(self), *filter(None, [self._average])]
         for callback in (self.identity, SourceCallback()):
             self.add_callback(callback)
@@ -148,7 +148,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return nullcontext() if self._average is None else self._average.in_model()
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Train as the Trainer does, with the lock of the output folder, and the data of the run that is resumed.
+        """Train as the Trainer does. The output folder is locked, and a resumed run has the data of its beginning.
 
         Raises:
             BlockingIOError: if another process works in that folder.
@@ -165,7 +165,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             try:
                 # A stream finds its place by itself.
                 args.ignore_data_skip |= isinstance(self.train_dataset, TokenBudgetStream)
-                # Later scores are compared with those of the model at the start.
+                # Later scores on the general data are compared with the first one.
                 args.eval_on_start |= self.general_dataset is not None and not self._general_scores()
                 return super().train(checkpoint, **kwargs)
             except RuntimeError as error:
@@ -207,11 +207,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         done, last = self.resumed_at, others[-1]
         if done > last:
             raise ValueError(f"{self.resumed_from} is of update {done}, and the run ends at update {last}.")
-        # By itself it would make one more update at the end of a run.
+        # The Trainer would make one more update at the end of a run.
         return (0 if done == last else epochs, *others)
 
     def restart_clock(self) -> None:
-        """Begin to measure the speed that is logged. Evaluating and saving do not count."""
+        """Start to measure the speed that is logged. Evaluation and saving do not count."""
         self._tokens, self._since = 0, time.monotonic()
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
@@ -219,7 +219,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         updates = self.state.global_step - self._terms_since
         if "loss" in logs and updates:
             if len(self._terms) > 1:
-                # The loss of a process is divided by the number of tokens of all processes, or by its own.
+                # Each process divided its loss by the tokens of all processes, or by its own.
                 reduction = "sum" if self.args.average_tokens_across_devices else "mean"
                 for name, total in self._terms.items():
                     logs[name] = self.accelerator.reduce(total, reduction).item() / updates
@@ -243,14 +243,14 @@ class TranslationTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """Return the loss of a batch; with R-Drop, in training, that of two passes over it."""
+        """Return the loss of a batch. With R-Drop, training has two passes over it."""
         if self.args.rdrop_alpha and model.training:
             inputs = {name: torch.cat([value, value]) for name, value in inputs.items()}
             inputs["rdrop_alpha"] = self.args.rdrop_alpha
             num_items_in_batch = None if num_items_in_batch is None else 2 * num_items_in_batch
         weight = None
         if num_items_in_batch is not None and self._ignores_num_items and self.label_smoother is None:
-            # Transformers' Marian returns the mean over a batch, whatever part of the update the batch is.
+            # Transformers' Marian always returns the mean over a batch.
             weight = inputs["labels"].ne(-100).sum() / num_items_in_batch
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         loss = loss if weight is None else loss * weight
@@ -265,7 +265,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if hasattr(self.optimizer, "eval"):
             self.optimizer.eval()
         if is_checkpoint and self.args.should_save:
-            # Its state, which is saved last, says that a checkpoint is whole.
+            # The state is saved last. With it a checkpoint is complete.
             (folder / TRAINER_STATE).unlink(missing_ok=True)
         with self._averaged():
             self._check_finite()
@@ -296,8 +296,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             pairs = self._remove_unused_columns(pairs, description="training")
         collate = self._get_collator_with_removed_columns(self.data_collator, description="training")
         loader = token_budget_loader(pairs, collate, self.args, self.identity.dealt_to or self.args.world_size)
-        # accelerate cannot even out batches of different size, and need not: the sampler gives each process as many.
-        # Evaluation needs even batches: every process must have a last batch to gather from.
+        # The sampler gives each process as many batches. accelerate evens out the batches of evaluation only, because
+        # every process must have a last batch to gather from.
         even_batches, self.accelerator.even_batches = self.accelerator.even_batches, False
         try:
             return self.accelerator.prepare(loader)
@@ -305,9 +305,16 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.accelerator.even_batches = even_batches
 
     def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
-        # The only method around the call that spreads weights over processes with FSDP2.
-        with _embeddings_in_one_group(self.model):
+        # The only method around the call that spreads weights over processes with FSDP2. It must not see embeddings:
+        # accelerate puts those of source and head in a group of their own, but they can be one weight.
+        names = ("get_input_embeddings", "get_output_embeddings")
+        for name in names:
+            setattr(self.model, name, lambda: None)
+        try:
             return super()._prepare_for_training(*args, **kwargs)
+        finally:
+            for name in names:
+                delattr(self.model, name)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # The Trainer would warn of tied weights, which are saved once, and of sinusoids, which are not saved.
@@ -339,7 +346,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.log({name: found[name] for name in (f"{prefix}_loss", f"{prefix}_bleu") if name in found})
         metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **gen_kwargs)
         if self.is_in_train and self.has_forgotten:
-            # The Trainer takes nothing for better that is not a number.
+            # For the Trainer NaN is never better.
             metrics = {**metrics, f"{metric_key_prefix}_{self.args.metric_for_best_model}": float("nan")}
         return metrics
 
@@ -359,10 +366,10 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate as the Trainer does, but count every sentence once."""
-        # Seq2SeqTrainer keeps what fills up the last batch of several processes, and would score it twice.
+        # Seq2SeqTrainer would score the pairs that fill up the last batch of several processes twice.
         self.gather_function = self.accelerator.gather_for_metrics
         if (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()) and hasattr(self, "_gen_kwargs"):
-            # Weights are gathered at every step, by all processes: none may stop before the others.
+            # All processes gather weights at every step, so none may stop before the others.
             self._gen_kwargs["synced_gpus"] = True
         try:
             with self._averaged():
@@ -385,7 +392,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """
         given = gen_kwargs or getattr(self, "_gen_kwargs", {})
         options = given if given.get("synced_gpus") else {"custom_generate": _decode, **given}
-        # What pads sources without references gives them labels that are None.
+        # The collator gives sources without references labels that are None.
         inputs = {name: value for name, value in inputs.items() if value is not None}
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **options)
 
@@ -514,23 +521,6 @@ def _has_unread_weights(model: nn.Module) -> bool:
         return True
     unread = getattr(config, "share_encoder_decoder_embeddings", False) and not config.tie_word_embeddings
     return unread or (getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1)
-
-
-@contextmanager
-def _embeddings_in_one_group(model: PreTrainedModel) -> Any:
-    """Hide a model's embeddings from FSDP2, so that they stay in the group of the model itself.
-
-    Encoder, decoder and head may have one embedding. accelerate puts those of source and head in a group of their own,
-    and torch does not allow a weight in two groups.
-    """
-    names = ("get_input_embeddings", "get_output_embeddings")
-    for name in names:
-        setattr(model, name, lambda: None)
-    try:
-        yield
-    finally:
-        for name in names:
-            delattr(model, name)
 
 
 def _decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:

@@ -31,12 +31,12 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class DataFacts:
-    """Numbers and hashes for records; of a stream to train on, which is not read in full, there are none."""
+    """Numbers and hashes for records. A stream, which is not read in full, has no numbers."""
 
     report: ReadReport | None = None
     pairs: dict[str, int] | None = None
     sha256: dict[str, str] = field(default_factory=dict)
-    """Hashes of the lines that are kept, by side; of several corpora, of their hashes."""
+    """Hashes of the lines that are kept, by side. Those of several corpora are hashed again."""
     validation: dict[str, int] | None = None
     """None if there is no validation text."""
     validation_sha256: dict[str, str] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def load_data(
     tokenizer: PreTrainedTokenizerBase,
     config: PreTrainedConfig,
 ) -> TrainingData:
-    """Read and tokenise training and validation text, for a model of `config` with `tokenizer`; or map the cache.
+    """Read and tokenise training and validation text, for a model of `config` with `tokenizer`, or map the cache.
 
     Raises:
         ValueError: if the tokenizer is another model's, a length exceeds the model's positions, there is no usable
@@ -215,14 +215,7 @@ def _check_positions(config: PreTrainedConfig, data_args: DataArguments, args: T
 
 
 def token_budget_loader(pairs: Any, collate: Callable, args: TranslationTrainingArguments, dealt_to: int) -> DataLoader:
-    """Return the loader of `pairs`, in batches that are filled to `args.max_tokens_per_batch`, for all processes.
-
-    Args:
-        pairs: token ids of sources and targets, as the `collate` function takes them.
-        collate: makes a batch of rows.
-        args: of the run.
-        dealt_to: the number of processes that an epoch is cut for.
-    """
+    """Return the loader of `pairs` in batches of `args.max_tokens_per_batch`, cut for `dealt_to` processes."""
     max_tokens, options = args.max_tokens_per_batch, {"num_replicas": dealt_to, "seed": args.seed_of_data}
     if not isinstance(pairs, Sized):
         raise TypeError(f"train_dataset is a {type(pairs).__name__} without a length. Stream files with load_data.")

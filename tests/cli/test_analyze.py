@@ -131,7 +131,7 @@ def test_a_model_without_routing(corpus, tmp_path, capsys, save):
     ("named", "message"),
     [
         ({"references": "nowhere"}, "nowhere"),
-        ({"alignments": "{}/links"}, "--alignments needs --references"),
+        ({"alignments": "{}/links"}, "--alignments links"),
         ({"output_dir": "{}"}, "not empty"),
         ({"references": "{}/short"}, "in has 4 lines, and --references"),
         ({"references": "{}/references", "alignments": "{}/short"}, "has 1 lines for 4 sources"),

@@ -209,7 +209,7 @@ def test_a_file_without_a_pair_ends_no_stream(tmp_path):
         stream = TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, rank=rank, world_size=2)
         assert len(pairs_of(islice(stream, 20))) == 60
     (tmp_path / "a.tsv").write_text("\t\n")
-    with pytest.raises(ValueError, match="no usable pair for process 0; pass 16, its share of 2: 1 pairs read, 0 kept"):
+    with pytest.raises(ValueError, match="no usable pair for process 0: pass 16, its share of 2: 1 pairs read, 0 kept"):
         next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, rank=0, world_size=2)))
 
 
