@@ -113,7 +113,12 @@ def bag_overlaps(
     for row, length in enumerate(target_mask.sum(1).tolist()):
         words = targets[row, :length]
         for column, bags in enumerate(_bags(words)):
-            rates[row, column] = _rate(queries[row, column, :length] @ embedding.t(), words, *bags)
+            logits = queries[row, column, :length] @ embedding.t()
+            ranks = logits.argsort(-1, descending=True).argsort(-1)[:, words]
+            whole, distinct = bags
+            found = (distinct & (ranks < 5 * whole.sum(1, keepdim=True))).sum(1)
+            sizes = distinct.sum(1)
+            rates[row, column] = (found[sizes > 0].double() / sizes[sizes > 0]).mean()
     return rates
 
 
@@ -124,14 +129,6 @@ def _bags(words: Tensor) -> list[tuple[Tensor, Tensor]]:
     past, future = every.tril(-1), every.triu()
     repeated_before, repeated_after = ((same & part).any(1) for part in (every.tril(-1), every.triu(1)))
     return [(past, past & ~repeated_before), (future, future & ~repeated_after)]
-
-
-def _rate(logits: Tensor, words: Tensor, bags: Tensor, distinct: Tensor) -> Tensor:
-    """The overlap of one sentence, from logits `[target, vocabulary]`."""
-    ranks = logits.argsort(-1, descending=True).argsort(-1)[:, words]
-    found = distinct & (ranks < 5 * bags.sum(1, keepdim=True))
-    sizes = distinct.sum(1)
-    return (found.sum(1)[sizes > 0].double() / sizes[sizes > 0]).mean()
 
 
 LEAST_COUNT = 5

@@ -35,12 +35,8 @@ def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
     if backend is None or "ByteLevel" not in repr(backend.decoder):
         return tuple(pieces)
     special = set(tokenizer.all_special_tokens)
-    return tuple(piece if piece in special else _of_bytes(piece) for piece in pieces)
-
-
-def _of_bytes(piece: str) -> str:
-    text = ByteLevel().decode([piece])
-    return WORD_START + text[1:] if text.startswith(" ") else text
+    texts = (piece if piece in special else ByteLevel().decode([piece]) for piece in pieces)
+    return tuple(WORD_START + text[1:] if text.startswith(" ") else text for text in texts)
 
 
 Links = frozenset[tuple[int, int]]

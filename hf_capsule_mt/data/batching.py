@@ -61,7 +61,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"max_tokens is {max_tokens}, but pair {index} has {self.longest[index]} tokens. Raise max_tokens, or "
                 "leave out pairs that long."
             )
-        self._ends = np.cumsum(self._batch_sizes(num_replicas))
+        sizes, start, sorted_lengths = [], 0, np.sort(self.longest)[::-1]
+        while start < len(sorted_lengths):
+            # A pair of two empty sides still takes a place in its batch.
+            sizes.append(min(max_tokens // max(int(sorted_lengths[start]), 1), len(sorted_lengths) - start))
+            start += sizes[-1]
+        self._ends = np.cumsum(_split_to_multiple(np.array(sizes), num_replicas))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next `iter()` runs through."""
@@ -85,15 +90,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 generator.shuffle(equally_long)
             generator.shuffle(batches)
         return (order[self._ends[batch - 1] if batch else 0 : self._ends[batch]].tolist() for batch in batches)
-
-    def _batch_sizes(self, num_replicas: int) -> np.ndarray:
-        """Numbers of pairs in the batches, from that of the longest pairs to that of the shortest."""
-        sizes, start, longest = [], 0, np.sort(self.longest)[::-1]
-        while start < len(longest):
-            # A pair of two empty sides still takes a place in its batch.
-            sizes.append(min(self.max_tokens // max(int(longest[start]), 1), len(longest) - start))
-            start += sizes[-1]
-        return _split_to_multiple(np.array(sizes), num_replicas)
 
 
 def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:

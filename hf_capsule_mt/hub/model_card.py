@@ -84,6 +84,9 @@ def make_model_card(
     title = f"{f'{pair}, ' if pair else ''}{method}{f' ({size})' if size else ''}"
     files = [Path(file).name for file in record["data"]["train_file"]]
     results = _results(evaluations, record["data"].get("dataset_name"))
+    table: dict[str, dict[str, str]] = {}
+    for result in results:
+        table.setdefault(result.dataset_split, {})[result.metric_name] = f"{result.metric_value:.1f}"
     data = ModelCardData(
         # Data may call its languages en_XX, which the Hub refuses.
         language=[code for code in (source, target) if code and len(code) < 4] or None,
@@ -111,7 +114,7 @@ def make_model_card(
         papers=papers_of(config),
         example=json.dumps(details.example, ensure_ascii=False),
         metrics=list(dict.fromkeys(result.metric_name for result in results)),
-        scores=_table(results),
+        scores=table,
         data_name=details.data_name or record["data"].get("dataset_name") or ", ".join(files),
         command=shlex.join(map(_without_folder, shlex.split(record["command"]))),
         started=_started(record),
@@ -168,13 +171,6 @@ def _results(evaluations: Sequence[Mapping[str, Any]], dataset: str | None) -> l
             result = EvalResult("translation", data, data, metric, score, task_name="Translation", dataset_split=name)
             results.append(replace(result, metric_name=_METRICS[metric], metric_args=arguments))
     return results
-
-
-def _table(results: Sequence[EvalResult]) -> dict[str, dict[str, str]]:
-    table: dict[str, dict[str, str]] = {}
-    for result in results:
-        table.setdefault(result.dataset_split, {})[result.metric_name] = f"{result.metric_value:.1f}"
-    return table
 
 
 def _started(record: Mapping[str, Any]) -> str | None:

@@ -5,7 +5,6 @@ import textwrap
 from dataclasses import fields as fields_of
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from transformers import MarianConfig, PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianModel, MarianMTModel
@@ -49,16 +48,13 @@ def complete_checkpoint(model: PreTrainedModel, folder: Path) -> None:
         return
     # Sharding gives a model a class of its own, made from that of the package.
     model_class = next(kind for kind in type(model).__mro__ if kind.__module__.startswith(f"{modeling.__name__}."))
-    for name, text in files_of(model_class, _routes_by_em(model.config)).items():
+    kinds = {getattr(model.config, f"{part}_aggregation", None) for part in ("layer", "head")}
+    for name, text in files_of(model_class, "em_routing" in kinds).items():
         (folder / name).write_text(text, encoding="utf-8")
     fields["auto_map"] = _auto_map(model_class)
     if (folder / PIPELINE_FILE).exists():
         fields["custom_pipelines"] = _CUSTOM_PIPELINES
     write_fields(folder, fields)
-
-
-def _routes_by_em(config: Any) -> bool:
-    return "em_routing" in (getattr(config, "layer_aggregation", None), getattr(config, "head_aggregation", None))
 
 
 def _auto_map(model_class: type[PreTrainedModel]) -> dict[str, str]:

@@ -44,7 +44,12 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
         folders.sort(key=step_of)
     if output_dir.exists():
         raise FileExistsError(f"{output_dir} exists. Name another folder, or delete it.")
-    _check_kin(folders)
+    if not folders or len({folder.resolve() for folder in folders}) < len(folders):
+        raise ValueError("There are no checkpoints, or one is named twice.")
+    types = {load_config(folder).model_type for folder in folders}
+    states = [read_trainer_state(folder) for folder in folders if (folder / TRAINER_STATE).is_file()]
+    if len(types) > 1 or len({identity_in(state).get("run") for state in states} - {None}) > 1:
+        raise ValueError(f"{', '.join(map(str, folders))} are of different runs. Average checkpoints of one run.")
     files = [_tensor_files(folder) for folder in folders]
     if any(each.keys() != files[-1].keys() for each in files):
         raise ValueError(f"{', '.join(map(str, folders))} have different weights, so they have no average.")
@@ -89,16 +94,6 @@ def _at_least(count: int, folders: list[Path], run_dir: str | Path) -> list[Path
     if len(folders) < count:
         raise ValueError(f"{run_dir} has {len(folders)} such checkpoints, and {count} are asked for.")
     return folders
-
-
-def _check_kin(folders: Sequence[Path]) -> None:
-    """Raise a ValueError if checkpoints are of different model types, or known to be of different runs."""
-    if not folders or len({folder.resolve() for folder in folders}) < len(folders):
-        raise ValueError("There are no checkpoints, or one is named twice.")
-    types = {load_config(folder).model_type for folder in folders}
-    states = [read_trainer_state(folder) for folder in folders if (folder / TRAINER_STATE).is_file()]
-    if len(types) > 1 or len({identity_in(state).get("run") for state in states} - {None}) > 1:
-        raise ValueError(f"{', '.join(map(str, folders))} are of different runs. Average checkpoints of one run.")
 
 
 def _tensor_files(folder: Path) -> dict[str, Path]:

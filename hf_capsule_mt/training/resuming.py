@@ -133,8 +133,11 @@ def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
     # Scores under other values do not compare.
     names = ("metric_for_best_model", "bleu_tokenize", "generation_max_length", "generation_num_beams")
     fixed["scores"] = {name: getattr(args, name) for name in names}
-    fixed["scores"] |= {} if trainer.recorder is None else trainer.recorder.facts.validation_sha256
-    return fixed | ({} if trainer.recorder is None else trainer.recorder.decides_batches())
+    if (recorder := trainer.recorder) is not None:
+        fixed["scores"] |= recorder.facts.validation_sha256
+        fixed |= {name: getattr(recorder.data_args, name) for name in ("bpe_dropout", "train_file_weights")}
+        fixed |= {f"SHA-256 of the {side}": digest for side, digest in recorder.facts.sha256.items()}
+    return fixed
 
 
 def check_same_run(checkpoint: str, here: Mapping[str, Any], there: Mapping[str, Any], begins_data: bool) -> None:

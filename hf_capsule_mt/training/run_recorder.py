@@ -46,22 +46,18 @@ class RunRecorder:
     environment: Mapping[str, Any]
     """The environment at the start."""
 
-    def decides_batches(self) -> dict[str, Any]:
-        """Return what of the data decides which pairs are in which batch."""
-        text = {f"SHA-256 of the {side}": digest for side, digest in self.facts.sha256.items()}
-        return {name: getattr(self.data_args, name) for name in ("bpe_dropout", "train_file_weights")} | text
-
     def record(
         self, trainer: Trainer, metrics: Mapping[str, float], evaluations: Sequence[Mapping[str, float]] = ()
     ) -> dict[str, Any]:
         """Return the record, with what `trainer` has done up to now, the `metrics` and the `evaluations` on the way."""
-        state = trainer.state
+        state, base = trainer.state, self.model_args.model
+        is_of_hub = base is not None and not Path(base).is_dir()
         return {
             "kind": "run",
             "version": 2,
             "command": self._command(trainer),
             "model": asdict(self.model_args),
-            "base_model": self._base_model(),
+            "base_model": {"name": base, "revision": self.model_args.revision} if is_of_hub else None,
             "data": asdict(self.data_args),
             "training": trainer.args.to_dict(),
             "config": trainer.model.config.to_diff_dict(),
@@ -101,24 +97,12 @@ class RunRecorder:
         if processes > 1 and trainer.args.device.type == "cpu":
             # accelerate would start one. The precision is then said by the command's own --bf16, or not at all.
             words = ["torchrun", "--nproc_per_node", processes]
-        return shlex.join(map(str, [*words, "-m", "hf_capsule_mt.cli.train", *_without_token(self.arguments)]))
-
-    def _base_model(self) -> dict[str, str] | None:
-        """Return the model of the Hub that training started from."""
-        name = self.model_args.model
-        if name is None or Path(name).is_dir():
-            return None
-        return {"name": name, "revision": self.model_args.revision}
+        # A token and the option before it are left out.
+        pairs = zip(["", *self.arguments], self.arguments)
+        own = [word for before, word in pairs if "hub_token" not in f"{before} {word}".replace("-", "_")]
+        return shlex.join(map(str, [*words, "-m", "hf_capsule_mt.cli.train", *own]))
 
 
 def _bleu_signature(tokenize: str) -> str:
     # A signature names settings and version, and does not depend on the text.
     return score_translations(["-"], [["-"]], metrics=("bleu",), tokenize=tokenize)["bleu"]["signature"]
-
-
-def _without_token(words: Sequence[str]) -> list[str]:
-    return [
-        word
-        for before, word in zip(["", *words], words)
-        if "hub_token" not in before.replace("-", "_") + word.replace("-", "_")
-    ]

@@ -76,7 +76,8 @@ def load_data(
     loader = _Loader(data_args, args, tokenizer)
     # What is wrong with files shows when they are read, so read all of them before the work of tokenising.
     texts = None if data_args.streaming else loader.read("train")
-    validation = loader.read("validation") if loader.has_validation() else None
+    has_validation = data_args.validation_file or (data_args.dataset_name is not None and args.eval_strategy != "no")
+    validation = loader.read("validation") if has_validation else None
     general = loader.read("general_validation") if data_args.general_validation_file else None
     train, facts = loader.stream() if texts is None else loader.training_pairs(texts)
     if validation is None:
@@ -99,10 +100,6 @@ class _Loader:
     @property
     def limits(self) -> tuple[int, int]:
         return self.data_args.max_source_length, self.data_args.max_target_length
-
-    def has_validation(self) -> bool:
-        of_hub = self.data_args.dataset_name is not None and self.args.eval_strategy != "no"
-        return bool(self.data_args.validation_file) or of_hub
 
     def read(self, split: str) -> list[TextCorpus]:
         """Return the corpora of a split."""
