@@ -90,7 +90,7 @@ def test_epochs_of_other_segmentations_in_the_same_batches_within_the_budget(tok
     assert sorted(text for batch in texts(first) for text in batch) == sorted(
         tokenizer.batch_decode(encoded["input_ids"])
     )
-    assert np.mean([row["input_ids"] not in encoded["input_ids"] for row in rows]) > 0.25
+    assert np.mean([row["input_ids"] not in encoded["input_ids"] for row in rows]) > 0.1
     for batch in first:
         assert len(batch) * max(max(len(row["input_ids"]), len(row["labels"])) for row in batch) <= 64
         assert all(len(row[side]) <= 16 for row in batch for side in row)

@@ -63,18 +63,10 @@ def test_byte_order_mark_is_no_text(tmp_path):
     assert read_lines(write(tmp_path / "windows.txt", "\ufeffa\r\n\ufeffb\r\n")) == ["a", "\ufeffb"]
 
 
-def test_useless_pairs_are_dropped_as_pairs_and_counted(tmp_path):
-    source = write(tmp_path / "train.en", b"one\n\nthree\nf\xffur\nfive\n \t\nseven\n")
-    target = write(tmp_path / "train.de", b"eins\nzwei\n  \nvier\nf\xc3nf\nsechs\nsieben\n")
-    text = read_parallel_text([source, target])
-    assert pairs_of(text) == [("one", "eins"), ("seven", "sieben")]
-    assert vars(text.report) == {"read": 7, "kept": 2, "empty": 3, "invalid_utf8": 2}
-    assert str(text.report) == ("7 pairs read, 2 kept, 3 dropped with an empty side, 2 dropped as invalid UTF-8")
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        ("a.en a.de", b"one\n\nb\n\xff\nfour\nfive\n|eins\ntwo\n \t\ndrei\n\xc3\nf\xc3\xbcnf\n"),
         ("train.tsv", b"one\teins\n\ttwo\n\n\xff\tdrei\nfour\t\xff\nfive\tf\xc3\xbcnf\n"),
         (
             "train.jsonl",
@@ -86,10 +78,11 @@ def test_useless_pairs_are_dropped_as_pairs_and_counted(tmp_path):
         ),
     ],
 )
-def test_useless_pairs_of_one_file(tmp_path, name, content):
-    text = read_parallel_text([write(tmp_path / name, content)], "en", "de")
+def test_useless_pairs_are_dropped_as_pairs_and_counted(tmp_path, name, content):
+    files = [write(tmp_path / file, part) for file, part in zip(name.split(), content.split(b"|"))]
+    text = read_parallel_text(files, "en", "de")
     assert pairs_of(text) == [("one", "eins"), ("five", "fünf")]
-    assert vars(text.report) == {"read": 6, "kept": 2, "empty": 2, "invalid_utf8": 2}
+    assert str(text.report) == "6 pairs read, 2 kept, 2 dropped with an empty side, 2 dropped as invalid UTF-8"
 
 
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": None, ".zst": "zstd"}

@@ -50,36 +50,25 @@ def test_commands_run_no_remote_code(stranger, tmp_path, capsys, monkeypatch):
     assert not trace.exists()
 
 
-def _in_config(folder, code):
-    return "config.json", {"task_specific_params": {"translation": code}}
+OWN = {"custom_generate": "FOLDER", "trust_remote_code": True}
+DOORS = [
+    ("config.json", {"task_specific_params": {"translation": OWN}}),
+    ("generation_config.json", OWN),
+    ("config.json", {"custom_pipelines": {"translation": {"impl": "evil.Pipeline", "pt": "AutoModel"}}}),
+    ("tokenizer_config.json", {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["evil.Own", "evil.Own"]}}),
+    ("config.json", {"attn_implementation": "somebody/evil"}),
+]
 
 
-def _in_generation_config(folder, code):
-    return "generation_config.json", code
-
-
-def _as_pipeline(folder, code):
-    return "config.json", {"custom_pipelines": {"translation": {"impl": "evil.Pipeline", "pt": "AutoModel"}}}
-
-
-def _as_tokenizer(folder, code):
-    return "tokenizer_config.json", {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["evil.Own", "evil.Own"]}}
-
-
-def _as_kernel(folder, code):
-    return "config.json", {"attn_implementation": "somebody/evil"}
-
-
-@pytest.mark.parametrize("door", [_in_config, _in_generation_config, _as_pipeline, _as_tokenizer, _as_kernel])
-def test_the_pipeline_runs_no_code_of_a_checkpoint(door, marian, tmp_path):
+@pytest.mark.parametrize(("name", "fields"), DOORS)
+def test_the_pipeline_runs_no_code_of_a_checkpoint(name, fields, marian, tmp_path):
     trace = tmp_path / "exploded"
     code = f"from pathlib import Path\nPath({str(trace)!r}).touch()\ndef generate(model, **_): return None\n"
     (marian / "custom_generate").mkdir()
     for file in (marian / "custom_generate" / "generate.py", marian / "evil.py"):
         file.write_text(code)
-    name, fields = door(marian, {"custom_generate": str(marian), "trust_remote_code": True})
     settings = json.loads((marian / name).read_text())
-    (marian / name).write_text(json.dumps({**settings, **fields}))
+    (marian / name).write_text(json.dumps({**settings, **fields}).replace("FOLDER", str(marian)))
     with contextlib.suppress(ValueError, ImportError):
         pipeline("translation", model=str(marian), trust_remote_code=False)("a b")
     assert not trace.exists()

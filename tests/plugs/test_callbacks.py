@@ -16,31 +16,16 @@ PAIRS = [{"input_ids": [word, word + 1, 2], "labels": [word + 1, word, 2]} for w
 @functools.cache
 def trained(family):
     """A trainer that has trained with a learning rate of 0."""
-    with tempfile.TemporaryDirectory() as folder:
-        return _train(family, folder)
-
-
-def _train(family, folder):
-    args = TranslationTrainingArguments(
-        folder,
-        run_name=family,
-        report_to=["wandb", "trackio"],
-        use_cpu=True,
-        max_steps=5,
-        learning_rate=0,
-        warmup_steps=0,
-        logging_steps=1,
-        max_tokens_per_batch=12,
-        generation_max_length=5,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_steps=1,
-        load_best_model_at_end=True,
-        early_stopping_patience=1,
-    )
+    options = {"max_steps": 5, "learning_rate": 0, "warmup_steps": 0, "max_tokens_per_batch": 12}
+    options |= {"logging_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "save_steps": 1}
+    options |= {"load_best_model_at_end": True, "early_stopping_patience": 1, "generation_max_length": 5}
     data = {"train_dataset": PAIRS, "eval_dataset": PAIRS[:3]}
-    trainer = TranslationTrainer(FAMILIES[family](), args, processing_class=tiny_tokenizer(), **data)
-    trainer.train()
+    with tempfile.TemporaryDirectory() as folder:
+        args = TranslationTrainingArguments(
+            folder, run_name=family, report_to=["wandb", "trackio"], use_cpu=True, **options
+        )
+        trainer = TranslationTrainer(FAMILIES[family](), args, processing_class=tiny_tokenizer(), **data)
+        trainer.train()
     return trainer
 
 

@@ -14,13 +14,7 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 
 # More than the first update takes, and less than the second would.
 DECAY = 0.2
-SAVING = {
-    "save_strategy": "steps",
-    "save_steps": 2,
-    "eval_strategy": "steps",
-    "eval_steps": 2,
-    "per_device_eval_batch_size": 12,
-}
+SAVING = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
 
 
 @pytest.fixture(scope="module")
