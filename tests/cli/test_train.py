@@ -173,13 +173,6 @@ def test_warm_start_from_an_opus_mt_checkpoint_with_two_vocabularies(tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "run")(text_target="Haus") == tokenizer(text_target="Haus")
 
 
-def test_training_goes_on_from_a_finished_run_with_other_fields(run, corpus, tmp_path):
-    options = {"method": None, "size": None, "tokenizer_name": None, "config_overrides": "dropout=0.5"}
-    main(arguments(corpus, tmp_path, model=run, label_smoothing=0, **options))
-    config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).config
-    assert (config.layer_aggregation, config.dropout, config.label_smoothing) == ("em_routing", 0.5, 0)
-
-
 def test_data_set_of_the_hub(corpus, tmp_path, monkeypatch):
     """A local folder stands in for it."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")

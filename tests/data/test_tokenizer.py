@@ -89,14 +89,6 @@ def test_language_codes_are_one_token():
     assert ">>hello<<" not in tokenizer.get_vocab()
 
 
-def test_marian_keeps_language_codes_whole(marian):
-    for code in (">>de<<", ">>pt_BR<<"):
-        ids = marian(f"{code} the old house")["input_ids"]
-        assert ids[0] == marian.encoder[code]
-        assert marian.unk_token_id not in ids
-        assert ids[1:] == marian("the old house")["input_ids"]
-
-
 def test_forbid_pad_keeps_generate_from_choosing_pad():
     torch.manual_seed(0)
     model = MarianMTModel(tiny_config(vocab_size=10, decoder_vocab_size=10)).eval()
