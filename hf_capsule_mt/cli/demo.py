@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     import gradio as gr
 _KEPT_MODELS = 4
 _EXAMPLES = (
-    # The first two as the models in checkpoints/ know text: in lower case, with spaces around marks.
-    "a dog runs through the snow .",
-    "two men are sitting on a bench .",
     "Where did you buy that coat?",
+    "A dog runs through the snow.",
+    "Two men are sitting on a bench.",
     "I would like to learn another language.",
 )
 

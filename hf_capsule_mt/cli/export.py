@@ -1,6 +1,6 @@
 """Write a checkpoint as programs for ONNX Runtime or torch.export, and check them.
 
-    hf-capsule-mt export --model checkpoints/multi30k-en-de-transformer --output_dir onnx
+    hf-capsule-mt export --model checkpoints/tatoeba-en-de-transformer --output_dir onnx
     onnx: config.json, encoder.onnx, encoder.onnx.data, generation_config.json, step.onnx, step.onnx.data, ...
     largest difference from the model: 6.2e-06
 

@@ -1,7 +1,7 @@
 """Translate a file, or standard input.
 
-    echo "a dog runs through the snow ." | hf-capsule-mt translate --model checkpoints/multi30k-en-de-transformer
-    ein hund rennt durch den schnee .
+    echo "Where did you buy that coat?" | hf-capsule-mt translate --model checkpoints/tatoeba-en-de-transformer
+    Wo hast du diesen Mantel gekauft?
 
     hf-capsule-mt translate --model Helsinki-NLP/opus-mt-en-de --input_file in.en --output_file out.de --num_beams 4
     accelerate launch -m hf_capsule_mt.cli.translate --model run --input_file in.en.gz --output_file out.de

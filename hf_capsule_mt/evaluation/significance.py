@@ -187,7 +187,7 @@ def comparison_report(record: Mapping[str, Any]) -> str:
     for name, comparisons in systems.items():
         rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one, settings["test"]))])
     test = _NAMES[settings["test"]].format(samples=settings["num_samples"], seed=settings["seed"])
-    twice = " p is one-sided, and the marks use twice p." if settings["test"] == "bootstrap" else ""
+    twice = " The marks use twice p." if settings["test"] == "bootstrap" else ""
     caption = f"p: {test}; against {record['baseline']}. {MARKS}{twice}"
     signatures = (f"{metric}: {comparison['signature']}" for metric, comparison in first.items())
     return "\n".join([table_in_markdown(rows), "", caption, *signatures])

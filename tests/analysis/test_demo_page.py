@@ -90,9 +90,7 @@ def test_other_routes_and_long_requests_are_refused():
 
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
-MARIAN, CAPS_NMT = (
-    str(CHECKPOINTS / name) for name in ("multi30k-en-de-head-em-routing", "multi30k-en-de-capsnmt-hybrid")
-)
+MARIAN, CAPS_NMT = (str(CHECKPOINTS / name) for name in ("tatoeba-en-de-em-routing", "multi30k-en-de-capsnmt-hybrid"))
 
 
 @contextmanager
