@@ -90,7 +90,7 @@ def test_scores_of_validation_data_belong_to_the_data_set(record):
 
 def test_what_a_model_started_from(record):
     record["model"]["model"] = "/home/me/plain"
-    assert "Started from: `plain`, a local checkpoint" in make_model_card(record).text
+    assert "| Started from | `plain`, a local checkpoint |" in make_model_card(record).text
     record["base_model"] = {"name": "Helsinki-NLP/opus-mt-en-de", "revision": "abc"}
     card = make_model_card(record)
     assert card.data.base_model == "Helsinki-NLP/opus-mt-en-de"

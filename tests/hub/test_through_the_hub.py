@@ -142,7 +142,7 @@ def test_every_commit_of_a_training_run_loads(hub, tmp_path, run_command):
     card = ModelCard(repository.files["README.md"].decode())
     assert card.data.eval_results[0].metric_type == "bleu"
     assert 'model="user/run"' in card.text
-    assert re.search(r"^\* Updates: 2$", card.text, flags=re.MULTILINE)
+    assert re.search(r"^\| Updates \| 2 \|$", card.text, flags=re.MULTILINE)
     assert not [name for files in commits for name, data in files.items() if TOKEN.encode() in data]
     assert not [file for file in (tmp_path / "run").rglob("*") if TOKEN in text_of(file)]
 
