@@ -350,13 +350,14 @@ def _segments(args: argparse.Namespace, lines: Sequence[str], fits: Fits, first:
 
 def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
     """Yield jobs. Meanwhile a thread makes the next two. Its error is raised after the jobs before it."""
-    waiting: Queue[Job | Exception | None] = Queue(1)
+    waiting: Queue[Job | BaseException | None] = Queue(1)
 
     def make() -> None:
         try:
             for job in jobs:
                 waiting.put(job)
-        except Exception as error:
+        # A panic inside the library tokenizers is no Exception.
+        except BaseException as error:
             waiting.put(error)
         else:
             waiting.put(None)
