@@ -233,6 +233,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value}, and there is no --validation_file.")
         if data_args.general_validation_file and not (self.load_best_model_at_end and self.predict_with_generate):
-            raise ValueError("--general_validation_file chooses the best checkpoint. Add --load_best_model_at_end.")
+            raise ValueError(
+                "--general_validation_file chooses the best checkpoint. Add --validation_file, "
+                "--load_best_model_at_end, and --eval_strategy steps with equal --eval_steps and --save_steps."
+            )
         if data_args.streaming and "epoch" in (self.logging_strategy, self.eval_strategy, self.save_strategy):
             raise ValueError("A stream has no epochs. Log, evaluate and save by steps.")
