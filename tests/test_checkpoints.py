@@ -101,6 +101,7 @@ SENTENCES = {
     "two men are sitting on a bench": ("Männer", "Bank"),
     "WHERE IS MY BOOK?": ("WO", "BUCH?"),
 }
+FRENCH = {"Where did you buy that coat?": ("acheté", "manteau"), "two men are sitting on a bench": ("hommes", "banc")}
 
 
 @pytest.fixture(params=FOLDERS, ids=lambda folder: folder.name)
@@ -115,7 +116,8 @@ def test_there_are_some():
 def test_it_translates_with_the_engine(folder, caplog):
     _log_once.cache_clear()
     with caplog.at_level("INFO", logger="hf_capsule_mt.decoding.generation"):
-        sentences = SENTENCES if folder.name.startswith("tatoeba") else CAPTIONS
+        kinds = {"tatoeba-en-de": SENTENCES, "tatoeba-en-fr": FRENCH, "multi30k-en-de": CAPTIONS}
+        [sentences] = [sentences for kind, sentences in kinds.items() if folder.name.startswith(kind)]
         found = pipeline("translation", model=str(folder))(list(sentences))
     assert "Transformers decodes" not in caplog.text
     for translation, words in zip(found, sentences.values(), strict=True):
