@@ -2,7 +2,7 @@
 
     hf-capsule-mt export --model checkpoints/tatoeba-en-de-transformer --output_dir onnx
     onnx: config.json, encoder.onnx, encoder.onnx.data, generation_config.json, step.onnx, step.onnx.data, ...
-    largest difference from the model: 6.2e-06
+    largest difference from the model: 7.8e-06
 
     hf-capsule-mt export --model Helsinki-NLP/opus-mt-en-de --format torch --output_dir programs
 
