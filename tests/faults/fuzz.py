@@ -8,9 +8,11 @@ dies has failed inside. The exit status is 1 if any attack ended badly; `--area 
 
 import argparse
 import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from multiprocessing.connection import Connection
@@ -36,6 +38,7 @@ def work(pipe: Connection) -> None:
     """Carry out the attacks whose area and seed come through the pipe, and send back what came of them."""
     from transformers.utils import logging
 
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     logging.disable_progress_bar()
     sys.path.append(str(Path(__file__).parents[1]))
     from bad_inputs import AREAS, attack
@@ -48,6 +51,11 @@ def work(pipe: Connection) -> None:
         finding = attack(area, seed, folder / "attack")
         shutil.rmtree(folder)
         pipe.send((finding.outcome.value, finding.about))
+
+
+def _die_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 class Worker:
