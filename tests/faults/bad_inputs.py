@@ -218,11 +218,13 @@ def by_hand(folder: Path, rounding: torch.Generator | None = None) -> list[str]:
         return NOTHING
     uncut = Tokenizer.from_str(words.to_str())
     uncut.no_truncation()
+    ends = fields.get("eos_token_id")
+    ends = {*ends} if isinstance(ends, list) else {ends}
     found = []
     for line in LINES:
         source = words.encode(line).ids
         # The end of a sentence by itself says nothing that could be translated.
-        says_nothing = not line.strip() or set(uncut.encode(line).ids) <= {fields.get("eos_token_id")}
+        says_nothing = not line.strip() or set(uncut.encode(line).ids) <= ends
         ids = [] if says_nothing else _written_by_hand(model, source, fields, rounding)
         found.append(words.decode(ids, skip_special_tokens=True))
     return unbroken(found, "")
