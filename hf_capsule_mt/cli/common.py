@@ -139,8 +139,8 @@ def usable_device(name: str | torch.device) -> torch.device:
 
 def warn_if_busy(device: torch.device) -> None:
     """Warn if a CPU's threads would wait for other programs: an update can take four times as long then."""
-    busy = device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and hasattr(os, "getloadavg")
-    if busy and (os.cpu_count() or 1) < os.getloadavg()[0] + torch.get_num_threads() / 2:
+    may_wait = device.type == "cpu" and torch.get_num_threads() > 1 and "OMP_NUM_THREADS" not in os.environ
+    if may_wait and (os.cpu_count() or 1) < os.getloadavg()[0] + torch.get_num_threads() / 2:
         logger.warning("Other programs use the processors. With fewer threads this is faster: set OMP_NUM_THREADS=1.")
 
 

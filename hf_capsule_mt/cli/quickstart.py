@@ -9,9 +9,12 @@ for any other corpus. No test sentence is in the training data.
 """
 
 import argparse
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
+
+import torch
 
 from hf_capsule_mt.configuration import METHODS
 from hf_capsule_mt.data.parallel_text import read_lines
@@ -51,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the whole way from text to scores."""
     args = build_parser().parse_args(argv)
     check_output_folder(args.output_dir)
+    # Threads that wait for other programs make an update several times slower.
+    free = (os.cpu_count() or 1) - round(os.getloadavg()[0])
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), free)))
     corpus, tokenizer, model = (args.output_dir / name for name in ("corpus", "tokenizer", "model"))
     output = args.output_dir / "test.output.de"
     train_files = [f"{corpus}/train.en", f"{corpus}/train.de"]

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from hf_capsule_mt.data.parallel_text import without_compression
 
@@ -79,7 +80,8 @@ def make_model_card(
     source, target = _languages(record["data"], details)
     # A plain model is saved as Marian.
     family = "marian" if getattr(config, "is_plain", False) else config.model_type
-    pair = f"{source} to {target}" if source and target else None
+    names = [LANGUAGES[code].title() if code in LANGUAGES else code for code in (source, target)]
+    pair = " to ".join(names) if source and target else None
     method, size = record["model"].get("method") or family, record["model"].get("size")
     title = f"{f'{pair}, ' if pair else ''}{method}{f' ({size})' if size else ''}"
     files = [Path(file).name for file in record["data"]["train_file"]]

@@ -48,6 +48,8 @@ def _write_texts(folder):
     ]
     body = "".join(f"<tu>{unit}</tu>" for unit in units)
     (folder / "memory.tmx").write_text(f'<tmx version="1.4"><header srclang="en"/><body>{body}</body></tmx>')
+    pairs = zip(_lines(folder / "general.en"), _lines(folder / "general.de"))
+    (folder / "deu.txt").write_text("".join(f"{source}\t{target}\tCC-BY\n" for source, target in pairs))
     for name in ("baseline.de", "system.de"):
         shutil.copy(folder / "test.de", folder / name)
     _write(folder / "books.tok.en", [generator.choices(WORDS, k=5 + i % 24) for i in range(500)])

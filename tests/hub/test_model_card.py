@@ -60,7 +60,7 @@ def test_a_card(record):
     found = {(each.dataset_split, each.metric_type): each.metric_value for each in data.eval_results}
     assert found == {("test_1", "bleu"): 30.12, ("test_1", "ter"): 50.0, ("test_2", "bleu"): 20.0}
     text = card.text
-    assert "# en to de, em-routing (tiny)" in text
+    assert "# English to German, em-routing (tiny)" in text
     assert "| test_1 | 30.1 | 50.0 |\n| test_2 | 20.0 |  |\n" in text
     assert 'pipeline("translation", model="user/name")("A dog runs.")' in text
     assert "3,264,520 parameters" in text
