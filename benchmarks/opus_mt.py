@@ -1,4 +1,4 @@
-"""Compare `translate` on float32 and float16 files of OPUS-MT with `generate()` of Transformers.
+"""Compare `translate`, in float32 and int8, on float32 and float16 files of OPUS-MT with Transformers' `generate()`.
 
     OMP_NUM_THREADS=1 python benchmarks/opus_mt.py opus-mt-en-mg sentences.txt --output_dir stand_ins
 
@@ -29,6 +29,7 @@ for start in range(0, len(lines), 32):
     batch = tokenizer(lines[start : start + 32], return_tensors="pt", padding=True)
     tokenizer.batch_decode(model.generate(**batch, num_beams=4, max_new_tokens=int(new_tokens)))
 """
+COMMANDS = "generate()", "translate", "translate --dtype int8"
 
 
 def main() -> None:
@@ -45,10 +46,10 @@ def main() -> None:
     first.write_text(args.text.read_text(encoding="utf-8").partition("\n")[0] + "\n", encoding="utf-8")
     times = defaultdict(list)
     for _ in range(args.rounds):
-        for name, dtype in (("generate()", "float32"), ("translate", "float32"), ("translate", "float16")):
+        for name, dtype in (*[(each, "float32") for each in COMMANDS], ("translate", "float16")):
             loading, whole = (cpu_seconds(args, name, folders[dtype], text) for text in (first, args.text))
-            times[f"{name}, {dtype}"].append(whole - loading)
-    plain = statistics.median(times["generate(), float32"])
+            times[f"{name}, {dtype} file"].append(whole - loading)
+    plain = statistics.median(times["generate(), float32 file"])
     print("| | CPU seconds | times faster |\n| --- | ---: | ---: |")
     for name, each in times.items():
         middle, spread = statistics.median(each), f"{min(each):.1f}–{max(each):.1f}"
@@ -60,10 +61,10 @@ def cpu_seconds(args: argparse.Namespace, name: str, folder: str, text: Path) ->
     output = args.output_dir / "translations"
     output.unlink(missing_ok=True)
     command = ["-c", GENERATE, folder, text, args.max_new_tokens]
-    if name == "translate":
+    if name != "generate()":
         limits = ["--num_beams", "4", "--max_new_tokens", args.max_new_tokens, "--device", "cpu"]
         files = ["--model", folder, "--input_file", text, "--output_file", output]
-        command = ["-m", "hf_capsule_mt", "translate", *files, *limits]
+        command = ["-m", "hf_capsule_mt", *name.split(), *files, *limits]
     before = os.times().children_user
     subprocess.run([sys.executable, *map(str, command)], check=True, capture_output=True)
     return os.times().children_user - before
