@@ -30,7 +30,7 @@ from hf_capsule_mt.data.parallel_text import read_parallel_text, unbroken, write
 
 LINES = ["a b c d", "", "x y"]
 NO_LIMIT = 10**9
-MOST_ITERATIONS = 1000
+LARGEST_COUNT = 1000
 ROUNDINGS = 10
 DIFFERENT = 1e-5
 """Scores that are closer differ by rounding only."""
@@ -154,8 +154,9 @@ def _damaged_checkpoint(
 
 
 def _endless(data: bytes) -> bool:
-    # Such a model computes what its file says. Nobody promises that it will be soon.
-    return any(int(number) > MOST_ITERATIONS for number in re.findall(rb'_iterations": (\d+)', data))
+    # Such a model is built and computes as its file says. Nobody promises that it will be soon.
+    counts = re.findall(rb'"(?:num_\w+|\w+_iterations|\w+_layers)": (\d+)', data)
+    return any(int(count) > LARGEST_COUNT for count in counts)
 
 
 def _copy(rng: random.Random, folder: Path) -> Path:
