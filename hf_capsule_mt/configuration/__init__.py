@@ -6,7 +6,7 @@ from .configuration_rnmt import RNMTConfig
 from .presets import METHODS, SIZES, decoding_fields, method_config_class, method_fields, preset_config
 
 CONFIGURATIONS = (CapsuleAggregatedMarianConfig, CapsNMTConfig, RNMTConfig)
-"""Of all families."""
+"""The configuration classes of all families."""
 
 __all__ = [
     "CONFIGURATIONS",

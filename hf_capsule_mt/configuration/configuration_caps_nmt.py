@@ -11,8 +11,8 @@ from .shared_fields import RecurrentConfig
 @strict
 class CapsNMTConfig(RecurrentConfig):
     r"""
-    Configuration of CapsNMT (Wang et al. 2019). The states of a bidirectional LSTM encoder are aggregated to a fixed
-    number of vectors, which an LSTM decoder reads.
+    Configuration of CapsNMT (Wang et al. 2019). A bidirectional LSTM encoder makes a fixed number of vectors, and an
+    LSTM decoder reads them.
 
     Args:
         encoder_layers (`int`, *optional*, defaults to 4):
@@ -28,6 +28,3 @@ class CapsNMTConfig(RecurrentConfig):
     encoder_layers: int = 4
     decoder_layers: int = 3
     sentence_aggregation: Literal["capsule", "pooling"] = "capsule"
-
-
-__all__ = ["CapsNMTConfig"]

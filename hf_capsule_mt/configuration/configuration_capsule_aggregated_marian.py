@@ -41,8 +41,8 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
             How the heads of the attentions named below are aggregated: `None` (the linear map W^O, as in Marian),
             `"simple_routing"` (Li et al., Eq. 7-8) or `"em_routing"` (Eq. 9-12).
         head_aggregation_encoder_layers (`list[int]`, *optional*):
-            The layers whose encoder self-attention has its heads aggregated: indices from 0, the bottom layer. `None`
-            means every layer.
+            The encoder layers whose self-attention has its heads aggregated, counted from 0 at the bottom. `None` means
+            every layer.
         head_aggregation_decoder_layers (`list[int]`, *optional*, defaults to `[]`):
             The same for decoder self-attention.
         head_aggregation_cross_layers (`list[int]`, *optional*, defaults to `[]`):
@@ -52,14 +52,14 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
             vector that starts at zero.
         head_aggregation_input_norm (`bool`, *optional*, defaults to `False`):
             Whether the input capsule of each head is normalised to mean 0 and variance 1 before its tanh. The paper
-            does not do this. High learning rates would saturate the tanh.
+            does not do this, and high learning rates saturate the tanh.
         num_output_capsules (`int`, *optional*):
             Output capsules N of layers and of heads, a divisor of `d_model`. `None` means `d_model`.
         routing_iterations (`int`, *optional*, defaults to 3):
             Iterations of the routing of layers and of heads.
         inverse_temperature (`float`, *optional*, defaults to 0.01):
-            Limit of the inverse temperature of EM routing (Dou et al., Eq. 14). In iteration t it is `1 - 0.95**t`
-            times this.
+            Limit of the inverse temperature of EM routing (Dou et al., Eq. 14). Iteration t uses
+            `1 - 0.95**t` times this.
         label_smoothing (`float`, *optional*, defaults to 0.0):
             Label smoothing of the model's own loss, in [0, 1).
 
@@ -128,6 +128,3 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
         """Whether `layer`, counted from 0, aggregates the heads of "encoder_self", "decoder_self" or "cross"."""
         layers = getattr(self, _HEAD_SITES[site])
         return self.head_aggregation is not None and (layers is None or layer in layers)
-
-
-__all__ = ["CapsuleAggregatedMarianConfig"]

@@ -43,6 +43,3 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
     def decoder_layers(self, layers: int) -> None:
         if layers != 1:
             raise ValueError(f"decoder_layers is {layers}. The decoder of RNMT has one layer.")
-
-
-__all__ = ["RNMTConfig"]

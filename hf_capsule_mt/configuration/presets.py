@@ -1,4 +1,4 @@
-"""The papers' systems by name: `preset_config("em-routing", "base")`."""
+"""The papers' models by name: `preset_config("em-routing", "base")`."""
 
 from collections.abc import Iterable
 from dataclasses import fields as fields_of
@@ -52,24 +52,22 @@ def _transformer_size(layers: int, width: int, ffn_width: int, heads: int, dropo
     }
 
 
-def _capsnmt_size(width: int) -> dict[str, Any]:
-    # Section 4.2. For English-French its dropout is 0.1.
-    return {"d_model": width, "encoder_layers": 4, "decoder_layers": 3, "dropout": 0.3}
-
-
-def _rnmt_size(width: int) -> dict[str, Any]:
-    # The papers print no sizes. These are the widths and dropout of CapsNMT.
-    return {"d_model": width, "encoder_layers": 1, "dropout": 0.3}
-
-
+_RECURRENT_WIDTHS = {"tiny": 128, "base": 512, "big": 1024}
 _SIZES = {
     CapsuleAggregatedMarianConfig: {
         "tiny": _transformer_size(layers=4, width=128, ffn_width=256, heads=4, dropout=0.3),
         "base": _transformer_size(layers=6, width=512, ffn_width=2048, heads=8, dropout=0.1),
         "big": _transformer_size(layers=6, width=1024, ffn_width=4096, heads=16, dropout=0.3),
     },
-    CapsNMTConfig: {"tiny": _capsnmt_size(128), "base": _capsnmt_size(512), "big": _capsnmt_size(1024)},
-    RNMTConfig: {"tiny": _rnmt_size(128), "base": _rnmt_size(512), "big": _rnmt_size(1024)},
+    # Section 4.2. For English-French its dropout is 0.1.
+    CapsNMTConfig: {
+        size: {"d_model": width, "encoder_layers": 4, "decoder_layers": 3, "dropout": 0.3}
+        for size, width in _RECURRENT_WIDTHS.items()
+    },
+    # The papers print no sizes. These are the widths and dropout of CapsNMT.
+    RNMTConfig: {
+        size: {"d_model": width, "encoder_layers": 1, "dropout": 0.3} for size, width in _RECURRENT_WIDTHS.items()
+    },
 }
 
 _CAPSNMT_DECODING = {"num_beams": 8, "length_penalty": 0.8}
@@ -77,7 +75,7 @@ _CAPSNMT_DECODING = {"num_beams": 8, "length_penalty": 0.8}
 _DECODING = {
     CapsuleAggregatedMarianConfig: {"num_beams": 4},
     CapsNMTConfig: _CAPSNMT_DECODING,
-    # Not printed. This is the setting of the Transformer it is compared with.
+    # The paper prints none. This is the setting of the Transformer that RNMT is compared with.
     RNMTConfig: {"num_beams": 4},
 }
 _DECODING_OF_METHOD = {"capsnmt-hybrid": _CAPSNMT_DECODING}
@@ -134,7 +132,7 @@ def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
 def check_choice(name: str, value: Any, allowed: tuple) -> None:
     """Raise ValueError unless `value` is one of `allowed`."""
     if value not in allowed:
-        raise ValueError(f"{name} is {value!r:.80}; allowed are {', '.join(map(repr, allowed))}")
+        raise ValueError(f"{name} is {value!r:.80}. Allowed are {', '.join(map(repr, allowed))}.")
 
 
 def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[str]) -> None:
@@ -143,4 +141,4 @@ def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[st
     known = sorted([*(field.name for field in fields_of(config_class)), "num_labels"])
     for name in overrides:
         if name not in known:
-            raise ValueError(f"{config_class.__name__} has no field {name!r}; it has {', '.join(known)}")
+            raise ValueError(f"{config_class.__name__} has no field {name!r}. It has {', '.join(known)}.")

@@ -104,8 +104,7 @@ def _concatenate(room: str, roots: list[str], configuration: str = "") -> str:
         lines = text.splitlines(keepends=True)
         bodies[name] = ""
         for node in ast.parse(text).body:
-            is_export = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__"
-            if not isinstance(node, ast.Import | ast.ImportFrom) and not is_export:
+            if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
             lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
             if isinstance(node, ast.ImportFrom) and node.level == 1:

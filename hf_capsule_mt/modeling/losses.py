@@ -30,9 +30,11 @@ def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias:
         bias: `[V]`.
     """
     queries, weights = _with_weight(weights, queries)
-    differentiable = (tensor for tensor in (queries, embedding, bias) if tensor is not None)
-    gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in differentiable)
-    return LogPartitionFunction.apply(queries, embedding, bias, weights, gradients)
+    tensors = [queries, embedding, *([] if bias is None else [bias])]
+    differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    with torch.no_grad():
+        total, *gradients = _log_partition(queries, embedding, bias, weights, differentiable)
+    return KnownGradients.apply(total, *tensors, *gradients) if differentiable else total
 
 
 def _with_weight(weights: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
@@ -43,24 +45,21 @@ def _with_weight(weights: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
     return *states, weights
 
 
-class LogPartitionFunction(torch.autograd.Function):
-    """[`log_partition_sum`], which computes its gradients in the forward pass if `gradients` is True."""
+class KnownGradients(torch.autograd.Function):
+    """A sum whose gradients were computed with it. The arguments are the sum, N tensors and their N gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any, queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool
-    ) -> Tensor:
-        """Sum up chunk by chunk."""
-        total, *grads = _log_partition(queries, embedding, bias, weights, gradients)
-        ctx.save_for_backward(*grads)
-        return total
+    def forward(ctx: Any, total: Tensor, *tensors_and_gradients: Tensor) -> Tensor:
+        """Keep the gradients."""
+        ctx.save_for_backward(*tensors_and_gradients[len(tensors_and_gradients) // 2 :])
+        return total.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale what the forward pass computed."""
-        of_queries, of_embedding, *of_bias = (grad_total * gradient for gradient in ctx.saved_tensors)
-        return of_queries, of_embedding, of_bias[0] if of_bias else None, None, None
+        """Scale the gradients."""
+        scaled = [grad_total * gradient for gradient in ctx.saved_tensors]
+        return None, *scaled, *[None] * len(scaled)
 
 
 # Custom operators, because `torch.compile` would unroll the loop or compute the scores of all positions at once.
@@ -144,28 +143,10 @@ def two_pass_sums(
         bias: `[V]`.
     """
     one, other, weights = _with_weight(weights, one, other)
-    return TwoPassFunction.apply(one, other, embedding, bias, weights, alpha)
-
-
-class TwoPassFunction(torch.autograd.Function):
-    """[`two_pass_sums`], with the gradients of the first."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
-    ) -> tuple[Tensor, Tensor]:
-        """Sum up chunk by chunk."""
-        total, apart, *grads = _two_passes(one, other, embedding, bias, weights, alpha)
-        ctx.save_for_backward(*grads)
-        ctx.mark_non_differentiable(apart)
-        return total, apart
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale what the forward pass computed."""
-        scaled = [grad_total * gradient for gradient in ctx.saved_tensors]
-        return *scaled, *[None] * (6 - len(scaled))
+    with torch.no_grad():
+        total, apart, *gradients = _two_passes(one, other, embedding, bias, weights, alpha)
+    tensors = [one, other, embedding, *([] if bias is None else [bias])]
+    return KnownGradients.apply(total, *tensors, *gradients), apart
 
 
 @torch.library.custom_op(
@@ -261,10 +242,8 @@ def linear_cross_entropy(
     Args:
         states: `[batch, length, d]`.
         embedding: `[V, d]`.
-        labels: as in [`label_smoothed_cross_entropy`], with `label_smoothing` and `num_items_in_batch`.
         bias: of the logits, `[V]`.
-        label_smoothing: see `labels`.
-        num_items_in_batch: see `labels`.
+        labels, label_smoothing, num_items_in_batch: as in [`label_smoothed_cross_entropy`].
 
     Returns:
         The loss, in float32 (float64 for float64 states).
@@ -296,9 +275,7 @@ def rdrop_cross_entropy(
         embedding: `[V, d]`.
         labels: `[2 * batch, length]`, with two equal halves.
         alpha: weight of the divergence.
-        bias: as in [`linear_cross_entropy`], with the other arguments.
-        label_smoothing: see `bias`.
-        num_items_in_batch: see `bias`.
+        bias, label_smoothing, num_items_in_batch: as in [`linear_cross_entropy`].
 
     Returns:
         The loss, and the divergence in it, without gradient.

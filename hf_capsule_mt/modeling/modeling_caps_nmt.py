@@ -162,6 +162,3 @@ class CapsNMTForConditionalGeneration(TranslationHead, RecurrentHead, CapsNMTPre
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.guided_losses = None
         self.post_init()
-
-
-__all__ = ["CapsNMTForConditionalGeneration", "CapsNMTModel", "CapsNMTPreTrainedModel"]

@@ -257,6 +257,3 @@ class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTraine
         if model.model.decoder.guided_routing is not None:
             model.model.decoder.guided_routing.switch_off()
         return model
-
-
-__all__ = ["RNMTForConditionalGeneration", "RNMTModel", "RNMTPreTrainedModel"]

@@ -111,6 +111,3 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
             encoder_layer_routing=outputs.layer_routing,
             head_routing=outputs.head_routing,
         )
-
-
-__all__ = ["CapsuleAggregatedMarianEncoderModel", "CapsuleAggregatedMarianForSequenceClassification"]
