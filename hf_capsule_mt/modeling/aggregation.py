@@ -249,14 +249,14 @@ RECORDED_HEADS = {
 
 
 def record_heads(output_routing: OutputRouting) -> dict[str, bool]:
-    """Return the arguments for a stack's forward that make Transformers record for [`split_head_routing`]."""
+    """Return the arguments for a stack's forward that make Transformers record for [`with_head_routing`]."""
     if not output_routing:
         return {}
     return {"output_head_votes" if output_routing == "all" else "output_head_routing": True}
 
 
-def split_head_routing(outputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
-    """Split a stack's outputs into others and the assignments of heads, by place.
+def with_head_routing(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stack's outputs with `head_routing`, the assignments of heads by place, made of what was recorded.
 
     Assignments are `[batch, positions, H, N]`, or for every iteration `[batch, positions, iterations, H, N]`.
     """
@@ -268,4 +268,4 @@ def split_head_routing(outputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict
             run = routing if not torch.compiler.is_compiling() else partial(HeadRouting.forward, routing)
             _, (place, assignment), _ = run(votes, every_iteration=True)
             assignments[place] = assignment
-    return others, assignments or None
+    return {**others, "head_routing": assignments or None}

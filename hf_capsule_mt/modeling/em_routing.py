@@ -5,7 +5,7 @@ em_routing_kernels.py, if these run. All functions but [`em_routing`] take flat 
 input capsules, N output capsules of width D.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ def em_routing(
         beta_u: `[N]`, the cost of an input capsule when the output capsule is not active.
         num_iterations: iterations, at least 1.
         input_activations: probabilities `[..., I, 1]`, or `[..., I, N]` for each pair of capsules, 1 by default.
-        inverse_temperature: lambda's limit; iteration t = 1, 2, ... uses `inverse_temperature * (1 - 0.95**t)`.
+        inverse_temperature: lambda's limit. Iteration t = 1, 2, ... uses `inverse_temperature * (1 - 0.95**t)`.
         mask: `[..., I]` bool, False for input capsules that do not exist.
         return_all_coefficients: whether to also return the assignment of every iteration.
     """
@@ -166,20 +166,12 @@ class EMRoutingFunction(torch.autograd.Function):
     """[`em_iterations`] with capsules `[P, N, D]`. Assignment and activations have no gradient."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        votes: Tensor,
-        input_activations: Tensor,
-        floor: Tensor,
-        beta_a: Tensor,
-        beta_u: Tensor,
-        schedule: tuple[float, ...],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Route, and keep only the arguments."""
-        ctx.save_for_backward(votes, input_activations, floor, beta_a, beta_u)
-        ctx.schedule = schedule
-        route, _ = _implementation(votes)
-        capsules, coefficients, activations = route(votes, input_activations, floor, beta_a, beta_u, schedule)
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Route, and keep only the arguments, which are those of [`em_iterations`]."""
+        *tensors, ctx.schedule = arguments
+        ctx.save_for_backward(*tensors)
+        route, _ = _implementation(tensors[0])
+        capsules, coefficients, activations = route(*arguments)
         ctx.mark_non_differentiable(coefficients, activations)
         return capsules, coefficients, activations
 
@@ -215,14 +207,13 @@ class _Kernels(NamedTuple):
 def _kernels(device: torch.device) -> _Kernels | None:
     """Return the Triton kernels, if they run on this device and compute the same as `_route`.
 
-    They need a C compiler. Some version of Triton may compile them wrongly, so they are tried first.
+    They need a C compiler. A version of Triton may compile them wrongly, so they are tried first.
     """
     try:
         from .em_routing_kernels import fit, route, route_backward
 
         with torch.autocast(device.type, enabled=False):
-            for votes, activations in _trials(device):
-                _check_routing(route, route_backward, votes, activations)
+            _check_kernels(device, route, route_backward)
     # Memory may be free again later.
     except torch.OutOfMemoryError:
         raise
@@ -235,23 +226,20 @@ def _kernels(device: torch.device) -> _Kernels | None:
     return _Kernels(fit, route, route_backward)
 
 
-def _trials(device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return votes `[P, I, N, D]` to try kernels with, and input activations of both shapes."""
+def _check_kernels(device: torch.device, route: Callable, route_backward: Callable) -> None:
+    """Raise ArithmeticError unless kernels compute the same as `_route` and `_route_backward`, up to rounding."""
+    # With input activations of both shapes.
     for width, columns in ((1, 64), (2, 1)):
         votes = torch.arange(2 * 3 * 64 * width, device=device, dtype=torch.float32).sin().view(2, 3, 64, width)
-        yield votes, votes[..., :columns, 0].abs()
-
-
-def _check_routing(route: Callable, route_backward: Callable, votes: Tensor, activations: Tensor) -> None:
-    """Raise ArithmeticError unless kernels compute the same as `_route` and `_route_backward`, up to rounding."""
-    arguments = votes, activations, votes[:, 0, 0, 0].square(), *votes[0, :2, :, 0], (0.1, 0.2, 0.3)
-    capsules, *others = _route(*arguments)
-    wanted = capsules, *others, *_route_backward(capsules, *arguments)
-    found = *route(*arguments), *route_backward(capsules, *arguments)
-    # The maximum of a tensor is NaN if any element is. Python's max() may skip it.
-    error = torch.stack([(a - b).norm() / b.norm() for a, b in zip(found, wanted, strict=True)]).max().item()
-    if not error < _ROUNDING:
-        raise ArithmeticError(f"their relative error is {error:.1g}")
+        activations, floor = votes[..., :columns, 0].abs(), votes[:, 0, 0, 0].square()
+        arguments = votes, activations, floor, *votes[0, :2, :, 0], (0.1, 0.2, 0.3)
+        capsules, *others = _route(*arguments)
+        wanted = capsules, *others, *_route_backward(capsules, *arguments)
+        found = *route(*arguments), *route_backward(capsules, *arguments)
+        # The maximum of a tensor is NaN if any element is. Python's max() may skip it.
+        error = torch.stack([(a - b).norm() / b.norm() for a, b in zip(found, wanted, strict=True)]).max().item()
+        if not error < _ROUNDING:
+            raise ArithmeticError(f"their relative error is {error:.1g}")
 
 
 def _route(
@@ -329,7 +317,7 @@ def _m_step_backward(
     grad_votes: Tensor,
     grad_floor: Tensor,
 ) -> Tensor:
-    """Return the gradient of `assigned` [P, I, N]. Add those of votes and floor to `grad_votes` and `grad_floor`.
+    """Return the gradient of `assigned` [P, I, N]. Add to `grad_votes` and `grad_floor`.
 
     `scaled` is lambda times the gradient of the activation logits.
     """

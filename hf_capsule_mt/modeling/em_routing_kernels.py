@@ -1,6 +1,6 @@
 """EM routing on a GPU by Triton: all iterations of a position in one program, which reads its votes once.
 
-The equations and names are those of em_routing.py, for flat tensors of float32. The votes of a program are a block
+Equations and names are as in em_routing.py, and tensors are flat and float32. The votes of a program are a block
 `[I, N, D]` whose sides are powers of two. Its padding has votes, activations or coefficients of 0 and adds nothing.
 """
 
@@ -13,26 +13,26 @@ from torch import Tensor
 # ruff: noqa: ANN001, ANN202
 # Kernels take pointers and numbers, and their helpers blocks: Triton has no types for them.
 
-
-try:  # In a `try` block, for Transformers asks for what else a checkpoint's source imports.
+# Transformers requires every import of a checkpoint's files, unless it is in a `try` block.
+try:
     import triton
     from triton import language as tl
-except ImportError as error:
-    raise ImportError("the kernels of EM routing need triton, which comes with torch for GPUs") from error
+except ImportError:
+    raise
 
-_LARGEST_BLOCK = 1 << 13  # votes; with more, the backward pass runs out of registers
+_LARGEST_BLOCK = 1 << 13  # votes. With more, the backward pass runs out of registers.
 _VOTES_OF_A_WARP = 256
-_EPSILON = 1e-8  # as in em_routing.py, which this file does not import because it travels separately
-_OF_A_NUMBER = tl.constexpr(1.4189385332046727)  # (1 + ln 2 pi) / 2: of Eq. 13, for each number of a vote
+_EPSILON = 1e-8  # As in em_routing.py. A checkpoint carries this file separately, so it cannot be imported.
+_COST = tl.constexpr(1.4189385332046727)  # (1 + ln 2 pi) / 2, in Eq. 13, for each number of a vote.
 
 
 def fit(votes: Tensor) -> bool:
-    """Return whether the kernels can route votes `[P, I, N, D]`: not none, and not too many for a position."""
+    """Return whether the kernels can route votes `[P, I, N, D]`: there are some, and not too many in a position."""
     return len(votes) > 0 and math.prod(_block(votes)) <= _LARGEST_BLOCK
 
 
 def _block(votes: Tensor) -> list[int]:
-    """The sides of the block that holds a position's votes."""
+    """Return the sides of the block that holds a position's votes."""
     return [triton.next_power_of_2(size) for size in votes.shape[1:]]
 
 
@@ -60,11 +60,11 @@ def route_backward(
     beta_u: Tensor,
     schedule: tuple[float, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of votes, input activations, floor, beta_a and beta_u, from that of the capsules."""
+    """Return the gradients of votes, input activations, floor, beta_a and beta_u, given that of the capsules."""
     positions, _, outputs, _ = votes.shape
     grad_votes, grad_floor = votes.new_empty(votes.shape), votes.new_empty(positions)
     grad_activations = votes.new_empty(input_activations.shape)
-    # A row for each position: to add them up in the programs would add in another order every time.
+    # A row for each position: programs would add them up in another order every time.
     grad_beta_a, grad_beta_u = (votes.new_empty(positions, outputs) for _ in range(2))
     inputs = _inputs(votes, input_activations, floor, beta_a, beta_u, schedule)
     gradients = grad_votes, grad_activations, grad_floor, grad_beta_a, grad_beta_u
@@ -77,19 +77,19 @@ def route_backward(
 def _inputs(
     votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
 ) -> list[Tensor | int]:
-    """What both kernels begin with."""
+    """Return the first arguments of both kernels."""
     tensors = votes, input_activations, floor, beta_a, beta_u, _schedule_on(votes.device, schedule)
     return [*(tensor.contiguous() for tensor in tensors), *votes.shape[1:]]
 
 
 @cache
 def _schedule_on(device: torch.device, schedule: tuple[float, ...]) -> Tensor:
-    """The inverse temperatures, copied once: each copy to a device waits for it."""
+    """Return the inverse temperatures. They are copied once, because each copy waits for the device."""
     return torch.tensor(schedule, device=device, dtype=torch.float32)
 
 
 def _settings(votes: Tensor, input_activations: Tensor, schedule: tuple[float, ...]) -> dict[str, int | bool | float]:
-    """What the kernels are compiled for."""
+    """Return the settings that the kernels are compiled for."""
     inputs, outputs, width = _block(votes)
     warps = max(1, min(16, inputs * outputs * width // _VOTES_OF_A_WARP))
     return {
@@ -106,14 +106,14 @@ def _settings(votes: Tensor, input_activations: Tensor, schedule: tuple[float, .
 
 @triton.jit
 def _of_assignment(inputs, outputs, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr):
-    """Where the entries of an assignment `[I, N]` are, and which exist."""
+    """Return where the entries of an assignment `[I, N]` are, and which exist."""
     i, n = tl.arange(0, INPUTS)[:, None], tl.arange(0, OUTPUTS)[None, :]
     return i * outputs + n, (i < inputs) & (n < outputs)
 
 
 @triton.jit
 def _of_votes(inputs, outputs, width, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Where votes `[I, N, D]` are, and which exist."""
+    """Return where votes `[I, N, D]` are, and which exist."""
     place, exist = _of_assignment(inputs, outputs, INPUTS, OUTPUTS)
     d = tl.arange(0, WIDTH)[None, None, :]
     return place[:, :, None] * width + d, exist[:, :, None] & (d < width)
@@ -121,14 +121,14 @@ def _of_votes(inputs, outputs, width, INPUTS: tl.constexpr, OUTPUTS: tl.constexp
 
 @triton.jit
 def _of_capsules(outputs, width, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr):
-    """Where the output capsules `[N, D]` are, and which of their numbers exist."""
+    """Return where the output capsules `[N, D]` are, and which of their numbers exist."""
     n, d = tl.arange(0, OUTPUTS)[:, None], tl.arange(0, WIDTH)[None, :]
     return n * width + d, (n < outputs) & (d < width)
 
 
 @triton.jit
 def _of_activations(inputs, outputs, JOINT: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr):
-    """Where the input activations `[I, 1 or N]` are, and which exist."""
+    """Return where the input activations `[I, 1 or N]` are, and which exist."""
     if JOINT:
         place, exist = _of_assignment(inputs, outputs, INPUTS, OUTPUTS)
     else:
@@ -147,7 +147,7 @@ def _m_step(coefficients, votes, activations, floor, beta_a, beta_u, temperature
     variance = tl.sum(assigned[:, :, None] * deviation * deviation, 0) / divisor + floor
     d = tl.arange(0, votes.shape[2])[None, :]
     log_deviation = tl.sum(tl.where(d < width, 0.5 * tl.log(variance), 0.0), 1)
-    cost = log_deviation + width * _OF_A_NUMBER
+    cost = log_deviation + width * _COST
     logits = tl.load(temperature_at) * (beta_a - beta_u * assigned_sum - cost * assigned_sum)
     return assigned, assigned_sum, mean, variance, log_deviation, logits
 
@@ -155,7 +155,7 @@ def _m_step(coefficients, votes, activations, floor, beta_a, beta_u, temperature
 @triton.jit
 def _e_step(votes, mean, variance, log_deviation, logits, outputs):
     """Eq. 15-16, as `_e_step` of em_routing.py."""
-    # log sigmoid, without an exponential of what is large.
+    # log sigmoid, without an exponential of a large number.
     per_output = tl.minimum(logits, 0.0) - tl.log(1.0 + tl.exp(-tl.abs(logits))) - log_deviation
     deviation = votes - mean[None, :, :]
     scores = tl.sum(deviation * deviation * (-0.5 / variance)[None, :, :], 2) + per_output[None, :]
@@ -169,7 +169,7 @@ def _load(
     votes_at, activations_at, floor_at, beta_a_at, beta_u_at, inputs, outputs, width,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, JOINT: tl.constexpr,
 ):  # fmt: skip
-    """Votes, input activations and floor of this program's position, the betas, and the first assignment."""
+    """Return votes, input activations and floor of this program's position, the betas, and the first assignment."""
     position = tl.program_id(0).to(tl.int64)
     place, exist = _of_votes(inputs, outputs, width, INPUTS, OUTPUTS, WIDTH)
     votes = tl.load(votes_at + position * inputs * outputs * width + place, mask=exist, other=0.0)
@@ -263,7 +263,7 @@ def _route_backward(
         grad_squares = grad_variance / divisor
         grad_weighted = (grad_mean - 2.0 * EPSILON * grad_squares * mean) / divisor
         grad_divisor = tl.sum(-grad_squares * (variance - floor) - grad_weighted * mean, 1)
-        cost = log_deviation + width * _OF_A_NUMBER
+        cost = log_deviation + width * _COST
         constant = tl.sum(grad_weighted * mean, 1) + grad_divisor - scaled * (beta_u + cost)
         deviation = votes - mean[None, :, :]
         bend = grad_squares[None, :, :] * deviation
@@ -271,7 +271,7 @@ def _route_backward(
         grad_assigned = tl.sum(slope * deviation, 2) + constant[None, :]
         grad_votes += (bend + slope) * assigned[:, :, None]
         grad_activations += grad_assigned * coefficients
-        # The E-step before it, as `_e_step_backward`; there is none before the first iteration.
+        # The E-step before it, as `_e_step_backward`. There is none before the first iteration.
         grad_coefficients = grad_assigned * activations
         inner = tl.sum(grad_coefficients * coefficients, 1)[:, None]
         grad_scores = tl.where(back < ITERATIONS - 1, (grad_coefficients - inner) * coefficients, 0.0)

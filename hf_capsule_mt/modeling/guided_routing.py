@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +19,7 @@ from .routing import compute_dtype, in_compute_dtype, squash
 # Hidden units in a chunk. On a CPU they stay in the cache of a core. On an accelerator they are 64 MiB of float32.
 _PAIR_CHUNK = {"cpu": 1 << 18}
 _ACCELERATOR_PAIR_CHUNK = 1 << 24
-# With so few queries or keys, as in decoding, exponentials of each cost as much as those of their pairs.
+# With so few queries or keys, as in decoding, an exponential for each costs as much as one for each pair.
 _FEW = 8
 
 
@@ -85,23 +84,16 @@ def _hidden_layer(queries: Tensor, keys: Tensor) -> Callable[[slice, slice], Ten
     if _can_multiply(queries, keys):
         # sigmoid(2 (q + k)) = 1 / (1 + exp(-2 q) exp(-2 k)) needs no exponential for each pair.
         queries, keys = (-2 * queries).exp_(), (-2 * keys).exp_()
-        return lambda row, part: _pairs(torch.mul, queries, keys, row, part).add_(1).reciprocal_()
-    # Not 2 * keys, which in decoding would copy the keys of all sentences at every step.
-    queries, add_twice = 2 * queries, partial(torch.add, alpha=2)
-    return lambda row, part: _pairs(add_twice, queries, keys, row, part).sigmoid_()
-
-
-def _pairs(
-    operation: Callable[[Tensor, Tensor], Tensor], queries: Tensor, keys: Tensor, row: slice, part: slice
-) -> Tensor:
-    """Return the result of an operation for every query of a chunk with every key of its row."""
-    return operation(queries[row, part].unsqueeze(-2), keys[row].unsqueeze(-3))
+        return lambda row, part: (queries[row, part, None] * keys[row, None]).add_(1).reciprocal_()
+    queries = 2 * queries
+    # With 2 * keys, decoding would copy the keys of all sentences at every step.
+    return lambda row, part: torch.add(queries[row, part, None], keys[row, None], alpha=2).sigmoid_()
 
 
 def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
-    """Return whether there are pairs enough, and exp(-2 q) and exp(-2 k) are finite and not zero.
+    """Return whether there are enough pairs, and exp(-2 q) and exp(-2 k) are finite and not zero.
 
-    Only on a CPU is that known at once.
+    An accelerator would have to wait for the answer, so there it is False.
     """
     # A compiler would turn unknown lengths into conditions.
     if torch.compiler.is_compiling() or queries.device.type != "cpu":
@@ -109,12 +101,12 @@ def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
     if min(queries.shape[1], keys.shape[1]) < _FEW:
         return False
     largest = 0.49 * math.log(torch.finfo(queries.dtype).max)
-    return all(tensor.numel() == 0 or _largest(tensor) < largest for tensor in (queries, keys))
-
-
-def _largest(tensor: Tensor) -> float:
-    """Return the largest absolute value without a tensor of absolute values, which would take longer."""
-    return max(tensor.amax().item(), -tensor.amin().item())
+    # A tensor of absolute values would take longer.
+    return all(
+        -largest < tensor.amin().item() and tensor.amax().item() < largest
+        for tensor in (queries, keys)
+        if tensor.numel()
+    )
 
 
 def _product(inputs: Tensor, weight: Tensor) -> Tensor:
@@ -184,21 +176,17 @@ def guided_dynamic_routing(
         if iteration + 1 < num_iterations:
             guides = queries.unsqueeze(1) + capsules @ capsule_map.t()
             logits = logits + additive_scores(guides, keys, score_weight).squeeze(-1)
-    length = queries.shape[1]
-    assignments = [_at_every_position(each, length).movedim(1, -1) for each in every]
+    # After the first iteration there is one position.
+    positions = -1, -1, queries.shape[1], -1
+    assignments = [each.expand(positions).movedim(1, -1) for each in every]
     return GuidedRoutingOutput(
-        _at_every_position(capsules, length).transpose(1, 2).to(dtype),
+        capsules.expand(positions).transpose(1, 2).to(dtype),
         (torch.stack(assignments, dim=2) if every_iteration else assignments[-1]).to(dtype),
     )
 
 
 def guided_classifier(
-    values: Tensor,
-    keys: Tensor,
-    queries: Tensor,
-    score_weight: Tensor,
-    num_past: int,
-    mask: Tensor | None = None,
+    values: Tensor, keys: Tensor, queries: Tensor, score_weight: Tensor, num_past: int, mask: Tensor | None = None
 ) -> GuidedRoutingOutput:
     """The baseline CLF (Fig. 6, footnote 5): each token is PAST, FUTURE or redundant, and capsules are weighted sums.
 
@@ -241,11 +229,6 @@ def guided_attention(
 def _hide(coefficients: Tensor, mask: Tensor | None) -> Tensor:
     """Zero the assignment `[B, J, T, S]` of padding."""
     return coefficients if mask is None else coefficients.masked_fill(~mask[:, None, None], 0.0)
-
-
-def _at_every_position(tensor: Tensor, length: int) -> Tensor:
-    """Expand `[B, J, length or 1, ...]` to `[B, J, length, ...]`."""
-    return tensor.expand(-1, -1, length, -1)
 
 
 def _weighted_sums(weights: Tensor, values: Tensor, num_past: int, dtype: torch.dtype) -> GuidedRoutingOutput:
@@ -474,14 +457,8 @@ def build_guided_routing(config: PreTrainedConfig, hidden_width: int) -> GuidedR
     """Build the routing."""
     if config.guided_routing is None:
         return None
-    return GuidedRouting(
-        config.guided_routing,
-        config.d_model,
-        _capsules(config),
-        hidden_width,
-        config.dropout,
-        config.guided_routing_iterations,
-    )
+    sizes = config.d_model, _capsules(config), hidden_width
+    return GuidedRouting(config.guided_routing, *sizes, config.dropout, config.guided_routing_iterations)
 
 
 def build_guided_losses(config: PreTrainedConfig) -> GuidedLosses | None:

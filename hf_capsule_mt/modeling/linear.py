@@ -43,16 +43,14 @@ def is_faster_by_onednn(left: Tensor, right: Tensor) -> bool:
     return large and plain and has_onednn() and not _is_intel()
 
 
+@cache
 def multiplies_bfloat16(device: torch.device) -> bool:
     """Return whether the device has fast products in bfloat16. On x86 these are CPUs with AVX512.
 
     Without them a product takes tens of times as long.
     """
-    return device.type != "cpu" or _cpu_multiplies_bfloat16()
-
-
-@cache
-def _cpu_multiplies_bfloat16() -> bool:
+    if device.type != "cpu":
+        return True
     try:
         return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     except AttributeError:

@@ -11,14 +11,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_caps_nmt import CapsNMTConfig
-from .outputs import (
-    CACHE,
-    OutputRouting,
-    RecurrentEncoderOutput,
-    RoutedDecoderOutput,
-    decoder_layers,
-    under_both_names,
-)
+from .outputs import CACHE, OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput, decoder_layers, under_both_names
 from .recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
 from .recurrent_seq2seq import (
     RecurrentHead,
@@ -117,7 +110,7 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
 
         Args:
             input_ids: the next token ids `[batch, target]`.
-            attention_mask: `[batch, target]`; it may include the tokens before.
+            attention_mask: `[batch, target]`. It may include the tokens before.
             sentence_state: `[batch, d_model]`, from the encoder.
             cache: the states after the tokens before. It is updated.
             inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.

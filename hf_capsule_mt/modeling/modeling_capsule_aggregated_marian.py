@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -37,24 +37,18 @@ from .aggregation import (
     RoutedAggregation,
     RoutedHeads,
     record_heads,
-    split_head_routing,
+    with_head_routing,
 )
 from .guided_routing import READ_BY_LOSSES, build_guided_losses, build_guided_routing, build_guided_votes
 from .linear import init_words, use_products
-from .outputs import (
-    OutputRouting,
-    RoutedDecoderOutput,
-    RoutedEncoderOutput,
-    decoder_layers,
-    under_both_names,
-)
+from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput, decoder_layers, under_both_names
 from .portable_model import PortableModel
 from .routing import CapsuleRouting, word_mask
 from .translation_head import EncoderDecoder, TranslationHead, UntiedEmbeddings
 
 
 class Positions(MarianSinusoidalPositionalEmbedding):
-    """Marian's sinusoids, which refuse a text that is too long."""
+    """Marian's sinusoids. A text that is too long is an error."""
 
     def forward(
         self, input_ids_shape: Sequence[int], cache_length: int | Tensor = 0, position_ids: Tensor | None = None
@@ -69,31 +63,19 @@ class Positions(MarianSinusoidalPositionalEmbedding):
             longest = cache_length + input_ids_shape[1]
             if longest > self.num_embeddings:
                 raise ValueError(
-                    f"a text has {longest} tokens, and the model {self.num_embeddings} positions. Truncate the "
+                    f"A text has {longest} tokens, and the model {self.num_embeddings} positions. Truncate the "
                     "source, or set a smaller max_new_tokens."
                 )
         return super().forward(input_ids_shape, cache_length, position_ids)
 
 
-def use_positions(stack: nn.Module) -> None:
-    """Turn the positions of Marian's encoder or decoder into [`Positions`]. New ones would draw random numbers."""
-    stack.embed_positions.__class__ = Positions
+class Float32Attention(TorchFunctionMode):
+    """A context that computes `scaled_dot_product_attention` in float32 under autocast on a CPU."""
 
-
-def float32_attention(device: torch.device) -> AbstractContextManager:
-    """Return a context that computes `scaled_dot_product_attention` in float32 under autocast on a CPU.
-
-    Without AMX its backward pass takes several times as long in bfloat16.
-    """
-    if device.type != "cpu" or torch.compiler.is_compiling() or not torch.is_autocast_enabled("cpu"):
-        return nullcontext()
-    return _Float32Attention()
-
-
-class _Float32Attention(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Call `func`."""
         kwargs = kwargs or {}
         if func is not scaled_dot_product_attention:
             return func(*args, **kwargs)
@@ -106,15 +88,14 @@ def _to_float32(value: Any) -> Any:
 
 
 def waits_for(device: torch.device) -> bool:
-    """Return whether reading a number from the device makes the host wait for what it has asked for before."""
+    """Return whether reading a number makes the host wait until the device has finished its work."""
     return device.type != "cpu"
 
 
 def ready_mask(stack: nn.Module, mask: Tensor | None, tokens: Tensor, *, causal: bool = False) -> Tensor | None:
-    """Return a mask `[batch, 1, query, key]` for `scaled_dot_product_attention`, made of one `[batch, key]`.
+    """In training on an accelerator, turn a mask `[batch, key]` into the `[batch, 1, query, key]` that SDPA takes.
 
-    Transformers takes it as it is. It would make one itself only after a look for padding, for which the host waits for
-    the device. Elsewhere than in training on an accelerator, return the mask that is given.
+    Transformers would first look for padding, and the host would wait for the device. Otherwise return the given mask.
     """
     is_fit = stack.training and waits_for(tokens.device) and not torch.compiler.is_compiling()
     if not is_fit or stack.config._attn_implementation != "sdpa" or (mask is not None and mask.dim() != 2):
@@ -144,7 +125,7 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
     _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
-        # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
+        # Marian's own __init__ would apply this flag of old configurations to layers that are then replaced.
         self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
         super().__init__(config)
 
@@ -211,7 +192,7 @@ def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: i
 def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig, site: str, layer: int) -> None:
     """Replace `attention.out_proj` by an aggregation, if the configuration has one at this site and layer.
 
-    The sites are "encoder_self", "decoder_self" and "cross". Layers are counted from 0 at the bottom.
+    Sites and layers are those of [`CapsuleAggregatedMarianConfig.aggregates_heads`].
     """
     if config.aggregates_heads(site, layer):
         kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
@@ -230,7 +211,9 @@ class _Layer:
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Run Marian's layer."""
-        with float32_attention(hidden_states.device):
+        autocast = hidden_states.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        # Without AMX, the backward pass of attention takes several times as long in bfloat16.
+        with Float32Attention() if autocast and not torch.compiler.is_compiling() else nullcontext():
             return super().forward(hidden_states, *args, **kwargs)
 
 
@@ -253,22 +236,39 @@ class CapsuleAggregatedMarianDecoderLayer(_Layer, MarianDecoderLayer):
         use_products(self)
 
 
-class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):
-    """Marian's encoder, with aggregated layers if configured.
+class _Stack:
+    """A mixin for Marian's encoder or decoder: it checks positions, and aggregates layers if configured.
 
     `hidden_states` are the outputs of the layers. `last_hidden_state` is the aggregate.
     """
+
+    def _build(self, layer_class: type[nn.Module], side: str) -> None:
+        """Replace Marian's positions and layers, and add the aggregation."""
+        # New positions would draw random numbers.
+        self.embed_positions.__class__ = Positions
+        config, num_layers = self.config, getattr(self.config, f"{side}_layers")
+        self.layers = nn.ModuleList(layer_class(config, layer) for layer in range(num_layers))
+        aggregates = config.aggregates_layers(side)
+        self.aggregation = build_layer_aggregation(config, num_layers) if aggregates else None
+
+    def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
+        """Run Marian's stack. Return its outputs with the aggregate, `layer_routing` and `head_routing`."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        kwargs |= record_heads(output_routing)
+        outputs = with_head_routing(super().forward(*args, layer_outputs=layers, return_dict=True, **kwargs))
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], outputs["layer_routing"] = self.aggregation(layers, output_routing)
+        return outputs
+
+
+class CapsuleAggregatedMarianEncoder(_Stack, CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):
+    """Marian's encoder with the additions of [`_Stack`], and the votes of guided routing."""
 
     _can_record_outputs = {**MarianEncoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        use_positions(self)
-        self.layers = nn.ModuleList(
-            CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
-        )
-        aggregates = config.aggregates_layers("encoder")
-        self.aggregation = build_layer_aggregation(config, config.encoder_layers) if aggregates else None
+        self._build(CapsuleAggregatedMarianEncoderLayer, "encoder")
         self.guided_votes = build_guided_votes(config)
         self.post_init()
 
@@ -282,32 +282,17 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedEncoderOutput:
         """Encode a batch. Arguments are those of [`MarianEncoder`], and `output_routing`."""
-        layers: list[Tensor] | None = None if self.aggregation is None else []
-        kwargs |= record_heads(output_routing)
         ready = ready_mask(self, attention_mask, input_ids if inputs_embeds is None else inputs_embeds)
-        outputs = super().forward(input_ids, ready, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs)
-        outputs, head_routing = split_head_routing(outputs)
-        layer_routing = None
-        if self.aggregation is not None:
-            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        outputs = self._run(input_ids, ready, inputs_embeds, output_routing=output_routing, **kwargs)
         votes = keys = None
         if self.guided_votes is not None:
             states = outputs["last_hidden_state"]
             votes, keys = self.guided_votes(states, word_mask(attention_mask, states))
-        return RoutedEncoderOutput(
-            **outputs,
-            layer_routing=layer_routing,
-            head_routing=head_routing,
-            guided_votes=votes,
-            guided_keys=keys,
-        )
+        return RoutedEncoderOutput(**outputs, guided_votes=votes, guided_keys=keys)
 
 
-class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
-    """Marian's decoder, with aggregated layers if configured.
-
-    `hidden_states` are the outputs of the layers. `last_hidden_state` is the aggregate.
-    """
+class CapsuleAggregatedMarianDecoder(_Stack, CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
+    """Marian's decoder with the additions of [`_Stack`]."""
 
     _can_record_outputs = {  # noqa: RUF012
         **MarianDecoder._can_record_outputs,
@@ -317,12 +302,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        use_positions(self)
-        self.layers = nn.ModuleList(
-            CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
-        )
-        aggregates = config.aggregates_layers("decoder")
-        self.aggregation = build_layer_aggregation(config, config.decoder_layers) if aggregates else None
+        self._build(CapsuleAggregatedMarianDecoderLayer, "decoder")
         self.post_init()
 
     @can_return_tuple
@@ -340,14 +320,12 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
         """Decode a batch. Arguments are those of [`MarianDecoder`], and `output_routing`."""
-        layers: list[Tensor] | None = None if self.aggregation is None else []
-        kwargs |= record_heads(output_routing)
         if encoder_hidden_states is not None:
             encoder_attention_mask = ready_mask(self, encoder_attention_mask, encoder_hidden_states)
         if cache is None and not use_cache:
             tokens = input_ids if inputs_embeds is None else inputs_embeds
             attention_mask = ready_mask(self, attention_mask, tokens, causal=True)
-        outputs = super().forward(
+        outputs = self._run(
             input_ids,
             attention_mask,
             encoder_hidden_states,
@@ -355,15 +333,10 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
             cache,
             inputs_embeds,
             use_cache=use_cache,
-            layer_outputs=layers,
-            return_dict=True,
+            output_routing=output_routing,
             **kwargs,
         )
-        outputs, head_routing = split_head_routing(outputs)
-        layer_routing = None
-        if self.aggregation is not None:
-            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
-        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
+        return RoutedDecoderOutput(**outputs)
 
 
 class CapsuleAggregatedMarianModel(EncoderDecoder, CapsuleAggregatedMarianPreTrainedModel, MarianModel):
@@ -430,9 +403,6 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         self.model = CapsuleAggregatedMarianModel(config)
         self.guided_losses = build_guided_losses(config)
         self.post_init()
-
-    def _logits_bias(self) -> Tensor:
-        return self.final_logits_bias
 
     def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
         # With `pad_to_multiple_of` there are more tokens than were asked for.

@@ -12,22 +12,9 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_rnmt import RNMTConfig
-from .guided_routing import (
-    READ_BY_LOSSES,
-    GuidedContext,
-    build_guided_losses,
-    build_guided_routing,
-    build_guided_votes,
-)
+from .guided_routing import READ_BY_LOSSES, GuidedContext, build_guided_losses, build_guided_routing, build_guided_votes
 from .linear import UnitGainLinear
-from .outputs import (
-    CACHE,
-    OutputRouting,
-    RecurrentEncoderOutput,
-    RoutedDecoderOutput,
-    decoder_layers,
-    under_both_names,
-)
+from .outputs import CACHE, OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput, decoder_layers, under_both_names
 from .recurrent import BidirectionalGRULayer, ConditionalGRU, RecurrentCache
 from .recurrent_seq2seq import (
     RecurrentHead,
@@ -142,13 +129,12 @@ class RNMTDecoder(RNMTPreTrainedModel):
 
         Args:
             input_ids: the next token ids `[batch, target]`.
-            attention_mask: `[batch, target]`; it may include the tokens before.
+            attention_mask: `[batch, target]`. It may include the tokens before.
             encoder_hidden_states: `[batch, source, d_model]`.
             attention_keys: `[batch, source, d_model]`, from the encoder.
             encoder_attention_mask: `[batch, source]`, 1 for tokens and 0 for padding.
             sentence_state: `[batch, d_model]`, from the encoder, if it aggregates.
-            guided_votes: from the encoder, with `guided_keys`, if routing is guided.
-            guided_keys: see `guided_votes`.
+            guided_votes, guided_keys: from the encoder, if routing is guided.
             cache: the state after the tokens before. It is updated.
             inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
             use_cache: whether to return the state after the last token.

@@ -123,8 +123,8 @@ class OneWayRNN(nn.RNNBase):
     It reads its weights when it runs, so they can be offloaded or replaced, and `torch.compile` can trace it.
     """
 
-    def __init__(self, mode: str, width: int, hidden_width: int) -> None:
-        super().__init__(mode, width, hidden_width, batch_first=True)
+    def __init__(self, width: int, hidden_width: int) -> None:
+        super().__init__(self.mode, width, hidden_width, batch_first=True)
 
     def init_weights(self) -> None:
         """Draw the weights as Transformers does, and zero the biases, unless they were loaded."""
@@ -134,7 +134,10 @@ class OneWayRNN(nn.RNNBase):
             init.zeros_(bias)
 
     def _run(self, fused: Callable[..., Tensors], inputs: Tensor, *start: Tensor) -> Tensors:
-        """Call a `fused` function of torch with the inputs and the states before them, `[1, batch, width]`."""
+        """Return the outputs and the last states of a `fused` function of torch, given the states before the inputs."""
+        if is_exported():
+            states, (outputs,) = scan_words(self, self._read_word, start, (inputs,))
+            return outputs, *states
         weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         # The flag of training is on because cuDNN needs it for the backward pass. There is no dropout inside.
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
@@ -142,14 +145,15 @@ class OneWayRNN(nn.RNNBase):
         # the gradients of large batches vanish.
         with torch.autocast(inputs.device.type, enabled=False):
             inputs, *start = (tensor.to(weights[0].dtype) for tensor in (inputs, *start))
-            return fused(inputs, start[0] if len(start) == 1 else tuple(start), weights, *options)
+            start = [state.unsqueeze(0) for state in start]
+            outputs, *states = fused(inputs, start[0] if len(start) == 1 else start, weights, *options)
+        return outputs, *(state.squeeze(0) for state in states)
 
 
 class LSTM(OneWayRNN):
     """[`torch.nn.LSTM`] with forget gates that start open (Jozefowicz et al. 2015)."""
 
-    def __init__(self, width: int, hidden_width: int) -> None:
-        super().__init__("LSTM", width, hidden_width)
+    mode = "LSTM"
 
     def init_weights(self) -> None:
         """Draw the weights as Transformers does, and set the biases, unless they were loaded."""
@@ -167,11 +171,7 @@ class LSTM(OneWayRNN):
         if inputs.shape[1] == 1:
             hidden, cell = self._step(inputs.squeeze(1), hidden, cell)
             return hidden.unsqueeze(1), hidden, cell
-        if is_exported():
-            (hidden, cell), (outputs,) = scan_words(self, self._read_word, (hidden, cell), (inputs,))
-            return outputs, hidden, cell
-        outputs, hidden, cell = self._run(torch.lstm, inputs, hidden.unsqueeze(0), cell.unsqueeze(0))
-        return outputs, hidden.squeeze(0), cell.squeeze(0)
+        return self._run(torch.lstm, inputs, hidden, cell)
 
     def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
         states = self._step(*word, *states)
@@ -189,17 +189,11 @@ class LSTM(OneWayRNN):
 class GRU(OneWayRNN):
     """[`torch.nn.GRU`]. The reset gate acts on the projected state."""
 
-    def __init__(self, width: int, hidden_width: int) -> None:
-        super().__init__("GRU", width, hidden_width)
+    mode = "GRU"
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the state after every token `[batch, length, width]`, from zero, and the last state."""
-        start = inputs.new_zeros(inputs.shape[0], self.hidden_size)
-        if is_exported():
-            (hidden,), (outputs,) = scan_words(self, self._read_word, (start,), (inputs,))
-            return outputs, hidden
-        outputs, hidden = self._run(torch.gru, inputs, start.unsqueeze(0))
-        return outputs, hidden.squeeze(0)
+        return self._run(torch.gru, inputs, inputs.new_zeros(inputs.shape[0], self.hidden_size))
 
     def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
         weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
@@ -261,12 +255,12 @@ class RecurrentLayer(GradientCheckpointingLayer):
     def forward(self, hidden_states: Tensor, mask: Tensor | None = None, cache: RecurrentCache | None = None) -> Tensor:
         """Map states `[batch, length, d]`, given a mask `[batch, length]`, False for padding, and update the cache."""
         if cache is not None:
-            outputs = self._go_on(hidden_states, mask, cache)
+            outputs = self._continue(hidden_states, mask, cache)
         else:
             outputs = _read(self.lstm, hidden_states, None if mask is None else reading_orders(mask)[0])
         return self.layer_norm(hidden_states + self.dropout(outputs))
 
-    def _go_on(self, inputs: Tensor, mask: Tensor | None, cache: RecurrentCache) -> Tensor:
+    def _continue(self, inputs: Tensor, mask: Tensor | None, cache: RecurrentCache) -> Tensor:
         states = cache.states[self.layer]
         if mask is None:
             outputs, *states = self.lstm(inputs, states)
@@ -378,9 +372,7 @@ class ConditionalGRUStep(GradientCheckpointingLayer):
         Args:
             from_word: the projected token for the gates of GRU_1, `[batch, 3 * d]`.
             state: `[batch, d]`.
-            keys: as in [`AdditiveAttention.forward`], with `values` and `mask`.
-            values: see `keys`.
-            mask: see `keys`.
+            keys, values, mask: as in [`AdditiveAttention.forward`].
             real: `[batch]` bool, False for padding, which leaves the state unchanged.
         """
         between = self.first(from_word, state)
@@ -408,14 +400,12 @@ class ConditionalGRU(nn.Module):
         mask: Tensor | None = None,
         real: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read embeddings `[batch, target, d]`.
+        """Read the tokens.
 
         Args:
-            words: the embeddings.
+            words: embeddings `[batch, target, d]`.
             state: `[batch, d]`, before the first token.
-            keys: as in [`AdditiveAttention.forward`], with `values` and `mask`.
-            values: see `keys`.
-            mask: see `keys`.
+            keys, values, mask: as in [`AdditiveAttention.forward`].
             real: `[batch, target]` bool, False for padding.
 
         Returns:

@@ -28,12 +28,6 @@ class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
     def _supports_default_dynamic_cache(cls) -> bool:
         return False
 
-    @property
-    def dummy_inputs(self) -> dict[str, Tensor]:
-        """Return inputs for both sides, to try the model with."""
-        inputs = super().dummy_inputs
-        return {**inputs, "decoder_input_ids": inputs["input_ids"]}
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, PreTrainedModel):

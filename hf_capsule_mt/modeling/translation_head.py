@@ -59,7 +59,7 @@ class EncoderDecoder(UntiedEmbeddings):
             decoder_input_ids: target token ids so far, `[batch, target]`.
             decoder_attention_mask: `[batch, target]`.
             encoder_outputs: the result of an earlier call of the encoder, instead of the source.
-            cache: the decoder's cache; `past_key_values` is another name.
+            cache: the decoder's cache. `past_key_values` is another name.
             inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`. With `scale_embedding`, the
                 encoder of the Marian family expects them times sqrt(d_model).
             decoder_inputs_embeds: embeddings `[batch, target, d_model]` instead of `decoder_input_ids`.
@@ -107,7 +107,10 @@ class EncoderDecoder(UntiedEmbeddings):
 
 
 class TranslationHead:
-    """A mixin for a model with an encoder-decoder `model`, a projection `lm_head`, and `guided_losses` or None."""
+    """A mixin for a model with an encoder-decoder `model`, a projection `lm_head`, and `guided_losses` or None.
+
+    Marian also has `final_logits_bias`, a bias of the logits, `[1, vocabulary]`.
+    """
 
     @can_return_tuple
     @under_both_names
@@ -166,8 +169,8 @@ class TranslationHead:
         logits = None
         if labels is None or not self.training or return_logits or not _is_plain(self.lm_head):
             logits = self.lm_head(outputs.last_hidden_state)
-            if self._logits_bias() is not None:
-                logits = logits + self._logits_bias()
+            if hasattr(self, "final_logits_bias"):
+                logits = logits + self.final_logits_bias
         losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
         read = ("last_hidden_state", "guided_states", "guided_capsules")
         others = {name: value for name, value in outputs.items() if name not in read}
@@ -182,10 +185,6 @@ class TranslationHead:
                 "no effect. Give it labels, and do not set label_smoothing_factor or compute_loss_func."
             )
 
-    def _logits_bias(self) -> Tensor | None:
-        """Return a bias `[1, vocabulary]` of the logits, in addition to that of the output projection."""
-        return None
-
     def _losses(
         self,
         logits: Tensor | None,
@@ -196,26 +195,18 @@ class TranslationHead:
     ) -> dict[str, Tensor]:
         """Return the loss and its parts by name. The losses of capsules have weights in the configuration."""
         smoothing, is_plain = self.config.label_smoothing, _is_plain(self.lm_head)
-        bias = None if self._logits_bias() is None else self._logits_bias().flatten()
+        bias = self.final_logits_bias.flatten() if hasattr(self, "final_logits_bias") else None
+        states, weight, options = outputs.last_hidden_state, self.lm_head.weight, (bias, smoothing, num_items_in_batch)
         if rdrop_alpha:
             if not is_plain:
                 raise ValueError("rdrop_alpha cannot be combined with an adapter or a hook on the output projection.")
-            loss, divergence = rdrop_cross_entropy(
-                outputs.last_hidden_state,
-                self.lm_head.weight,
-                labels,
-                rdrop_alpha,
-                bias,
-                smoothing,
-                num_items_in_batch,
-            )
+            loss, divergence = rdrop_cross_entropy(states, weight, labels, rdrop_alpha, *options)
             parts = {"lm_loss": (loss - rdrop_alpha * divergence).detach(), "rdrop_loss": divergence}
+        elif logits is None:
+            loss = linear_cross_entropy(states, weight, labels, *options)
+            parts = {"lm_loss": loss}
         else:
-            if logits is None:
-                states, weight = outputs.last_hidden_state, self.lm_head.weight
-                loss = linear_cross_entropy(states, weight, labels, bias, smoothing, num_items_in_batch)
-            else:
-                loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
+            loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
             parts = {"lm_loss": loss}
         if self.guided_losses is not None:
             # A function, because hooks of accelerate would move a module among the arguments.

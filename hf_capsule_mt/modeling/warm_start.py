@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import fields as fields_of
-from logging import LogRecord, getLogger
+from logging import getLogger
 from os import PathLike
 from typing import Any
 
@@ -30,7 +30,7 @@ def from_marian(
     revision: str | None,
     overrides: dict[str, Any],
 ) -> PreTrainedModel:
-    """Implement `CapsuleAggregatedMarianForConditionalGeneration.from_marian`."""
+    """Do the work of `CapsuleAggregatedMarianForConditionalGeneration.from_marian`."""
     own = model_class.config_class
     check_overrides(own, overrides)
     if isinstance(marian, str | PathLike):
@@ -75,11 +75,11 @@ def _loaded(
     options |= {"config": config, "output_loading_info": True}
     # Transformers reports each new part as missing. A higher level of the logger would make it report other things.
     reporting = getLogger(PreTrainedModel.__module__)
-    reporting.addFilter(_silence)
+    reporting.disabled = True
     try:
         model, report = model_class.from_pretrained(name, **options)
     finally:
-        reporting.removeFilter(_silence)
+        reporting.disabled = False
     missing, unexpected = set(report["missing_keys"]), set(report["unexpected_keys"])
     if getattr(config, "share_encoder_decoder_embeddings", False) and "model.shared.weight" not in missing:
         # Safetensors store a shared tensor once, and a model with a separate output does not tie these.
@@ -98,10 +98,6 @@ def _loaded(
             len(dropped) // 2,
         )
     return model
-
-
-def _silence(record: LogRecord) -> bool:
-    return False
 
 
 def is_plain(config: PreTrainedConfig) -> bool:

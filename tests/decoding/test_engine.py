@@ -182,7 +182,7 @@ def test_translations_longer_than_the_positions(limit, engine_calls):
     model = aggregated("none", max_position_embeddings=9)
     model.generation_config.eos_token_id = model.config.vocab_size - 1
     source = sources(2, longest=6)
-    with nullcontext() if limit == 9 else pytest.raises(ValueError, match="a text has 10 tokens, and the model 9 pos"):
+    with nullcontext() if limit == 9 else pytest.raises(ValueError, match="A text has 10 tokens, and the model 9 pos"):
         model.generate(**source, max_new_tokens=limit, custom_generate=generate)
     assert len(engine_calls) == (limit == 9)
 
