@@ -134,8 +134,8 @@ class GuidedRoutingOutput(NamedTuple):
 
     Attributes:
         capsules: `[B, T, J, D]`.
-        assignment: source tokens to capsules, or in the baselines to PAST, FUTURE and redundant as groups. It is that
-            of the last iteration, `[B, T, S, J]`, or of every iteration, `[B, T, iterations, S, J]`, without gradient.
+        assignment: source tokens to capsules, or in the baselines to PAST, FUTURE and redundant as groups. The last
+            iteration gives `[B, T, S, J]`, every iteration `[B, T, iterations, S, J]`. It has no gradient.
     """
 
     capsules: Tensor
@@ -250,7 +250,7 @@ class GuidedCapsules(NamedTuple):
 class GuidedVotes(nn.Module):
     """Votes of the source tokens for capsules, and keys for their scores. The encoder makes them once a sentence.
 
-    `kind` is "gdr", "classifier" or "attention", and `width` that of the encoder's states.
+    `kind` is "gdr", "classifier" or "attention". `width` is the width of the encoder's states.
     """
 
     def __init__(self, kind: str, width: int, capsules: GuidedCapsules) -> None:
@@ -376,9 +376,9 @@ class GuidedRouting(nn.Module):
 
 
 class GuidedLosses(nn.Module):
-    """The bag-of-words loss and the bilingual content agreement loss, both optional and without weight.
+    """The bag-of-words loss and the bilingual content agreement loss. Both are optional, and not yet weighted.
 
-    `width` is that of the decoder's states and of the embedding.
+    `width` is the width of the decoder's states and of the embedding.
     """
 
     def __init__(self, width: int, capsules: GuidedCapsules, bow_loss: bool = True, bca_loss: bool = True) -> None:
@@ -415,7 +415,7 @@ class GuidedLosses(nn.Module):
         states = states.masked_fill(~mask[..., None], 0.0)
         past, future = (part.flatten(-2) for part in capsules.tensor_split([self.num_past], dim=2))
         items = mask.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=mask.device)
-        # For every token: the tokens before it, these with itself, and itself with those after it.
+        # For every token: the tokens before it, the tokens until it, and the tokens from it on.
         pairs, dtype = mask.unsqueeze(1) & mask.unsqueeze(2), compute_dtype(states)
         before, until, after = (shares(members, dtype) for members in (pairs.tril(-1), pairs.tril(), pairs.triu()))
         sums = {}
@@ -441,7 +441,7 @@ class GuidedLosses(nn.Module):
 
 _PLACES = ("model.encoder.guided_votes", "model.guided_routing", "model.decoder.guided_routing", "guided_losses")
 GUIDED_PARTS = tuple(f"{place}." for place in _PLACES)
-"""Prefixes of the names of their weights in all models."""
+"""Prefixes of the names of guided routing's weights in all models."""
 READ_BY_LOSSES = (r"^guided_losses\.",)
 """Names of weights that only losses read. A model without these losses lacks them."""
 

@@ -22,7 +22,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _dense(matrix: Tensor) -> Tensor:
-    """Return the matrix without gaps between rows or columns, with which oneDNN is a thousand times slower."""
+    """Return the matrix without gaps between rows or columns. With gaps oneDNN is a thousand times slower."""
     return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""The base of all models: they save the Python files that load them without this package."""
+"""The base of all models. They save the Python files that load them without this package."""
 
 import inspect
 import json
@@ -40,10 +40,11 @@ class PortableModel:
         super().save_pretrained(save_directory, *args, **kwargs)
         # Since Transformers 5.24 all processes call this method, and one of them writes.
         writes = getattr(self, "should_save_on_this_rank", bool)
-        is_adapter = getattr(self, "_hf_peft_config_loaded", False)
-        if is_adapter or not writes(args[0] if args else kwargs.get("is_main_process", True)):
+        if not writes(args[0] if args else kwargs.get("is_main_process", True)):
             return
-        self.complete_checkpoint(Path(save_directory))
+        # With an adapter, Transformers saves only that.
+        if not getattr(self, "_hf_peft_config_loaded", False):
+            self.complete_checkpoint(Path(save_directory))
         if push_to_hub:
             self.push_to_hub(**{"repo_id": Path(save_directory).name, **to_hub}, token=kwargs.get("token"))
 

@@ -1,4 +1,4 @@
-"""Parts that the recurrent families share: initialisation, embeddings, heads, and the aggregation of a sentence."""
+"""Parts that the recurrent families share: initial weights, embeddings, heads, and the aggregation of a sentence."""
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
 class RecurrentModel(EncoderDecoder):
     """The encoder-decoder of CapsNMT and of RNMT, without its modules.
 
-    A family lists in `_read_by_decoder` what its encoder returns for the decoder, in order.
+    `_read_by_decoder` lists the outputs of the encoder that the decoder reads, in order.
     """
 
     _read_by_decoder = ("last_hidden_state",)

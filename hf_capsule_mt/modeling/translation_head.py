@@ -13,7 +13,7 @@ from .outputs import CACHE, OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqM
 
 
 class UntiedEmbeddings:
-    """A mixin that also resizes the embedding of the decoder. Transformers resizes only one, and the output layer."""
+    """A mixin that also resizes the decoder's embedding. Transformers resizes one embedding and the output layer."""
 
     def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
         embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
@@ -196,14 +196,14 @@ class TranslationHead:
         """Return the loss and its parts by name. The losses of capsules have weights in the configuration."""
         smoothing, is_plain = self.config.label_smoothing, _is_plain(self.lm_head)
         bias = self.final_logits_bias.flatten() if hasattr(self, "final_logits_bias") else None
-        states, weight, options = outputs.last_hidden_state, self.lm_head.weight, (bias, smoothing, num_items_in_batch)
+        states, options = outputs.last_hidden_state, (bias, smoothing, num_items_in_batch)
         if rdrop_alpha:
             if not is_plain:
                 raise ValueError("rdrop_alpha cannot be combined with an adapter or a hook on the output projection.")
-            loss, divergence = rdrop_cross_entropy(states, weight, labels, rdrop_alpha, *options)
+            loss, divergence = rdrop_cross_entropy(states, self.lm_head.weight, labels, rdrop_alpha, *options)
             parts = {"lm_loss": (loss - rdrop_alpha * divergence).detach(), "rdrop_loss": divergence}
         elif logits is None:
-            loss = linear_cross_entropy(states, weight, labels, *options)
+            loss = linear_cross_entropy(states, self.lm_head.weight, labels, *options)
             parts = {"lm_loss": loss}
         else:
             loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
