@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from .figures import COLOURS, HeatMap, HeatMapNames, draw_heat_maps, line_style, new_panels
-from .routing_kinds import guided_names
-from .sentence import SentenceRouting
+from .sentence import SentenceRouting, guided_names
 from .statistics import RoutingStatistics
 
 if TYPE_CHECKING:

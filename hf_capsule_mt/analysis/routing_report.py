@@ -15,9 +15,8 @@ from hf_capsule_mt.files import replace_text, replaced_file
 
 from .figures import save_figure
 from .routing_figures import draw_routing, look_for, sentence_pictures
-from .sentence import SentenceRouting
+from .sentence import SentenceRouting, source_subwords
 from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics
-from .word_alignment import source_subwords
 
 
 class Table(NamedTuple):

@@ -1,17 +1,72 @@
-"""The routing of one sentence and its translation, word by word."""
+"""The routing of one sentence and its translation, word by word, and the names of what is routed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokenizers.decoders import ByteLevel
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.translator import evaluating, generate_batches
 
-from .routing_kinds import guided_groups, kinds_of_routing
-from .word_alignment import source_subwords, target_subwords
+WORD_START = "▁"
+"""Mark before a piece that begins a word, whatever the tokenizer: SentencePiece's own."""
+
+
+def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
+    """Return the pieces of a source, special tokens included. [`WORD_START`] begins a word.
+
+    A piece of bytes that are no whole character is shown with U+FFFD in their place.
+    """
+    if getattr(tokenizer, "separate_vocabs", False):
+        # A MarianTokenizer of two vocabularies turns ids into tokens only by the target's.
+        vocabulary = {index: piece for piece, index in tokenizer.encoder.items()}
+        return tuple(vocabulary.get(index, tokenizer.unk_token) for index in ids)
+    return target_subwords(tokenizer, ids)
+
+
+def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
+    """Return the pieces of a target, as [`source_subwords`] does of a source."""
+    pieces = tokenizer.convert_ids_to_tokens(list(ids))
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    # By name, for a decoder may be a sequence of several.
+    if backend is None or "ByteLevel" not in repr(backend.decoder):
+        return tuple(pieces)
+    special = set(tokenizer.all_special_tokens)
+    texts = (piece if piece in special else ByteLevel().decode([piece]) for piece in pieces)
+    return tuple(WORD_START + text[1:] if text.startswith(" ") else text for text in texts)
+
+
+def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return what a model of this configuration routes: of "layers", "heads", "guided" and "sentence".
+
+    It is empty for a model without routing.
+    """
+    kinds = {
+        "layers": getattr(config, "routes_layers", False),
+        "heads": getattr(config, "head_aggregation", None) is not None,
+        "guided": getattr(config, "guided_routing", None) is not None,
+        "sentence": getattr(config, "sentence_aggregation", None) == "capsule",
+    }
+    return tuple(kind for kind, there in kinds.items() if there)
+
+
+def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
+    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns, or (0, 0)."""
+    kind = getattr(config, "guided_routing", None)
+    if kind is None:
+        return 0, 0
+    # The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.
+    return (config.num_past_capsules, config.num_future_capsules) if kind == "gdr" else (1, 1)
+
+
+def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:
+    """Return the names of the columns of `guided_routing`. `capsules` is their number."""
+    groups = {"PAST": num_past, "FUTURE": num_future, "redundant": capsules - num_past - num_future}
+    return [name if size == 1 else f"{name} {number + 1}" for name, size in groups.items() for number in range(size)]
 
 
 @dataclass(frozen=True)

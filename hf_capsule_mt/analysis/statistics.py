@@ -5,7 +5,7 @@ An assignment is `[R, iterations, inputs, N]`: R routings of input capsules to N
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.translation.attention import TeacherForcedPass, attending, teacher_force
+from hf_capsule_mt.translation.attention import TeacherForcedPass, attended_positions, attending, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
 
 from .corpus import Corpus
-from .routing_kinds import guided_groups, guided_names
-from .word_alignment import attended_words
+from .sentence import guided_groups, guided_names
 
 
 def entropies(assignment: Tensor) -> Tensor:
@@ -236,7 +235,7 @@ class RoutingStatistics:
             capsules". The attention baseline of guided routing has none, since it assigns no shares.
         word_shares: of source words in "guided capsules" (the mean over target words) and "sentence capsules".
         guided_names: names of the guided capsules.
-        past_and_future: of guided routing, if words were aligned.
+        past_and_future: of guided routing.
     """
 
     def __init__(self) -> None:
@@ -254,8 +253,8 @@ class RoutingStatistics:
         past, future = (None if math.isnan(rate) else rate for rate in torch.cat(self._overlaps).nanmean(0).tolist())
         return past, future
 
-    def add(self, model: PreTrainedModel, forced: TeacherForcedPass, aligned: Tensor | None = None) -> None:
-        """Add a batch, with the assignment of every iteration. `aligned` is that of [`PastAndFutureSums.add`]."""
+    def add(self, model: PreTrainedModel, forced: TeacherForcedPass) -> None:
+        """Add a batch, with the assignment of every iteration."""
         output = forced.output
         layers = {"encoder layers": output.encoder_layer_routing, "decoder layers": output.decoder_layer_routing}
         heads = {f"heads {place}": assignment for place, assignment in (output.head_routing or {}).items()}
@@ -267,7 +266,7 @@ class RoutingStatistics:
             self._sums_of("sentence capsules", keep_inputs=False).add(output.sentence_routing, forced.source_mask)
             self._add_words("sentence capsules", model, forced, output.sentence_routing[:, -1])
         if output.guided_routing is not None:
-            self._add_guided(model, forced, aligned)
+            self._add_guided(model, forced)
 
     def _sums_of(self, name: str, keep_inputs: bool) -> AssignmentSums:
         return self.sums.setdefault(name, AssignmentSums(keep_inputs))
@@ -276,7 +275,7 @@ class RoutingStatistics:
         shares_of_all = self.word_shares.setdefault(name, WordShares(model.config.vocab_size, shares.shape[-1]))
         shares_of_all.add(forced.sources, shares, forced.source_mask)
 
-    def _add_guided(self, model: PreTrainedModel, forced: TeacherForcedPass, aligned: Tensor | None) -> None:
+    def _add_guided(self, model: PreTrainedModel, forced: TeacherForcedPass) -> None:
         assignment, written = forced.output.guided_routing, forced.target_mask
         last = assignment[:, :, -1]
         num_past, num_future = guided_groups(model.config)
@@ -286,11 +285,11 @@ class RoutingStatistics:
             self._sums_of("guided capsules", keep_inputs=False).add(assignment[written], words[written])
             over_steps = last.masked_fill(~written[..., None, None], 0.0).sum(1) / written.sum(1)[:, None, None]
             self._add_words("guided capsules", model, forced, over_steps)
-        if aligned is not None:
-            self.past_and_future = self.past_and_future or PastAndFutureSums()
-            past, future, _ = last.tensor_split([num_past, num_past + num_future], dim=-1)
-            shares = torch.stack([past.sum(-1), future.sum(-1)], dim=-1)
-            self.past_and_future.add(shares, aligned, forced.source_mask, written)
+        self.past_and_future = self.past_and_future or PastAndFutureSums()
+        past, future, _ = last.tensor_split([num_past, num_past + num_future], dim=-1)
+        shares = torch.stack([past.sum(-1), future.sum(-1)], dim=-1)
+        aligned = attended_words(forced.output.cross_attentions, forced.source_mask, written)
+        self.past_and_future.add(shares, aligned, forced.source_mask, written)
         # By the module: a weight in the configuration may have been changed since.
         if model.guided_losses is not None and "bow_loss" in model.guided_losses.names:
             arguments = forced.output.guided_capsules, model.get_output_embeddings().weight
@@ -298,40 +297,42 @@ class RoutingStatistics:
             self._overlaps.append(overlaps)
 
 
-def measure_routing(
-    model: PreTrainedModel,
-    corpus: Corpus,
-    *,
-    max_tokens_per_batch: int = 1024,
-    alignments: Mapping[int, Tensor] | None = None,
-    alignment_layer: int | None = None,
-) -> RoutingStatistics:
+def attended_words(cross_attentions: Sequence[Tensor], source_mask: Tensor, target_mask: Tensor) -> Tensor:
+    """Align every target word with the source word that it attends to most, `[batch, target, source]` bool.
+
+    The ends of the sentences are aligned with nothing, nor is a word that attends to the end of the source.
+
+    Args:
+        cross_attentions: of each decoder layer, `[batch, heads, target, source]`.
+        source_mask: `[batch, source]` bool, True where there is a word. The last one ends the sentence.
+        target_mask: `[batch, target]` bool.
+    """
+    attended = attended_positions(cross_attentions, source_mask)
+    aligned = torch.nn.functional.one_hot(attended, source_mask.shape[1]).bool()
+    return aligned & _before_end(target_mask)[:, :, None] & _before_end(source_mask)[:, None]
+
+
+def _before_end(mask: Tensor) -> Tensor:
+    places = torch.arange(mask.shape[1], device=mask.device)
+    return places < mask.sum(1, keepdim=True) - 1
+
+
+def measure_routing(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> RoutingStatistics:
     """Measure the routing of a model that has some. Padding counts for nothing.
+
+    Cross-attention aligns the words of a model with guided routing.
 
     Args:
         model: a translation model of this package.
         corpus: what it reads and is made to write.
         max_tokens_per_batch: as in [`Corpus.batches`], padding included.
-        alignments: of each line, `[target, source]` bool: which target piece translates which source piece. By default
-            cross attention aligns, in a model with guided routing.
-        alignment_layer: see [`attended_words`].
     """
     statistics = RoutingStatistics()
     guided = guided_groups(model.config) != (0, 0)
-    attend = guided and alignments is None
-    options = {"output_guided_capsules": True} if guided else {}
+    options = {"output_guided_capsules": True, "output_attentions": True} if guided else {}
     with evaluating(model):
-        reader = attending(model) if attend else model
+        reader = attending(model) if guided else model
         for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc="measuring"):
             sources, targets = ([side[index] for index in batch] for side in (corpus.sources, corpus.targets))
-            forced = teacher_force(reader, sources, targets, output_routing="all", output_attentions=attend, **options)
-            aligned, masks = None, (forced.source_mask, forced.target_mask)
-            if attend:
-                aligned = attended_words(forced.output.cross_attentions, *masks, alignment_layer)
-            elif guided:
-                aligned = masks[1].new_zeros(*masks[1].shape, masks[0].shape[1])
-                for row, index in enumerate(batch):
-                    target, source = alignments[index].shape
-                    aligned[row, :target, :source] = alignments[index]
-            statistics.add(model, forced, aligned)
+            statistics.add(model, teacher_force(reader, sources, targets, output_routing="all", **options))
     return statistics

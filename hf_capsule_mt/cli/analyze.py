@@ -3,8 +3,7 @@
     hf-capsule-mt analyze --model outputs/run --input_file test.en --output_dir report
     ...
     The report: report/index.html
-    hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --alignments test.links \\
-        --output_dir report --lines 1 7 12
+    hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --output_dir report --lines 1 7
 
 The report shows gamma, which says how far training has switched on the new layers. It shows what the capsules are
 worth: the loss that is added if they are replaced by their mean. And it shows how sure and how diverse
@@ -19,16 +18,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
-
-from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
+from hf_capsule_mt.analysis.corpus import encode_references, translate_corpus
 from hf_capsule_mt.analysis.figures import check_matplotlib
-from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
-from hf_capsule_mt.analysis.sentence import read_encoded
+from hf_capsule_mt.analysis.sentence import kinds_of_routing, read_encoded
 from hf_capsule_mt.analysis.statistics import measure_routing
-from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments, source_subwords, target_subwords
 from hf_capsule_mt.analysis.worth import measure_worth, record_gates
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.files import environment, new_folder, write_json
@@ -36,7 +30,6 @@ from hf_capsule_mt.files import environment, new_folder, write_json
 from . import decoding
 from .common import (
     CommandParser,
-    at_least,
     check_alone,
     check_input_file,
     check_line_counts,
@@ -55,18 +48,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.set_defaults(max_tokens_per_batch=1024)
     parser.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line, may be .gz.")
     parser.add_argument("--references", type=Path, help="Analyze these translations (default: the model's own).")
-    aligned = parser.add_mutually_exclusive_group()
-    aligned.add_argument(
-        "--alignments",
-        type=Path,
-        help="Word alignment for PAST and FUTURE: a line of links 0-0 1-2 ... from words of the source to words of "
-        "--references. By default attention aligns words. For numbers to publish, use an aligner.",
-    )
-    aligned.add_argument(
-        "--alignment_layer",
-        type=at_least(0),
-        help="Decoder layer whose cross-attention aligns words, from 0 (default: the mean of the last two).",
-    )
     parser.add_argument(
         "--lines", type=int, nargs="*", help=f"Numbers of the lines to draw, from 1 (default: the first {_DRAWN})."
     )
@@ -94,9 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     drawn = corpus.lines[:_DRAWN]
     if args.lines is not None:
         drawn = [number - 1 for number in dict.fromkeys(args.lines) if number - 1 in corpus.lines]
-    alignments = _alignments(args, tokenizer, corpus)
-    aligning = {"alignments": alignments, "alignment_layer": args.alignment_layer}
-    statistics = measure_routing(model, corpus, **aligning, **limit)
+    statistics = measure_routing(model, corpus, **limit)
     record = {
         "settings": {**vars(args), **decoding.settings(args)},
         "sentences": len(corpus.lines),
@@ -119,38 +98,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
-    for name in ("input_file", "references", "alignments"):
+    for name in ("input_file", "references"):
         path = getattr(args, name)
         if path is not None:
             check_input_file(f"--{name}", path)
-    if args.alignments is not None and args.references is None:
-        raise ValueError("--alignments links the words of --references. Give both.")
     check_new_folder(args.output_dir)
     check_matplotlib()
     config = decoding.pin_revision(args)
     if not kinds_of_routing(config):
         raise ValueError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
-    if args.alignment_layer is not None and args.alignment_layer >= config.decoder_layers:
-        raise ValueError(f"--alignment_layer is {args.alignment_layer}. The model has {config.decoder_layers} layers.")
-
-
-def _alignments(
-    args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, corpus: Corpus
-) -> dict[int, Tensor] | None:
-    """Return the alignment of each line with both sides, by its index."""
-    if args.alignments is None:
-        return None
-    links = read_alignments(args.alignments)
-    if len(links) != len(corpus.sources):
-        raise ValueError(f"--alignments {args.alignments} has {len(links)} lines for {len(corpus.sources)} sources")
-    aligned = {}
-    for index in corpus.lines:
-        source = source_subwords(tokenizer, corpus.sources[index])
-        try:
-            aligned[index] = align_subwords(links[index], source, target_subwords(tokenizer, corpus.targets[index]))
-        except ValueError as error:
-            raise ValueError(f"--alignments {args.alignments}, line {index + 1}: {error}") from error
-    return aligned
 
 
 if __name__ == "__main__":

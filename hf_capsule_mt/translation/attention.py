@@ -86,7 +86,7 @@ def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
     return found
 
 
-def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, layer: int | None = None) -> Tensor:
+def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor) -> Tensor:
     """Return the source position that each target position attends to most, `[batch, target]`. It is never padding.
 
     The weights are the mean over the heads and the last two layers, which place words best (benchmarks/tags.md).
@@ -94,16 +94,8 @@ def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, 
     Args:
         cross_attentions: of each decoder layer, `[batch, heads, target, source]`.
         source_mask: `[batch, source]` bool, False for padding.
-        layer: one layer instead, from 0, the lowest.
-
-    Raises:
-        ValueError: if there is no such layer.
     """
-    layers = len(cross_attentions)
-    if layer is not None and not 0 <= layer < layers:
-        raise ValueError(f"The layer to align by is {layer}. The decoder has layers 0 to {layers - 1}.")
-    chosen = cross_attentions[-2:] if layer is None else [cross_attentions[layer]]
-    weights = torch.stack([weights.double().mean(1) for weights in chosen]).mean(0)
+    weights = torch.stack([weights.double().mean(1) for weights in cross_attentions[-2:]]).mean(0)
     return weights.masked_fill(~source_mask[:, None], -1.0).argmax(-1)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from aggregated_models import aggregated
 
-from hf_capsule_mt.analysis.statistics import FARTHEST, PastAndFutureSums, bag_overlaps
+from hf_capsule_mt.analysis.statistics import FARTHEST, PastAndFutureSums, attended_words, bag_overlaps
 
 SOURCES, TARGETS = [5, 3, 4], [4, 16, 2]
 
@@ -109,3 +109,31 @@ def test_overlap_of_the_bags(kind):
             scores = (head(part.flatten(1)) @ embedding.t()).detach()
             assert float(found[row, column]) == pytest.approx(overlap_loop(scores, words, future=column == 1))
     assert 0 < float(found.mean()) < 1
+
+
+SOURCE_MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
+TARGET_MASK = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
+
+
+def attentions(layers=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(2, 2, 3, 4, generator=generator) for _ in range(layers)]
+
+
+def expected(weights):
+    """The argmax of the mean over heads, among the words of the sentence; ends of sentences are left out."""
+    aligned = torch.zeros(2, 3, 4, dtype=torch.bool)
+    for row, (sources, targets) in enumerate(zip(SOURCE_MASK.sum(1).tolist(), TARGET_MASK.sum(1).tolist())):
+        for target in range(targets - 1):
+            means = [float(weights[row, :, target, source].mean()) for source in range(sources)]
+            best = means.index(max(means))
+            aligned[row, target, best] = best < sources - 1
+    return aligned
+
+
+@pytest.mark.parametrize(("layers", "used"), [(1, [0]), (2, [0, 1]), (6, [4, 5])])
+def test_alignment_by_attention(layers, used):
+    given = attentions(layers, seed=layers)
+    aligned = attended_words(given, SOURCE_MASK, TARGET_MASK)
+    assert torch.equal(aligned, expected(torch.stack([given[place] for place in used]).mean(0)))
+    assert aligned.any()

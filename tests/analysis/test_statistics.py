@@ -98,24 +98,6 @@ def test_words_of_guided_capsules():
     assert largest.word == corpus.sources[0][int(means.argmax())]
 
 
-def test_given_alignments():
-    model = routed("gdr")
-    corpus = corpus_for(model)
-    alignments = {
-        index: torch.eye(len(corpus.targets[index]), len(corpus.sources[index])).bool() for index in corpus.lines
-    }
-    for index in corpus.lines:
-        alignments[index][-1] = False
-        alignments[index][:, -1] = False
-    found = measure_routing(model, corpus, alignments=alignments).past_and_future.result()
-    past = []
-    for routing in readings(model, corpus):
-        for place in range(min(len(routing.source_words), len(routing.target_words)) - 1):
-            past += routing.guided[place + 1 :, -1, place, :2].sum(-1).tolist()
-    assert found["after"]["assignments"] == len(past)
-    assert found["after"]["past"] == pytest.approx(sum(past) / len(past), rel=1e-4)
-
-
 def test_the_model_is_left_as_it_was():
     model = routed("everything").train()
     attention = model.config._attn_implementation

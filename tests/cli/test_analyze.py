@@ -19,7 +19,6 @@ from hf_capsule_mt.cli import analyze
 def corpus(tmp_path):
     (tmp_path / "in").write_text("a b c d\n\ne f\ng h i j k\n")
     (tmp_path / "references").write_text("d c b a\n\nf e\nk j i h g\n")
-    (tmp_path / "links").write_text("0-3 1-2 2-1 3-0\n\n0-1 1-0\n0-4 1-3 2-2 3-1 4-0\n")
     return tmp_path
 
 
@@ -98,14 +97,11 @@ def test_sentence_capsules(corpus):
 
 
 def test_guided_routing(corpus, guided):
-    given = {"references": corpus / "references", "alignments": corpus / "links", "lines": "3"}
-    analyze.main(options(guided, corpus, **given))
+    analyze.main(options(guided, corpus, references=corpus / "references", lines="3"))
     record = json.loads((corpus / "report/routing.json").read_text())
     found = record["past_and_future"]
-    assert (found["words"], found["aligned_words"]) == (11, 11)
-    # Of n words in reverse order, the one at place p is written at step n - 1 - p of n + 1.
-    assert found["before"]["assignments"] == sum(n * (n + 1) // 2 for n in (4, 2, 5))
-    assert found["after"]["assignments"] == sum(n * (n + 1) // 2 for n in (4, 2, 5))
+    assert found["words"] == 11
+    assert found["before"]["assignments"] >= found["aligned_words"] > 0
     assert set(record["top_5_overlap"]) == {"past", "future"}
     assert record["guided_names"] == ["PAST 1", "PAST 2", "FUTURE 1", "FUTURE 2", "redundant 1", "redundant 2"]
     assert "line 3: PAST and FUTURE" in (corpus / "report/index.html").read_text()
@@ -131,18 +127,13 @@ def test_a_model_without_routing(corpus, tmp_path, capsys, save):
     ("named", "message"),
     [
         ({"references": "nowhere"}, "nowhere"),
-        ({"alignments": "{}/links"}, "--alignments links"),
         ({"output_dir": "{}"}, "not empty"),
         ({"references": "{}/short"}, "in has 4 lines, and --references"),
-        ({"references": "{}/references", "alignments": "{}/short"}, "has 1 lines for 4 sources"),
-        ({"references": "{}/references", "alignments": "{}/wrong"}, "line 3: 7-0 links word 7"),
         ({"references": "{}/references", "dtype": "int8"}, "int8"),
-        ({"alignment_layer": "2"}, "--alignment_layer is 2"),
     ],
 )
 def test_mistakes(corpus, guided, capsys, named, message):
     (corpus / "short").write_text("0-0\n")
-    (corpus / "wrong").write_text("0-0\n\n7-0\n0-0\n")
     named = {name: value.format(corpus) for name, value in named.items()}
     before = set(corpus.iterdir())
     assert message in error_of(options(guided, corpus, **named), capsys)

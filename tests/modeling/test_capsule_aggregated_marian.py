@@ -31,7 +31,7 @@ from hf_capsule_mt import (
     dynamic_routing,
     preset_config,
 )
-from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
+from hf_capsule_mt.analysis.sentence import kinds_of_routing
 from hf_capsule_mt.hub.model_card import describe_architecture
 from hf_capsule_mt.modeling.routing import ROUTINGS, CapsuleRouting, RoutingAlgorithm
 
