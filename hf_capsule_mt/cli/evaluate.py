@@ -17,9 +17,8 @@ in .gz. --tokenize none is the BLEU of multi-bleu.perl. TER ignores case, as is 
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelerate import PartialState
 from tqdm import tqdm
@@ -34,11 +33,10 @@ from hf_capsule_mt.evaluation.length import (
     count_words,
     length_report,
     quantile_edges,
-    record_buckets,
     score_by_length,
     split_words,
 )
-from hf_capsule_mt.evaluation.scores import AlignedTexts, make_metrics, score_report, score_translations
+from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import (
     DEFAULT_SAMPLES,
     TESTS,
@@ -62,6 +60,15 @@ from .common import (
 )
 from .translate import build_parser as build_translate_parser
 from .translate import translate_windows
+
+
+class _Texts(NamedTuple):
+    """Texts of which line i belongs to the same sentence."""
+
+    systems: dict[str, list[str]]  # Translations by the name of the system.
+    references: list[list[str]]
+    sources: list[str] | None
+
 
 _TRANSLATION = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype", "target_lang")
 
@@ -156,6 +163,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     texts = _read(args)
+    # Processes that only help with translating have no translations.
     if texts is not None:
         settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
         record: dict[str, Any] = {}
@@ -227,7 +235,7 @@ def _check_adequacy(args: argparse.Namespace) -> None:
             raise ValueError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
 
 
-def _read(args: argparse.Namespace) -> AlignedTexts | None:
+def _read(args: argparse.Namespace) -> _Texts | None:
     """Read the texts, or translate. Processes that only help with translating get None."""
     references = [read_lines(file) for file in args.references]
     sources = None if args.input_file is None else read_lines(args.input_file)
@@ -244,7 +252,7 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
         raise ValueError(f"--compare names a file twice: {' '.join(names)}.")
     if _translates(args):
         names, translations = [args.model], [_translate(args)]
-    return None if None in translations else AlignedTexts(dict(zip(names, translations)), references, sources)
+    return None if None in translations else _Texts(dict(zip(names, translations)), references, sources)
 
 
 def _translate(args: argparse.Namespace) -> list[str] | None:
@@ -259,7 +267,7 @@ def _translate(args: argparse.Namespace) -> list[str] | None:
 
 
 def _measure(
-    args: argparse.Namespace, texts: AlignedTexts, settings: Mapping[str, Any]
+    args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the name in the record, the result and its table of each measurement that was asked for."""
     (first, translations), *systems = texts.systems.items()
@@ -271,15 +279,15 @@ def _measure(
         compared = {}
         # One system takes seconds, and needs no progress bar.
         for name, other in tqdm(systems, unit=" systems", disable=len(systems) < 2):
-            found = compare_systems(translations, other, texts.references, **settings, **options)
-            compared[name] = {metric: asdict(comparison) for metric, comparison in found.items()}
+            compared[name] = compare_systems(translations, other, texts.references, **settings, **options)
         record = {"baseline": first, "settings": options, "systems": compared}
         yield "comparison", record, comparison_report(record)
     if args.length_buckets or args.length_edges:
         lengths = count_words(texts.sources, args.source_tokenize)
         edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
-        buckets = score_by_length(texts, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
-        record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
+        cut = {"tokenize": args.tokenize, "lowercase": args.lowercase}
+        buckets = score_by_length(texts.systems, texts.references, lengths, edges, **cut)
+        record = {"source_tokenize": args.source_tokenize, "buckets": buckets}
         if args.figure_file is not None:
             save_figure(draw_lengths(record), args.figure_file)
         yield "by_length", record, length_report(record)
@@ -288,17 +296,16 @@ def _measure(
         yield "adequacy", record, adequacy_report(record)
 
 
-def _adequacy(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
+def _adequacy(args: argparse.Namespace, texts: _Texts) -> dict[str, Any]:
     reference, *systems = (_align_words if args.aligner == "eflomal" else _align_by_attention)(args, texts)
-    found = {name: measure_adequacy(reference, one) for name, one in zip(texts.systems, systems, strict=True)}
     names = ("aligner", "source_tokenize", "alignment_data", "model", "revision")
     return {
         "settings": {name: getattr(args, name) for name in names},
-        "systems": {name: {"cdr": one.cdr, **asdict(one)} for name, one in found.items()},
+        "systems": {name: measure_adequacy(reference, one) for name, one in zip(texts.systems, systems, strict=True)},
     }
 
 
-def _align_words(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
+def _align_words(args: argparse.Namespace, texts: _Texts) -> list[list[alignment.Alignment]]:
     more = {}
     if args.alignment_data is not None:
         text = read_parallel_text(args.alignment_data, name="--alignment_data")
@@ -311,7 +318,7 @@ def _align_words(args: argparse.Namespace, texts: AlignedTexts) -> list[list[ali
     return alignment.align_words(split_words(texts.sources, args.source_tokenize), targets, **more)
 
 
-def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
+def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[alignment.Alignment]]:
     state = decoding.process_state(args.device)
     # The engine gives no attention. Its own precisions are only used for translating.
     model, tokenizer = decoding.load(args, state, decodes=_translates(args))

@@ -14,12 +14,10 @@ the corpus, so that a long sentence weighs more than a short one.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from hf_capsule_mt.evaluation.scores import table_in_markdown
-
 from .alignment import Alignment
+from .scores import table_in_markdown
 
 ALIGNERS = {
     "eflomal": "words ({source_tokenize}), aligned by eflomal (HMM), whose results differ a little from run to run",
@@ -28,41 +26,23 @@ ALIGNERS = {
 """Units that each aligner counts, as a report names them."""
 
 
-@dataclass(frozen=True)
-class Adequacy:
-    """Numbers of source words of a corpus.
-
-    Attributes:
-        source_words: all.
-        covered_by_reference: those that the reference translates.
-        covered: those that the translation does.
-        under_translated: those that the reference translates and the translation does not.
-        over_translated: those that a word of the translation repeats.
-    """
-
-    source_words: int
-    covered_by_reference: int
-    covered: int
-    under_translated: int
-    over_translated: int
-
-    @property
-    def cdr(self) -> float:
-        """The coverage difference ratio, 0 to 1; 1 if the translation covers all that the reference covers."""
-        return 1 - self.under_translated / self.covered_by_reference
-
-
-def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Alignment]) -> Adequacy:
+def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Alignment]) -> dict[str, Any]:
     """Compare what the translations of a corpus cover with what its references cover.
 
     Args:
         references: the alignment of each sentence with its reference.
         translations: that with its translation, by the same aligner.
 
+    Returns:
+        `cdr`, 0 to 1, which is 1 if the translations cover all that the references cover, and numbers of words:
+        `source_words`, those that are `covered_by_reference` and `covered` by the translations, `under_translated` and
+        `over_translated`.
+
     Raises:
         ValueError: if no reference is aligned with anything.
     """
-    counts = Counter()
+    names = ("source_words", "covered_by_reference", "covered", "under_translated", "over_translated")
+    counts = dict.fromkeys(names, 0)
     for reference, translation in zip(references, translations, strict=True):
         by_reference, by_translation = _covered(reference), _covered(translation)
         counts["source_words"] += reference.source_words
@@ -72,7 +52,7 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
         counts["over_translated"] += len(_over_translated(reference, translation))
     if not counts["covered_by_reference"]:
         raise ValueError("No word of the references is aligned with a source word. Are they of these sources?")
-    return Adequacy(**counts)
+    return {"cdr": 1 - counts["under_translated"] / counts["covered_by_reference"], **counts}
 
 
 def _covered(alignment: Alignment) -> set[int]:

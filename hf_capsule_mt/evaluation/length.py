@@ -3,47 +3,13 @@
 Zheng et al. 2019, Fig. 5, shows both; Dou et al. 2019, Fig. 5, and Wang et al. 2019, Fig. 4, show BLEU.
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics import BLEU
 
-from hf_capsule_mt.evaluation.scores import markdown_table
-
-from .scores import AlignedTexts, make_metrics
-
-
-@dataclass(frozen=True)
-class SystemInBucket:
-    """A system's translations of the sentences of a bucket.
-
-    Attributes:
-        bleu: of these sentences as a corpus, 0 to 100.
-        words: in a translation, on average.
-        ratio: of all words of the translations to those of the references, of several to those of the closest.
-    """
-
-    bleu: float
-    words: float
-    ratio: float
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """The sentences whose source has more words than the bucket before allows, and no more than `longest`.
-
-    Attributes:
-        longest: the longest allowed, None for any length.
-        sentences: their number.
-        systems: what was found, by system; empty if there are no sentences.
-    """
-
-    longest: int | None
-    sentences: int
-    systems: dict[str, SystemInBucket]
+from .scores import make_metrics, markdown_table
 
 
 def count_words(sentences: Sequence[str], tokenize: str = "13a") -> list[int]:
@@ -73,60 +39,50 @@ def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
 
 
 def score_by_length(
-    texts: AlignedTexts, lengths: Sequence[int], edges: Sequence[int], *, tokenize: str = "13a", lowercase: bool = False
-) -> list[Bucket]:
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[Sequence[str]],
+    lengths: Sequence[int],
+    edges: Sequence[int],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> list[dict[str, Any]]:
     """Score every system on the sentences of each bucket.
 
     Args:
-        texts: the systems and references.
+        systems: translations by the name of the system.
+        references: one or more reference streams.
         lengths: of the sources, in words.
         edges: the longest length of every bucket but the last, in rising order.
         tokenize: BLEU's tokenizer, which cuts the words that are counted too.
         lowercase: BLEU of lower-cased text.
+
+    Returns:
+        The `name` of each bucket, such as "≤ 10", "11–20" or "> 20", its `longest` length (None for any), the number of
+        its `sentences`, and `systems`: by name the `bleu` of these sentences as a corpus, the mean number of `words` of
+        a translation, and the `ratio` of all words to those of the references. A bucket without sentences has none.
     """
-    check_edges(edges)
-    members: list[list[int]] = [[] for _ in range(len(edges) + 1)]
-    for index, length in enumerate(lengths):
-        members[bisect_left(edges, length)].append(index)
     metric = make_metrics(["bleu"], tokenize, lowercase)["bleu"]
-    return [
-        Bucket(longest, len(indices), _score(metric, texts, indices) if indices else {})
-        for longest, indices in zip([*edges, None], members)
-    ]
+    buckets = []
+    for below, longest in zip([None, *edges], [*edges, None]):
+        name = f"≤ {longest}" if below is None else f"> {below}"
+        if below is not None and longest is not None:
+            name = str(longest) if longest == below + 1 else f"{below + 1}–{longest}"
+        inside = [(below or -1) < length <= (longest or length) for length in lengths]
+        streams = [list(compress(reference, inside)) for reference in references]
+        found = {}
+        for system, translations in systems.items() if any(inside) else ():
+            score = metric.corpus_score(list(compress(translations, inside)), streams)
+            words, ratio = score.sys_len / sum(inside), score.sys_len / max(score.ref_len, 1)
+            found[system] = {"bleu": score.score, "words": words, "ratio": ratio}
+        buckets.append({"name": name, "longest": longest, "sentences": sum(inside), "systems": found})
+    return buckets
 
 
 def check_edges(edges: Sequence[int]) -> None:
     """Raise a ValueError unless the edges of buckets rise from at least 1."""
     if not edges or any(after <= before for before, after in zip([0, *edges], edges)):
         raise ValueError(f"The edges of buckets are {' '.join(map(str, edges))}. They must rise, from at least 1.")
-
-
-def _score(metric: BLEU, texts: AlignedTexts, indices: Sequence[int]) -> dict[str, SystemInBucket]:
-    references = [[reference[index] for index in indices] for reference in texts.references]
-    found = {}
-    for name, translations in texts.systems.items():
-        score = metric.corpus_score([translations[index] for index in indices], references)
-        found[name] = SystemInBucket(score.score, score.sys_len / len(indices), score.sys_len / max(score.ref_len, 1))
-    return found
-
-
-def record_buckets(buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
-    """Buckets with their names, as plain mappings: what records have, and what figures are drawn from."""
-    names = bucket_names([bucket.longest for bucket in buckets])
-    return [{"name": name, **asdict(bucket)} for name, bucket in zip(names, buckets, strict=True)]
-
-
-def bucket_names(edges: Sequence[int | None]) -> list[str]:
-    """Return the names of the buckets up to each length, the last of which may be None: "≤ 10", "11–20", "> 20"."""
-    names = []
-    for shortest, longest in zip([None, *edges], edges):
-        if shortest is None:
-            names.append(f"≤ {longest}")
-        elif longest is None:
-            names.append(f"> {shortest}")
-        else:
-            names.append(str(longest) if longest == shortest + 1 else f"{shortest + 1}–{longest}")
-    return names
 
 
 def length_report(record: Mapping[str, Any]) -> str:

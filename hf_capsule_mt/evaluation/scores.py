@@ -1,7 +1,6 @@
 """sacreBLEU's BLEU, chrF, chrF++ and TER of a corpus, with the signatures that make a score comparable."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
@@ -71,29 +70,6 @@ def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     """Return the table of what [`score_translations`] found."""
     rows = [f"{name:<8}{entry['score']:>7.2f}  {entry['signature']}" for name, entry in scores.items()]
     return "\n".join([f"{'metric':<8}{'score':>7}  signature", *rows])
-
-
-@dataclass(frozen=True)
-class AlignedTexts:
-    """Texts of which segment i belongs to the same sentence.
-
-    Attributes:
-        systems: translations by the name of the system.
-        references: one or more correct translations.
-        sources: the sentences that were translated, where they are needed.
-    """
-
-    systems: Mapping[str, Sequence[str]]
-    references: Sequence[Sequence[str]]
-    sources: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        for name, translations in {**self.systems, "sources": self.sources}.items():
-            if translations is not None:
-                try:
-                    check_aligned(translations, self.references)
-                except ValueError as error:
-                    raise ValueError(f"{name}: {error}") from error
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -7,18 +7,15 @@ Bootstrap and paired approximate randomization (Riezler and Maxwell 2005) are sa
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from scipy.stats import binomtest
 
-from hf_capsule_mt.evaluation.scores import table_in_markdown
-
 from .bleu_statistics import bleu, sentence_statistics
-from .scores import check_aligned, make_metrics
+from .scores import check_aligned, make_metrics, table_in_markdown
 
 _NAMES = {
     "bootstrap": "paired bootstrap resampling (Koehn 2004), one-sided, {samples} samples, seed {seed}",
@@ -29,37 +26,6 @@ _NAMES = {
 TESTS = tuple(_NAMES)
 DEFAULT_SAMPLES = {"bootstrap": 1000, "randomization": 10000}
 _SACREBLEU_NAMES = {"bootstrap": "bs", "randomization": "ar"}
-
-
-class Tested(Protocol):
-    """Two systems' scores, and how likely their difference is chance."""
-
-    baseline: float
-    score: float
-    p_value: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A system compared with a baseline, by one metric.
-
-    Attributes:
-        baseline: score of the baseline, 0 to 100.
-        score: score of the system.
-        p_value: how likely a difference as large is if the two are equally good. It is two-sided, except for bootstrap:
-            sacreBLEU's is one-sided, as Koehn's, and about half as large. For randomization, the two shuffles that
-            exchange all or nothing are added, which matters if few sentences differ.
-        signature: sacreBLEU's.
-        better: number of sentences in which the system is better. Only for the sign test.
-        worse: number of sentences in which the system is worse. Only for the sign test.
-    """
-
-    baseline: float
-    score: float
-    p_value: float
-    signature: str
-    better: int | None = None
-    worse: int | None = None
 
 
 def compare_systems(
@@ -73,7 +39,7 @@ def compare_systems(
     lowercase: bool = False,
     num_samples: int | None = None,
     seed: int = 12345,
-) -> dict[str, Comparison]:
+) -> dict[str, dict[str, Any]]:
     """Test a system against a baseline.
 
     Args:
@@ -89,7 +55,11 @@ def compare_systems(
         seed: random seed, at least 1. The default is sacreBLEU's.
 
     Returns:
-        A comparison by metric.
+        By metric: the scores `baseline` and `score`, sacreBLEU's `signature`, and `p_value`: how likely a difference as
+        large is if the two are equally good. It is two-sided, except for bootstrap: sacreBLEU's is one-sided, as
+        Koehn's, and about half as large. For randomization, the two shuffles that exchange all or nothing are added,
+        which matters if few sentences differ. The sign test adds the numbers of sentences in which the system is
+        `better` and `worse`.
     """
     check_test(test, metrics, seed)
     for translations in (baseline, system):
@@ -104,10 +74,13 @@ def compare_systems(
     unlike = sum(one != other for one, other in zip(baseline, system, strict=True))
     # The smallest possible p: 2 of the 2^n exchanges are as extreme.
     as_much = 2.0 ** (1 - unlike) if test == "randomization" else 0.0
-    return {
-        name: _comparison(results[key], str(signatures[key]), as_much)
-        for name, key in zip(made, signatures, strict=True)
-    }
+    compared = {}
+    for name, key in zip(made, signatures, strict=True):
+        before, after = (float(result.score) for result in results[key])
+        # sacreBLEU would call no difference at all as significant as can be.
+        p_value = 1.0 if before == after else min(1.0, float(results[key][1].p_value) + as_much)
+        compared[name] = {"baseline": before, "score": after, "p_value": p_value, "signature": str(signatures[key])}
+    return compared
 
 
 def check_test(test: str, metrics: Sequence[str], seed: int) -> None:
@@ -123,27 +96,20 @@ def check_test(test: str, metrics: Sequence[str], seed: int) -> None:
 
 def _sign_test(
     metric: BLEU, baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]]
-) -> Comparison:
+) -> dict[str, Any]:
     old, new = (np.array(sentence_statistics(metric, side, references)) for side in (baseline, system))
     totals = old.sum(0)
     # In one array, where what is equal has equal scores, to the last bit.
     score, other, *replaced = bleu(np.vstack([totals, new.sum(0), totals - old + new])).tolist()
     better, worse = sum(one > score for one in replaced), sum(one < score for one in replaced)
-    return Comparison(
-        baseline=score,
-        score=other,
-        p_value=binomtest(better, better + worse).pvalue if better + worse else 1.0,
-        signature=metric.get_signature().format(),
-        better=better,
-        worse=worse,
-    )
-
-
-def _comparison(results: Sequence, signature: str, as_much: float) -> Comparison:
-    baseline, system = (float(result.score) for result in results)
-    # sacreBLEU would call no difference at all as significant as can be.
-    p_value = 1.0 if system == baseline else min(1.0, float(results[1].p_value) + as_much)
-    return Comparison(baseline, system, p_value, signature)
+    return {
+        "baseline": score,
+        "score": other,
+        "p_value": binomtest(better, better + worse).pvalue if better + worse else 1.0,
+        "signature": metric.get_signature().format(),
+        "better": better,
+        "worse": worse,
+    }
 
 
 @contextmanager
@@ -160,19 +126,15 @@ def _sacrebleu_seed(seed: int) -> Iterator[None]:
             os.environ["SACREBLEU_SEED"] = before
 
 
-def significance_mark(comparison: Tested, of_one_sign: bool = False) -> str:
+def significance_mark(comparison: Mapping[str, Any], of_one_sign: bool = False) -> str:
     """Return † where a difference of either sign has p < 0.05, ‡ where it has p < 0.01, else nothing.
 
-    A p-value `of_one_sign` counts twice, for differences of both are marked.
+    A p-value `of_one_sign` counts twice, because differences of both are marked.
     """
-    p_value = comparison.p_value * (2 if of_one_sign else 1)
-    if p_value >= 0.05 or comparison.score == comparison.baseline:
+    p_value = comparison["p_value"] * (2 if of_one_sign else 1)
+    if p_value >= 0.05 or comparison["score"] == comparison["baseline"]:
         return ""
     return "‡" if p_value < 0.01 else "†"
-
-
-MARKS = "† / ‡: a difference, of either sign, with p < 0.05 / 0.01."
-"""What the marks mean."""
 
 
 def comparison_report(record: Mapping[str, Any]) -> str:
@@ -187,15 +149,15 @@ def comparison_report(record: Mapping[str, Any]) -> str:
     for name, comparisons in systems.items():
         rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one, settings["test"]))])
     test = _NAMES[settings["test"]].format(samples=settings["num_samples"], seed=settings["seed"])
+    marks = "† / ‡: a difference, of either sign, with p < 0.05 / 0.01."
     twice = " The marks use twice p." if settings["test"] == "bootstrap" else ""
-    caption = f"p: {test}; against {record['baseline']}. {MARKS}{twice}"
+    caption = f"p: {test}; against {record['baseline']}. {marks}{twice}"
     signatures = (f"{metric}: {comparison['signature']}" for metric, comparison in first.items())
     return "\n".join([table_in_markdown(rows), "", caption, *signatures])
 
 
-def _cells(comparison: Mapping[str, Any], test: str) -> list[str]:
-    one = Comparison(**comparison)
-    p_value = f"{one.p_value:.4f}" if one.p_value >= 1e-4 else "< 0.0001"
+def _cells(one: Mapping[str, Any], test: str) -> list[str]:
+    p_value = f"{one['p_value']:.4f}" if one["p_value"] >= 1e-4 else "< 0.0001"
     mark = significance_mark(one, of_one_sign=test == "bootstrap")
-    cells = [f"{one.score:.2f}{mark}", f"{one.score - one.baseline:+.2f}", p_value]
-    return cells if one.better is None else [*cells, str(one.better), str(one.worse)]
+    cells = [f"{one['score']:.2f}{mark}", f"{one['score'] - one['baseline']:+.2f}", p_value]
+    return cells + [str(one[name]) for name in ("better", "worse") if test == "sign"]

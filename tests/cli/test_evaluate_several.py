@@ -122,17 +122,17 @@ def test_adequacy_by_attention(files, capsys):
     )
     for row, system in zip(table[2:], systems, strict=True):
         one = measure_adequacy(reference, system)
-        under, over = (100 * count / 23 for count in (one.under_translated, one.over_translated))
-        assert one.source_words == 23
+        under, over = (100 * count / 23 for count in (one["under_translated"], one["over_translated"]))
+        assert one["source_words"] == 23
         assert row[1:] == [
-            f"{one.cdr:.3f}",
-            f"{one.under_translated} ({under:.2f}%)",
-            f"{one.over_translated} ({over:.2f}%)",
+            f"{one['cdr']:.3f}",
+            f"{one['under_translated']} ({under:.2f}%)",
+            f"{one['over_translated']} ({over:.2f}%)",
         ]
     assert caption[0].startswith("Of 23 source tokens, aligned by the cross-attention of model; the reference")
     record = json.loads((files / "record.json").read_text())
     assert record["adequacy"]["settings"]["aligner"] == "attention"
-    assert record["adequacy"]["systems"]["bad"]["cdr"] == measure_adequacy(reference, systems[1]).cdr
+    assert record["adequacy"]["systems"]["bad"]["cdr"] == measure_adequacy(reference, systems[1])["cdr"]
 
 
 def test_adequacy_by_words(files, capsys, monkeypatch):

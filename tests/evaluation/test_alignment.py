@@ -38,10 +38,10 @@ def test_a_word_for_a_word():
         targets = [target for _, target in one.links]
         assert len(targets) == len(set(targets))
     sizes = len(sources), sum(map(len, sources))
-    assert measure_adequacy(reference, same).cdr == 1
-    lost = measure_adequacy(reference, short).under_translated
+    assert measure_adequacy(reference, same)["cdr"] == 1
+    lost = measure_adequacy(reference, short)["under_translated"]
     assert 0.8 * sizes[0] < lost < 1.2 * sizes[0]
-    repetitions = measure_adequacy(reference, long).over_translated
+    repetitions = measure_adequacy(reference, long)["over_translated"]
     assert 0.6 * sizes[0] < repetitions < 1.2 * sizes[0]
 
 

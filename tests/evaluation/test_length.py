@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_capsule_mt.evaluation.length import count_words, quantile_edges, score_by_length
-from hf_capsule_mt.evaluation.scores import AlignedTexts, score_translations
+from hf_capsule_mt.evaluation.scores import score_translations
 
 SOURCES = ["a b c", "a", "a b", "a b c d e", "a, b. c"]
 SYSTEMS = {
@@ -15,16 +15,19 @@ REFERENCE = ["u v w x y", "v", "w x y", "p q r s t", "u v w x y"]
 
 
 def test_scores_of_buckets():
-    streams = AlignedTexts(SYSTEMS, [REFERENCE])
-    first, second, third = score_by_length(streams, count_words(SOURCES, "none"), [2, 3])
-    assert [(bucket.longest, bucket.sentences) for bucket in (first, second, third)] == [(2, 2), (3, 2), (None, 1)]
+    first, second, third = score_by_length(SYSTEMS, [REFERENCE], count_words(SOURCES, "none"), [2, 3])
+    assert [(bucket["name"], bucket["sentences"]) for bucket in (first, second, third)] == [
+        ("≤ 2", 2),
+        ("3", 2),
+        ("> 3", 1),
+    ]
     for bucket, members in ((first, [1, 2]), (second, [0, 4]), (third, [3])):
         for name, translations in SYSTEMS.items():
             expected = score_translations([translations[i] for i in members], [[REFERENCE[i] for i in members]])
-            assert bucket.systems[name].bleu == expected["bleu"]["score"]
+            assert bucket["systems"][name]["bleu"] == expected["bleu"]["score"]
     # The words of "u v w x y" and "u v w x z z", on average, and all of them to ten of references.
-    assert (second.systems["one"].words, second.systems["one"].ratio) == (5.5, 1.1)
-    assert (third.systems["two"].words, third.systems["two"].ratio) == (4, 0.8)
+    assert [second["systems"]["one"][name] for name in ("words", "ratio")] == [5.5, 1.1]
+    assert [third["systems"]["two"][name] for name in ("words", "ratio")] == [4, 0.8]
 
 
 def test_quantiles():
