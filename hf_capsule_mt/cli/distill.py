@@ -9,29 +9,29 @@
 This is sequence-level distillation. The corpus is what `train` reads, or one plain text file of sources. Its targets
 are ignored. `train` can read the output. Sentences that the teacher could not translate are left out, and sentences
 with a score below --min_score. OUTPUT.manifest.json lists them, with the teacher, its settings and hashes of the data.
+Lines without letters are copied.
 
-Finished translations are kept in OUTPUT.distilling until all are done. The same command continues after an
+Finished translations are kept in the folder OUTPUT.distilling until all are done. The same command continues after an
 interruption.
 """
 
 import argparse
 import hashlib
 import json
+import math
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import chain, islice, tee
+from itertools import chain, tee
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
-from tqdm import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, source_limit, tokenize_lines
 from hf_capsule_mt.data.parallel_text import (
     check_corpus,
     check_parallel_files,
@@ -42,60 +42,22 @@ from hf_capsule_mt.data.parallel_text import (
     file_format,
     write_parallel_text,
 )
-from hf_capsule_mt.files import each_hashed, environment, hash_file, locked_file, write_json
+from hf_capsule_mt.files import each_hashed, environment, hash_file, locked_file, read_json, write_json
 from hf_capsule_mt.translation.language_codes import LanguageCodes
-from hf_capsule_mt.translation.translation_report import sequence_scores
-from hf_capsule_mt.translation.translator import decode_words, generate_batches
 
 from . import decoding
 from .common import CommandParser, at_least, check_distinct, check_output_file, leave_group_at_exit, report_user_errors
+from .translate import options_like, translate_windows
 
 logger = logging.get_logger(__name__)
 
 
-class Distilled(NamedTuple):
-    """The translation of one sentence, the reason to leave it out, and the mean log-probability of its tokens."""
-
-    translation: str
-    failure: str | None = None
-    score: float | None = None
-
-
-def distill(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    sources: Sequence[str],
-    max_tokens_per_batch: int,
-    scores: bool = False,
-    first: int = 1,
-    **options: Any,
-) -> list[Distilled]:
-    """Translate sources. A source that is too long, and a translation that is empty or has no end, is a failure.
-
-    Args:
-        model: the teacher.
-        tokenizer: the teacher's.
-        sources: sentences.
-        max_tokens_per_batch: the most source tokens in a batch, padding included.
-        scores: whether to compute scores.
-        first: number of the first source, for messages.
-        **options: those of [`~hf_capsule_mt.translation.translator.generate_batches`].
-    """
-    limit = source_limit(model.config, tokenizer)
-    encoded = tokenize_lines(tokenizer, sources, limit)
-    results = [
-        Distilled("", f"more than {limit} source tokens" if len(ids) > limit else "empty source") for ids in encoded
-    ]
-    lengths = [0 if len(ids) > limit else len(ids) for ids in encoded]
-    batches = batch_by_tokens(lengths, max_tokens_per_batch, range(first, first + len(sources)))
-    for batch, _, written in generate_batches(model, encoded, batches, **options):
-        texts, likely = decode_words(tokenizer, written), [None] * len(batch)
-        if scores:
-            likely = sequence_scores(model, [encoded[index] for index in batch], [each.ids for each in written])
-        for index, text, each, score in zip(batch, texts, written, likely, strict=True):
-            failure = "no end within the limit" if each.end is None else None if text.strip() else "empty translation"
-            results[index] = Distilled(text, failure, score)
-    return results
+_FAILURES = {
+    "source_cut": "source too long for the teacher",
+    "limit_reached": "no end within the limit",
+    "empty": "empty translation",
+}
+"""Why a translation is left out, by what the report of `translate` says of it."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -135,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translate shard by shard. Each process translates its part of a shard."""
+    """Translate as `translate` does, and write what comes out as a corpus."""
     args = build_parser().parse_args(argv)
     decoding.check_options(args)
     check_corpus(args.train_file, args.dataset_name)
@@ -152,36 +114,32 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _distill(args: argparse.Namespace, state: PartialState) -> None:
-    started, kept = time.time(), Path(f"{args.output_file[0]}.distilling")
-    sentences, settings, done = 0, {}, 0
+    started, folder = time.time(), Path(f"{args.output_file[0]}.distilling")
+    finished, files = (
+        folder / "finished.json",
+        {"output_file": folder / "translations", "report_file": folder / "report"},
+    )
+    sentences, settings, sources = 0, {}, iter(())
     if state.is_main_process:
         decoding.pin_revision(args)
         sentences, digest = _look_through(args, LanguageCodes(decoding.load_tokenizer(args.model, args.revision)))
-        settings = {"data": digest, **decoding.settings(args), "scores": args.min_score is not None}
-        settings = json.loads(json.dumps(settings))
-        done = _continue(kept, settings)
-    args.revision, done = broadcast_object_list([args.revision, done])
-    model, tokenizer = decoding.load(args, state)
-    translate = partial(distill, model, tokenizer, max_tokens_per_batch=args.max_tokens_per_batch)
-    options = {"scores": args.min_score is not None, **decoding.generate_options(args)}
-    sources = islice(_sources(args), done, None)
-    with tqdm(total=sentences, initial=done, unit=" sentences", disable=not state.is_main_process) as bar:
-        while shard := list(islice(sources, args.chunk_size)):
-            share = -(-len(shard) // state.num_processes)
-            start = share * state.process_index
-            results = gather_object(translate(shard[start : start + share], first=done + start + 1, **options))
-            if state.is_main_process:
-                with kept.open("a", encoding="utf-8") as file:
-                    file.writelines(json.dumps([text, *result]) + "\n" for text, result in zip(shard, results))
-            done += len(shard)
-            bar.update(len(shard))
+        settings, sources = {"data": digest, **decoding.settings(args)}, _sources(args)
+        folder.mkdir(exist_ok=True)
+        if finished.is_file() and read_json(finished) != settings:
+            raise ValueError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
+    if not broadcast_object_list([finished.is_file()])[0]:
+        # Codes of languages are in the data.
+        for _ in translate_windows(options_like(args, **files, target_lang=None), sources, sentences):
+            pass
+        if state.is_main_process:
+            write_json(finished, settings)
     if state.is_main_process:
         made_by = environment(state.device)
         facts = {"settings": settings, "processes": state.num_processes, "environment": made_by}
-        manifest = {**_finish(args, kept, sentences), **facts}
+        manifest = {**_finish(args, *files.values(), sentences), **facts}
         manifest["seconds_of_this_call"] = round(time.time() - started, 1)
         write_json(Path(f"{args.output_file[0]}.manifest.json"), manifest)
-        kept.unlink()
+        shutil.rmtree(folder)
 
 
 def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, str]:
@@ -192,20 +150,6 @@ def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, 
     if not sentences:
         raise ValueError(f"{name} holds no usable sentence.")
     return sentences, digest.hexdigest()
-
-
-def _continue(kept: Path, settings: dict[str, Any]) -> int:
-    """Return how many translations an interrupted command has kept. Begin the file if there is none."""
-    if not kept.is_file():
-        kept.write_text(json.dumps(settings) + "\n", encoding="utf-8")
-        return 0
-    content = kept.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    head, *lines = whole.split(b"\n")[:-1] or [b"null"]
-    if json.loads(head) != settings:
-        raise ValueError(f"{kept} was made from other data or with other settings. Repeat that command, or delete it.")
-    kept.write_bytes(whole)
-    return len(lines)
 
 
 def _files(args: argparse.Namespace) -> list[Path]:
@@ -222,20 +166,23 @@ def _sources(args: argparse.Namespace) -> Iterator[str]:
     return each_source(args.train_file, args.source_lang, args.target_lang, **dataset)
 
 
-def _finish(args: argparse.Namespace, kept: Path, sentences: int) -> dict[str, Any]:
+def _finish(args: argparse.Namespace, translations: Path, report: Path, sentences: int) -> dict[str, Any]:
     """Write the corpus, and return its fields of the manifest."""
     failures, unlikely = {}, []
 
     def pairs() -> Iterator[tuple[str, str]]:
-        with kept.open(encoding="utf-8") as file:
-            for number, line in enumerate(islice(file, 1, None), start=1):
-                source, translation, failure, score = json.loads(line)
-                if failure:
-                    failures[number] = failure
-                elif args.min_score is not None and score < args.min_score:
-                    unlikely.append(number)
-                else:
-                    yield source, translation
+        rows = zip(_sources(args), each_line(translations), map(json.loads, each_line(report)), strict=True)
+        for number, (source, translation, judged) in enumerate(rows, start=1):
+            # Copies and blank lines have no score.
+            score = math.inf if judged["score"] is None else judged["score"]
+            if failure := next((reason for name, reason in _FAILURES.items() if judged[name]), None):
+                failures[number] = failure
+            elif not translation:
+                failures[number] = "empty source"
+            elif args.min_score is not None and score < args.min_score:
+                unlikely.append(number)
+            else:
+                yield source, translation
 
     good = pairs()
     first = next(good, None)

@@ -58,8 +58,7 @@ from .common import (
     leave_group_at_exit,
     report_user_errors,
 )
-from .translate import build_parser as build_translate_parser
-from .translate import translate_windows
+from .translate import options_like, translate_windows
 
 
 class _Texts(NamedTuple):
@@ -256,9 +255,7 @@ def _read(args: argparse.Namespace) -> _Texts | None:
 
 
 def _translate(args: argparse.Namespace) -> list[str] | None:
-    options = build_translate_parser().parse_args(["--model", args.model])
-    vars(options).update({name: value for name, value in vars(args).items() if name in options})
-    options.output_file = args.translations_file
+    options = options_like(args, output_file=args.translations_file)
     found = [line for window in translate_windows(options) for line in window]
     args.revision = options.revision
     if not PartialState().is_main_process:

@@ -232,13 +232,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     for lines in translate_windows(args):
         sys.stdout.buffer.write(text_bytes(lines))
         sys.stdout.buffer.flush()
+    has_report = args.report_file is not None and PartialState().is_main_process
+    if has_report and (found := faults(each_line(args.report_file))) is not None:
+        logger.warning("%s See %s.", found, args.report_file)
     leave_group_at_exit()
 
 
-def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
+def options_like(args: argparse.Namespace, **changes: Any) -> argparse.Namespace:
+    """Return options of this command, with the values that `args` of another command have, and `changes`."""
+    options = build_parser().parse_args(["--model", args.model])
+    vars(options).update({name: value for name, value in vars(args).items() if name in options}, **changes)
+    return options
+
+
+def translate_windows(
+    args: argparse.Namespace, lines: Iterator[str] | None = None, total: int | None = None
+) -> Iterator[list[str]]:
     """Translate `args.input_file` as the options say, window by window.
 
     With an output file, the lines go there. Finished windows, and the report, are kept next to it until all is done.
+
+    Args:
+        args: options of this command.
+        lines: the input of the main process, instead of `args.input_file`.
+        total: number of these lines.
 
     Yields:
         The lines of each window, in the main process, if there is no output file.
@@ -250,12 +267,14 @@ def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
     is_main = state.is_main_process
     # The first process writes for all. Without an output file, a report is written as a whole at the end.
     output, report_file = (args.output_file, args.report_file) if is_main else (None, None)
-    # All lines are checked first, unless they are a stream, which comes only once.
-    counted = is_main and not _has_segments(args) and (args.input_file or _STANDARD_INPUT).is_file()
-    lines = sum(1 for _ in _lines(args)) if counted else None
+    if lines is None:
+        lines = _lines(args)
+        # All lines are checked first, unless they are a stream, which comes only once.
+        if is_main and not _has_segments(args) and (args.input_file or _STANDARD_INPUT).is_file():
+            total = sum(1 for _ in _lines(args))
     with (
         nullcontext() if output is None else locked(folder_beside(output)),
-        Progress(lines, shown=is_main and not args.interactive) as progress,
+        Progress(total, shown=is_main and not args.interactive) as progress,
         nullcontext() if report_file is None or output is not None else replaced_file(report_file) as report,
     ):
         jobs, kept = iter(()), None
@@ -265,7 +284,7 @@ def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
             given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name)}
             given |= {"report_file": str(report_file.resolve())} if report_file else {}
             kept = PartialOutput(output, decoding.settings(args) | given, report_file) if output else None
-            jobs = _ahead(_jobs(args, tokenizer, source_limit(config, tokenizer), kept, progress))
+            jobs = _ahead(_jobs(args, lines, tokenizer, source_limit(config, tokenizer), kept, progress))
         worker = Worker(args, state, progress)
         while (job := broadcast_object_list([next(jobs, None)])[0]) is not None:
             translations = dict(chain.from_iterable(found.items() for found in gather_object([worker.translate(job)])))
@@ -281,8 +300,6 @@ def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
     if output is not None:
         with suppress(OSError):
             folder_beside(output).rmdir()
-    if report_file is not None and (found := faults(each_line(report_file))) is not None:
-        logger.warning("%s See %s.", found, report_file)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -371,14 +388,15 @@ def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
 
 def _jobs(
     args: argparse.Namespace,
+    lines: Iterator[str],
     tokenizer: PreTrainedTokenizerBase,
     limit: int,
     kept: PartialOutput | None,
     progress: Progress,
 ) -> Iterator[Job]:
     """Yield the windows that are not finished."""
-    codes, lines = LanguageCodes(tokenizer), _lines(args)
-    code, has_warned, done = codes.of(args.target_lang, "target_lang"), False, 0
+    codes, has_warned, done = LanguageCodes(tokenizer), False, 0
+    code = codes.of(args.target_lang, "target_lang")
 
     def fits(part: str) -> bool:
         # A code takes one token.

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from tiny_marian import save_tiny_teacher, tiny_model, tiny_teacher, tiny_tokenizer
+from tiny_marian import save_tiny_teacher
 
-from hf_capsule_mt.cli import distill
+from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.distill import main
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-from hf_capsule_mt.translation.translation_report import sequence_scores
-from hf_capsule_mt.translation.translator import translate_lines
 
 TOO_LONG = " ".join("a" * 40)
 SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v w x y z a b c"]
@@ -27,12 +25,22 @@ def teacher(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def expected():
-    """The pairs that it makes of the sources, and the numbers of the others."""
-    results = distill.distill(tiny_teacher(), tiny_tokenizer(), SOURCES, 100, num_beams=2, max_new_tokens=20)
-    pairs = [(source, each.translation) for source, each in zip(SOURCES, results) if each.failure is None]
+def judged(teacher, tmp_path_factory):
+    """What `translate` writes for the sources, and what its report says of each."""
+    folder = tmp_path_factory.mktemp("judged")
+    (folder / "in").write_text("".join(f"{line}\n" for line in SOURCES))
+    files = ["--input_file", folder / "in", "--output_file", folder / "out", "--report_file", folder / "report"]
+    translate.main(list(map(str, ["--model", teacher, *files, *OPTIONS])))
+    return read_lines(folder / "out"), [json.loads(line) for line in read_lines(folder / "report")]
+
+
+@pytest.fixture(scope="module")
+def expected(judged):
+    """The pairs that are kept, and the numbers of the others."""
+    failed = [any(each[name] for name in ("source_cut", "limit_reached", "empty")) for each in judged[1]]
+    pairs = [pair for *pair, bad in zip(SOURCES, judged[0], failed) if not bad]
     assert 2 < len(pairs) < len(SOURCES)
-    return pairs, [number for number, each in enumerate(results, start=1) if each.failure is not None]
+    return list(map(tuple, pairs)), [number for number, bad in enumerate(failed, start=1) if bad]
 
 
 @pytest.fixture
@@ -61,7 +69,7 @@ def test_training_reads_what_comes_out(teacher, expected, corpus, tmp_path, name
     assert manifest["teacher"] == str(teacher)
     assert manifest["kept"] == len(expected[0])
     assert [failed["sentence"] for failed in manifest["failed"]] == expected[1]
-    assert {"sentence": 3, "reason": "more than 32 source tokens"} in manifest["failed"]
+    assert {"sentence": 3, "reason": "source too long for the teacher"} in manifest["failed"]
     assert manifest["data"] == {"files": list(map(str, corpus)), "dataset_name": None, "sentences": 7}
     assert manifest["settings"]["num_beams"] == 2
     assert manifest["settings"]["data"] == hashlib.sha256(corpus[0].read_bytes()).hexdigest()
@@ -86,48 +94,35 @@ def test_corpora(teacher, expected, tmp_path, name):
 
 def test_goes_on_after_an_interruption(teacher, expected, corpus, tmp_path, monkeypatch):
     output, made = [tmp_path / "out.en", tmp_path / "out.de"], []
-    original = distill.distill
+    original = translate.Worker.translate
 
-    def interrupted(model, tokenizer, sources, *arguments, **kwargs):
+    def interrupted(worker, job):
         if len(made) == 2:
             raise KeyboardInterrupt
-        made.append(sources)
-        return original(model, tokenizer, sources, *arguments, **kwargs)
+        made.append(job.lines)
+        return original(worker, job)
 
-    monkeypatch.setattr(distill, "distill", interrupted)
+    monkeypatch.setattr(translate.Worker, "translate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         main(options(teacher, corpus, output))
     assert not output[0].exists()
-    with (tmp_path / "out.en.distilling").open("a") as file:
-        file.write('{"transl')
-    monkeypatch.setattr(distill, "distill", lambda *args, **kw: made.append(args[2]) or original(*args, **kw))
+    monkeypatch.setattr(translate.Worker, "translate", lambda *args: made.append(args[1].lines) or original(*args))
     main(options(teacher, corpus, output))
     assert read_lines(output[1]) == [target for _, target in expected[0]]
     assert [source for sources in made for source in sources] == SOURCES, "every sentence was translated once"
 
 
-def test_unlikely_translations_are_left_out(teacher, expected, corpus, tmp_path, capsys):
-    targets = [target for _, target in expected[0]]
-    results = distill.distill(
-        tiny_teacher(), tiny_tokenizer(), SOURCES, 100, scores=True, num_beams=2, max_new_tokens=20
-    )
-    limit = sorted(each.score for each in results if each.failure is None)[1]
-    main(options(teacher, corpus, [tmp_path / "out.tsv"], f"--min_score={limit - 1e-6}"))
-    manifest = manifest_of(tmp_path / "out.tsv")
-    assert len(read_parallel_text([tmp_path / "out.tsv"]).targets) == manifest["kept"] == len(targets) - 1
-    assert manifest["below_min_score"] == 1
-    error_of(options(teacher, corpus, [tmp_path / "none.tsv"], "--min_score", "1"), capsys)
-
-
-def test_not_with_other_settings(teacher, corpus, tmp_path, monkeypatch, capsys):
-    def stop(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(distill, "distill", stop)
+def test_unlikely_translations_are_left_out(teacher, judged, expected, corpus, tmp_path, capsys, monkeypatch):
+    good = [each["score"] for number, each in enumerate(judged[1], start=1) if number not in expected[1]]
     output = [tmp_path / "out.tsv"]
-    with pytest.raises(KeyboardInterrupt):
-        main(options(teacher, corpus, output))
-    assert "with other settings" in error_of(options(teacher, corpus, output, "--num_beams", 3), capsys)
+    assert "Lower --min_score" in error_of(options(teacher, corpus, output, "--min_score", "1"), capsys)
+    # All is translated, and only the choice is made again.
+    monkeypatch.setattr(translate.Worker, "translate", None)
+    assert "other settings" in error_of(options(teacher, corpus, output, "--num_beams", 3), capsys)
+    main(options(teacher, corpus, output, f"--min_score={sorted(good)[1]}"))
+    manifest = manifest_of(tmp_path / "out.tsv")
+    assert len(read_parallel_text(output).targets) == manifest["kept"] == len(good) - 1
+    assert manifest["below_min_score"] == 1
 
 
 def test_not_twice_at_once(teacher, corpus, tmp_path, capsys, monkeypatch):
@@ -162,37 +157,9 @@ def test_mistakes(teacher, corpus, tmp_path, monkeypatch, capsys, change):
     assert not (tmp_path / "out.tsv").exists()
 
 
-def test_translations_are_those_of_translate_lines():
-    model, tokenizer = tiny_model(), tiny_tokenizer()
-    sources = ["a b c d e f", "g h", "i j k l m n o p", "q"]
-    results = distill.distill(model, tokenizer, sources, 100, num_beams=2, max_new_tokens=60)
-    assert any(result.failure is None for result in results)
-    assert any(result.failure is not None for result in results)
-    assert [result.translation for result in results] == translate_lines(
-        model, tokenizer, sources, num_beams=2, max_new_tokens=60
-    )
-
-
-def test_scores_are_those_of_reports():
-    model, tokenizer = tiny_model(), tiny_tokenizer()
-    [found, blank] = distill.distill(model, tokenizer, ["a b c", ""], 100, scores=True)
-    words = tokenizer(found.translation)["input_ids"]
-    words = words if found.failure is None else words[:-1]
-    [score] = sequence_scores(model, [tokenizer("a b c")["input_ids"]], [words])
-    assert (found.score, blank.score) == (pytest.approx(score), None)
-    assert distill.distill(model, tokenizer, ["a b c"], 100)[0].score is None
-
-
-def test_failures():
-    model, tokenizer = tiny_model(), tiny_tokenizer(model_max_length=8)
-    too_long = " ".join("abcdefgh")
-    sources = ["a", too_long, "", "b"]
-    # A limit too short to end in.
-    model.final_logits_bias[:, 2] = -100
-    results = distill.distill(model, tokenizer, sources, 100, max_new_tokens=3)
-    failures = ["no end within the limit", "more than 8 source tokens", "empty source", "no end within the limit"]
-    assert [result.failure for result in results] == failures
-    # A teacher that says nothing.
-    model.final_logits_bias[:, 2] = 100
-    results = distill.distill(model, tokenizer, ["a"], 100)
-    assert results == [distill.Distilled("", "empty translation")]
+def test_failures(teacher, tmp_path, capsys):
+    (tmp_path / "in").write_text("a b\n\n12:30\n")
+    main(options(teacher, [tmp_path / "in"], [tmp_path / "out.tsv"], "--max_new_tokens", "1"))
+    failed = [{"sentence": 1, "reason": "no end within the limit"}, {"sentence": 2, "reason": "empty source"}]
+    assert manifest_of(tmp_path / "out.tsv")["failed"] == failed
+    assert (tmp_path / "out.tsv").read_text() == "12:30\t12:30\n"

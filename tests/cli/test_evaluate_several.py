@@ -52,15 +52,15 @@ def test_significance(files, capsys):
         for name in ("good", "bad")
     }
     assert table[0] == ["system", "bleu", "Δ", "p"]
-    assert table[2] == ["base", f"{found['good'].baseline:.2f}", "", ""]
+    assert table[2] == ["base", f"{found['good']['baseline']:.2f}", "", ""]
     assert [row[0] for row in table[3:]] == ["good", "bad"]
     for row, one in zip(table[3:], found.values(), strict=True):
-        assert row[1].rstrip("†‡") == f"{one.score:.2f}"
-        assert row[2:] == [f"{one.score - one.baseline:+.2f}", f"{one.p_value:.4f}"]
+        assert row[1].rstrip("†‡") == f"{one['score']:.2f}"
+        assert row[2:] == [f"{one['score'] - one['baseline']:+.2f}", f"{one['p_value']:.4f}"]
     assert caption[0].startswith("p: paired bootstrap resampling (Koehn 2004), one-sided, 100 samples, seed 3; against")
     assert "bs:100|seed:3" in caption[1]
     record = json.loads((files / "record.json").read_text())
-    assert record["comparison"]["systems"]["bad"]["bleu"]["p_value"] == found["bad"].p_value
+    assert record["comparison"]["systems"]["bad"]["bleu"]["p_value"] == found["bad"]["p_value"]
     assert record["comparison"]["settings"] == {"test": "bootstrap", "num_samples": 100, "seed": 3}
     assert [entry["file"] for entry in record["systems"]] == ["base", "good", "bad"]
     assert record["settings"]["metrics"] == ["bleu"]
