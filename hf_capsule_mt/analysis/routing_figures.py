@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from torch import Tensor
 
 from .figures import COLOURS, HeatMap, HeatMapNames, draw_heat_maps, line_style, new_panels
@@ -15,24 +17,8 @@ if TYPE_CHECKING:
 
 MOST_WORDS = 40
 """Pieces of a sentence that fit into a picture. Its title says how many it leaves out."""
-_LAST = "Look at the last iteration: a dark cell is a capsule that takes most from this"
-_EVEN = "and even shades mean that routing prefers none."
-_LOOK_FOR = {
-    "Encoder layers": f"{_LAST} layer (1 is the lowest), {_EVEN}",
-    "Decoder layers": f"{_LAST} layer (1 is the lowest) for this word, {_EVEN}",
-    "Heads": f"{_LAST} head, {_EVEN}",
-    "PAST and FUTURE by iteration": "Look at whether each source word settles in one column: PAST is translated, "
-    "FUTURE is not yet translated, and redundant is neither.",
-    "PAST and FUTURE around": "Look at the dashed line, where a word's translation is written: FUTURE should fall "
-    "there, and PAST should rise.",
-    "PAST and FUTURE": "Look for two stairs: a source word should be dark in FUTURE until its translation is written, "
-    "and dark in PAST from then on.",
-    "Sentence capsules": "Look at the last iteration for words that are dark in one row only: this capsule stands for "
-    "them, and even shades mean that it takes a little of all.",
-    "Mean assignment": "Look at the last iteration: even shades mean that routing treats all alike.",
-    "Entropy and diversity": "Look at the slopes: falling entropy means that routing becomes surer, and rising "
-    "diversity means that capsules differ more.",
-}
+TEXTS = yaml.safe_load(Path(__file__).with_name("report.yaml").read_text(encoding="utf-8"))
+"""What is said about `pictures` and `tables`."""
 PAST_COLOUR, FUTURE_COLOUR = COLOURS[0], COLOURS[1]
 
 
@@ -79,7 +65,7 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
 
 def look_for(title: str) -> str:
     """Return a sentence that says what to look for in the picture of this title."""
-    return next(text for begin, text in _LOOK_FOR.items() if title.startswith(begin))
+    return next(text for begin, text in TEXTS["pictures"].items() if title.startswith(begin))
 
 
 def follows_step(title: str) -> bool:

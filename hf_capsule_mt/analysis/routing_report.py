@@ -1,7 +1,7 @@
 """The report of `hf-capsule-mt analyze`: a folder with tables, figures and pages."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from hf_capsule_mt.evaluation.scores import table_in_markdown
 from hf_capsule_mt.files import replace_text, replaced_file
 
 from .figures import save_figure
-from .routing_figures import draw_routing, look_for, sentence_pictures
+from .routing_figures import TEXTS, draw_routing, look_for, sentence_pictures
 from .sentence import SentenceRouting, source_subwords
 from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics
 
@@ -80,71 +80,55 @@ def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of [`record_routing`]'s record, with "gates" of [`record_gates`] and a [`Worth`], "worth"."""
     routing, tables = record["routing"], []
-    if record["gates"]:
-        rows = [[place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"] for place, gate in record["gates"].items()]
-        note = (
-            "The magnitude of gamma, 0 at the start. Aggregated layers and routed heads are multiplied by it before "
-            "they are added to the plain model's."
-        )
-        tables.append(Table("How far new parts are switched on", [["place", "mean", "largest"], *rows], note))
-    if record["worth"]["added"]:
+
+    def add(title: str, head: list[str], rows: list[list[str]], of: str = "", **values: int) -> None:
+        tables.append(Table(title + of, [head, *rows], TEXTS["tables"][title].format(**values)))
+
+    if gates := record["gates"]:
+        rows = [[place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"] for place, gate in gates.items()]
+        add("How far new parts are switched on", ["place", "mean", "largest"], rows)
+    if added := record["worth"]["added"]:
+        loss = f"{record['worth']['loss']:.3f}"
         # Never "-0.000".
-        added = {place: f"{round(value, 3) + 0.0:.3f}" for place, value in record["worth"]["added"].items()}
-        rows = [[place, f"{record['worth']['loss']:.3f}", value] for place, value in added.items()]
-        note = (
-            "Loss in nats a token, and what is added when the mean over all lines replaces what the capsules bring to "
-            "a position or sentence. It says how much this model uses its capsules, not how good a model without them "
-            "would be."
-        )
-        tables.append(Table("What the capsules are worth", [["capsules", "loss", "added without them"], *rows], note))
+        rows = [[place, loss, f"{round(value, 3) + 0.0:.3f}"] for place, value in added.items()]
+        add("What the capsules are worth", ["capsules", "loss", "added without them"], rows)
     if routing:
-        tables.append(_by_iteration(routing))
-    led = {name: one["capsules_led"] for name, one in routing.items() if "capsules_led" in one}
-    if led:
+        most = max(len(one["entropy"]) for one in routing.values())
+        numbers = [f"{measure} {number}" for measure in ("entropy", "diversity") for number in range(1, most + 1)]
+        rows = [
+            [name, str(one["capsules"]), *_cells(one["entropy"], most), *_cells(one["diversity"], most)]
+            for name, one in routing.items()
+        ]
+        add("Entropy and diversity", ["routing", "capsules", *numbers], rows)
+    if led := {name: one["capsules_led"] for name, one in routing.items() if "capsules_led" in one}:
         most = max(map(len, led.values()))
         rows = [[name, *map(str, numbers), *[""] * (most - len(numbers))] for name, numbers in led.items()]
-        note = "The number of output capsules that get more of this layer or head than of any other, in the mean."
-        head = ["routing", *(str(number) for number in range(1, most + 1))]
-        tables.append(Table("Capsules led by each layer or head", [head, *rows], note))
+        add("Capsules led by each layer or head", ["routing", *map(str, range(1, most + 1))], rows)
     for name, capsules in record["words"].items():
-        numbers = [str(number + 1) for number in range(len(capsules))]
+        numbers = list(map(str, range(1, len(capsules) + 1)))
         names = record["guided_names"] if name == "guided capsules" else numbers
-        means = enumerate(routing[name]["mean_assignment"], start=1)
-        rows = [[str(number), *(f"{share:.3f}" for share in shares)] for number, shares in means]
-        tables.append(Table(f"Shares of {name}", [["iteration", *names], *rows], "Mean assignment of a source word."))
+        means = routing[name]["mean_assignment"]
+        add(
+            "Shares of",
+            ["iteration", *names],
+            [[str(at), *_cells(each)] for at, each in enumerate(means, 1)],
+            f" {name}",
+        )
         if any(capsules):
             listed = [", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words) for words in capsules]
-            rows = [["capsule", "source pieces"], *map(list, zip(names, listed, strict=True))]
-            note = f"Pieces that a capsule gets the largest mean share of, if they occur {LEAST_COUNT} times or more."
-            tables.append(Table(f"Words that feed {name}", rows, note))
+            rows = list(map(list, zip(names, listed, strict=True)))
+            add("Words that feed", ["capsule", "source pieces"], rows, f" {name}", least=LEAST_COUNT)
     if found := record["past_and_future"]:
         rows = [["not yet translated", *_sides(found["before"])], ["translated", *_sides(found["after"])]]
-        note = f"Mean assignment. {found['aligned_words']} of {found['words']} source words could be aligned."
-        head = ["source words", "to PAST", "to FUTURE"]
-        tables.append(Table("PAST and FUTURE of a source word", [head, *rows], note))
+        counts = {name: found[name] for name in ("aligned_words", "words")}
+        add("PAST and FUTURE of a source word", ["source words", "to PAST", "to FUTURE"], rows, **counts)
     if record["top_5_overlap"]:
-        note = (
-            "The fraction of n target words in the bag that are among the 5 n words that its capsules find most likely "
-            "(r_OL of Zheng et al. 2019)."
-        )
-        tables.append(Table("Top-5 overlap", [["PAST", "FUTURE"], _sides(record["top_5_overlap"])], note))
+        add("Top-5 overlap", ["PAST", "FUTURE"], [_sides(record["top_5_overlap"])])
     return tables
 
 
-def _by_iteration(routing: Mapping[str, Any]) -> Table:
-    most = max(len(one["entropy"]) for one in routing.values())
-    numbers = [f"{measure} {number}" for measure in ("entropy", "diversity") for number in range(1, most + 1)]
-    rows = [["routing", "capsules", *numbers]]
-    for name, one in routing.items():
-        empty = [""] * (most - len(one["entropy"]))
-        cells = [f"{value:.3f}" for value in one["entropy"]] + empty + [f"{value:.3f}" for value in one["diversity"]]
-        rows.append([name, str(one["capsules"]), *cells, *empty])
-    note = (
-        "By iteration. Entropy is that of an input's assignment to output capsules, in nats: the lower, the surer (Dou "
-        "et al. 2019, Eq. 17). Diversity is 1 - the mean cosine between what two output capsules get: the higher, the "
-        "more they differ (Eq. 18)."
-    )
-    return Table("Entropy and diversity", rows, note)
+def _cells(values: Sequence[float], most: int = 0) -> list[str]:
+    return [f"{value:.3f}" for value in values] + [""] * (most - len(values))
 
 
 def _sides(found: Mapping[str, float | None]) -> list[str]:

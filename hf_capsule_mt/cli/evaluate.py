@@ -236,22 +236,19 @@ def _check_adequacy(args: argparse.Namespace) -> None:
 
 def _read(args: argparse.Namespace) -> _Texts | None:
     """Read the texts, or translate. Processes that only help with translating get None."""
+    files = [] if _translates(args) else args.compare or [args.hypotheses]
+    systems = {str(file): read_lines(file) for file in files}
+    if len(systems) < len(files):
+        raise ValueError("--compare names a file twice.")
     references = [read_lines(file) for file in args.references]
     sources = None if args.input_file is None else read_lines(args.input_file)
-    files = [] if _translates(args) else args.compare or [args.hypotheses]
-    translations = [read_lines(file) for file in files]
-    lines = [(str(file), text) for file, text in zip(files, translations)]
-    lines += [] if sources is None else [(f"--input_file {args.input_file}", sources)]
-    lines += [(f"--references {file}", text) for file, text in zip(args.references, references)]
-    check_line_counts(dict(lines))
+    lines = systems | ({} if sources is None else {f"--input_file {args.input_file}": sources})
+    check_line_counts(lines | {f"--references {file}": text for file, text in zip(args.references, references)})
     if sources is not None and args.length_buckets is not None:
         quantile_edges(count_words(sources, args.source_tokenize), args.length_buckets)
-    names = [file.name for file in files] if len({file.name for file in files}) == len(files) else list(map(str, files))
-    if len(set(names)) < len(names):
-        raise ValueError(f"--compare names a file twice: {' '.join(names)}.")
     if _translates(args):
-        names, translations = [args.model], [_translate(args)]
-    return None if None in translations else _Texts(dict(zip(names, translations)), references, sources)
+        systems = {args.model: _translate(args)}
+    return None if None in systems.values() else _Texts(systems, references, sources)
 
 
 def _translate(args: argparse.Namespace) -> list[str] | None:
@@ -322,9 +319,8 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
     targets = [*texts.references, *texts.systems.values()]
     codes = LanguageCodes(tokenizer)
     sources = codes.sources(texts.sources, codes.of(args.target_lang, "target_lang"))
-    with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
-        options = {"max_tokens_per_batch": args.max_tokens_per_batch, "on_batch": bar.update}
-        return alignment.align_by_attention(model, tokenizer, sources, targets, **options)
+    options = {"max_tokens_per_batch": args.max_tokens_per_batch}
+    return alignment.align_by_attention(model, tokenizer, sources, targets, **options)
 
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:

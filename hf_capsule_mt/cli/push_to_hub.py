@@ -49,19 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"Record of the training run (default: {_RECORD} in the folder or the one above).",
     )
     card.add_argument("--evaluations", type=Path, nargs="+", default=[], help="Records of hf-capsule-mt evaluate.")
-    card.add_argument(
-        "--source_lang", help="ISO 639 code of the source language (default: as the data or its file says)."
-    )
-    card.add_argument(
-        "--target_lang", help="ISO 639 code of the target language (default: as the data or its file says)."
-    )
-    card.add_argument("--license", help="Licence of the model, as the Hub names it: apache-2.0, cc-by-4.0, other, ...")
-    card.add_argument("--license_name", help="Name of a licence that the Hub does not know, with --license other.")
-    card.add_argument("--data_name", help="Name of the training data (default: its data set or files).")
-    card.add_argument("--data_license", help="Licence of the training data.")
-    card.add_argument("--example", help="Sentence to translate in the card's example.")
-    card.add_argument("--translation", help="Translation of --example by the model.")
-    card.add_argument("--note", help="Paragraph on what a user should know.")
+    for each in fields(CardDetails):
+        if "help" in each.metadata:
+            card.add_argument(f"--{each.name}", help=each.metadata["help"])
     return parser
 
 

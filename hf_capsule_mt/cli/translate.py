@@ -373,11 +373,10 @@ def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
         try:
             for job in jobs:
                 waiting.put(job)
+            waiting.put(None)
         # A panic inside the library tokenizers is no Exception.
         except BaseException as error:
             waiting.put(error)
-        else:
-            waiting.put(None)
 
     Thread(target=make, daemon=True).start()
     while isinstance(job := waiting.get(), Job):

@@ -3,12 +3,13 @@
 eflomal learns from the sentences that it aligns, so the more there are, the better.
 """
 
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit, special_ids
@@ -94,12 +95,7 @@ def _run_eflomal(pairs: Sequence[tuple[str, str]]) -> list[tuple[tuple[int, int]
         links_file = Path(folder, "links")
         aligner.align(sources, targets, links_filename_fwd=str(links_file))
         lines = links_file.read_text().splitlines()
-    return [tuple(_parse(link) for link in line.split()) for line in lines]
-
-
-def _parse(link: str) -> tuple[int, int]:
-    source, target = link.split("-")
-    return int(source), int(target)
+    return [tuple(tuple(map(int, link.split("-"))) for link in line.split()) for line in lines]
 
 
 def align_by_attention(
@@ -109,7 +105,6 @@ def align_by_attention(
     streams: Sequence[Sequence[str]],
     *,
     max_tokens_per_batch: int = 4096,
-    on_batch: Callable[[int], None] | None = None,
 ) -> list[list[Alignment]]:
     """Let a model write several streams of translations, and link every token with the source token it attends to most.
 
@@ -122,7 +117,6 @@ def align_by_attention(
         sources: one segment each; longer ones are cut to the model's limit, with a warning.
         streams: for each system, or reference, the translation of every segment; cut likewise.
         max_tokens_per_batch: source and target together, padding included.
-        on_batch: called after each batch with its number of sentences.
 
     Returns:
         For each stream the alignment of every sentence; where one side is blank, it has no links.
@@ -140,13 +134,11 @@ def align_by_attention(
     numbers = [*range(1, len(left) + 1)] * len(right)
     with evaluating(model):
         reader = attending(model)
-        for batch in batch_by_tokens(lengths, max_tokens_per_batch, numbers):
+        for batch in tqdm(batch_by_tokens(lengths, max_tokens_per_batch, numbers), unit=" batches", desc="aligning"):
             forced = teacher_force(reader, *zip(*(pairs[index] for index in batch)), output_attentions=True)
             attended = attended_positions(cross_attentions_of(model, forced.output), forced.source_mask)
             for index, positions in zip(batch, attended.tolist()):
                 aligned[index] = _alignment(*pairs[index], positions, special)
-            if on_batch is not None:
-                on_batch(len(batch))
     return [aligned[start : start + len(left)] for start in range(0, len(pairs), len(left))]
 
 

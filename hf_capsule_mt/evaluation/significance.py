@@ -4,12 +4,11 @@ Li et al. 2019 use paired bootstrap resampling (Koehn 2004), Dou et al. 2019 the
 Bootstrap and paired approximate randomization (Riezler and Maxwell 2005) are sacreBLEU's.
 """
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from accelerate.utils import patch_environment
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from scipy.stats import binomtest
@@ -67,7 +66,8 @@ def compare_systems(
     made = make_metrics(metrics, tokenize, lowercase)
     if test == "sign":
         return {"bleu": _sign_test(made["bleu"], baseline, system, references)}
-    with _sacrebleu_seed(seed):
+    # sacreBLEU reads its seed only from the environment.
+    with patch_environment(SACREBLEU_SEED=seed):
         systems = [("baseline", baseline), ("system", system)]
         options = {"test_type": _SACREBLEU_NAMES[test], "n_samples": num_samples or DEFAULT_SAMPLES[test]}
         signatures, results = PairedTest(systems, made, references, **options)()
@@ -110,20 +110,6 @@ def _sign_test(
         "better": better,
         "worse": worse,
     }
-
-
-@contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Set the seed of sacreBLEU, which reads it only from the environment."""
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
 
 
 def significance_mark(comparison: Mapping[str, Any], of_one_sign: bool = False) -> str:

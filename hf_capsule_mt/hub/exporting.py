@@ -1,4 +1,9 @@
-"""Export of checkpoints to programs that run without this package: in ONNX Runtime, or by `torch.export`."""
+"""Export of translation models to programs that run without this package: in ONNX Runtime, or by `torch.export`.
+
+A model becomes two programs: its encoder, and a step of its decoder. Both map tensors by name to tensors by name, so
+that their user need not know the family. The step reads what the encoder returns, with every word. Each `present.X`
+that a step returns is `past_key_values.X` of the next.
+"""
 
 import logging
 import os
@@ -9,14 +14,16 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers.utils import CONFIG_NAME
+from transformers import DynamicCache, EncoderDecoderCache, MarianConfig, PreTrainedModel
+from transformers.utils import CONFIG_NAME, ModelOutput
 
+from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
 from hf_capsule_mt.files import check_empty, new_folder, write_json
+from hf_capsule_mt.modeling.outputs import CACHE, RecurrentEncoderOutput, RoutedEncoderOutput
+from hf_capsule_mt.modeling.recurrent import RecurrentCache
 from hf_capsule_mt.translation.loading import commit_of, load_config, load_model, load_tokenizer
 
-from .export_programs import PAST, PRESENT, EncoderProgram, StepProgram, Tensors, check_family, family_of
-
+Tensors = dict[str, Tensor]
 Program = Callable[[Tensors], Tensors]
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
@@ -25,6 +32,135 @@ TOLERANCE = 1e-4
 """Largest difference of a number, absolute, and relative where it is above 1."""
 # Lengths of the sentences of batches unlike the one that is exported. In the last, nothing is padding.
 _BATCHES = ((9, 2, 4), (3,), (6, 1, 12, 6, 5), (7, 7))
+_MASK = "encoder_attention_mask"
+_NAMES = {"last_hidden_state": "encoder_hidden_states"}
+_PAST, _PRESENT = "past_key_values.", "present."
+
+
+class _Family:
+    """What a family reads once a sentence, and its states after each word."""
+
+    reads: tuple[str, ...]
+    """Fields of the encoder's output that a step reads, where the model has them."""
+    attends = True
+    """Whether a step reads the mask of the source."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+
+    def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
+        """Return the states before the first word, and others that never change."""
+        raise NotImplementedError
+
+    def step(self, words: Tensor, encoded: Tensors, mask: Tensor | None, states: Tensors) -> tuple[Tensor, Tensors]:
+        """Return the logits `[batch, 1, vocabulary]` after words `[batch, 1]`, and the states."""
+        raise NotImplementedError
+
+
+class _Marian(_Family):
+    """Keys and values of every layer: those of the source, computed once, and those of the words so far."""
+
+    reads = ("guided_votes", "guided_keys")
+
+    def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
+        states, source = {}, encoded.last_hidden_state
+        for index, layer in enumerate(self.model.get_decoder().layers):
+            for name, projection in (("key", layer.encoder_attn.k_proj), ("value", layer.encoder_attn.v_proj)):
+                heads = projection(source).unflatten(-1, (layer.encoder_attn.num_heads, -1)).transpose(1, 2)
+                states[f"{index}.encoder.{name}"] = heads
+                states[f"{index}.decoder.{name}"] = heads[:, :, :0]
+        return states
+
+    def step(self, words: Tensor, encoded: Tensors, mask: Tensor | None, states: Tensors) -> tuple[Tensor, Tensors]:
+        layers = range(self.model.config.decoder_layers)
+        own, source = (
+            DynamicCache([(states[f"{index}.{side}.key"], states[f"{index}.{side}.value"]) for index in layers])
+            for side in ("decoder", "encoder")
+        )
+        # Attention has the keys and values of the source already, and reads only the shape of its states.
+        encoder_outputs = RoutedEncoderOutput(mask.unsqueeze(-1), **encoded)
+        cache = {CACHE: EncoderDecoderCache(own, source), "use_cache": True}
+        inputs = {"attention_mask": mask, "decoder_input_ids": words, "encoder_outputs": encoder_outputs}
+        logits = self.model(**inputs, **cache).logits
+        after = {f"{index}.decoder.key": layer.keys for index, layer in enumerate(own.layers)}
+        return logits, after | {f"{index}.decoder.value": layer.values for index, layer in enumerate(own.layers)}
+
+
+class _RNMT(_Family):
+    """What the encoder makes of the source, and the state of the decoder."""
+
+    reads = ("last_hidden_state", "attention_keys", "sentence_state", "guided_votes", "guided_keys")
+    names = ("hidden",)
+    """Names of the states of a layer."""
+
+    def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
+        return {"0.hidden": self.model.get_decoder().first_state(encoded.last_hidden_state, mask.bool())}
+
+    def step(self, words: Tensor, encoded: Tensors, mask: Tensor | None, states: Tensors) -> tuple[Tensor, Tensors]:
+        cache = RecurrentCache(len(states) // len(self.names))
+        cache.states = [tuple(states[f"{at}.{name}"] for name in self.names) for at in range(len(cache.states))]
+        inputs = {"attention_mask": mask, "encoder_outputs": RecurrentEncoderOutput(**encoded)}
+        logits = self.model(decoder_input_ids=words, **inputs, **{CACHE: cache}, use_cache=True).logits
+        named = (
+            (f"{at}.{name}", each) for at, state in enumerate(cache.states) for name, each in zip(self.names, state)
+        )
+        return logits, dict(named)
+
+
+class _CapsNMT(_RNMT):
+    """The state of the sentence, and those of every layer of the decoder."""
+
+    reads = ("sentence_state",)
+    attends = False
+    names = ("hidden", "cell")
+
+    def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
+        layers = range(self.model.config.decoder_layers)
+        return {f"{at}.{name}": torch.zeros_like(encoded.sentence_state) for at in layers for name in self.names}
+
+    def step(self, words: Tensor, encoded: Tensors, mask: Tensor | None, states: Tensors) -> tuple[Tensor, Tensors]:
+        # The decoder reads only the state of the sentence.
+        return super().step(words, {"last_hidden_state": encoded["sentence_state"], **encoded}, mask, states)
+
+
+_FAMILIES: dict[str, type[_Family]] = {
+    MarianConfig.model_type: _Marian,
+    CapsuleAggregatedMarianConfig.model_type: _Marian,
+    RNMTConfig.model_type: _RNMT,
+    CapsNMTConfig.model_type: _CapsNMT,
+}
+
+
+class _Program(nn.Module):
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model, self._family = model, _FAMILIES[model.config.model_type](model)
+
+
+class EncoderProgram(_Program):
+    """The encoder, with the states before the first step."""
+
+    def forward(self, tensors: Tensors) -> Tensors:
+        """Map `input_ids` and `attention_mask`, `[batch, source]`, to what a step reads besides its word."""
+        mask, family = tensors["attention_mask"], self._family
+        encoded = self.model.get_encoder()(tensors["input_ids"], mask, return_dict=True)
+        read = {_NAMES.get(field, field): encoded[field] for field in family.reads if encoded.get(field) is not None}
+        states = {f"{_PAST}{name}": tensor for name, tensor in family.begin(encoded, mask).items()}
+        return {**({_MASK: mask.clone()} if family.attends else {}), **read, **states}
+
+
+class StepProgram(_Program):
+    """A step of the decoder."""
+
+    def forward(self, tensors: Tensors) -> Tensors:
+        """Map `input_ids` `[batch, 1]`, the word before, and what the encoder returned, with the states of the step
+        before in place of the first, to `logits` `[batch, vocabulary]` of the next word and to the states after it.
+        """
+        names = {field: _NAMES.get(field, field) for field in self._family.reads}
+        encoded = {field: tensors[name] for field, name in names.items() if name in tensors}
+        states = {name.removeprefix(_PAST): tensor for name, tensor in tensors.items() if name.startswith(_PAST)}
+        logits, states = self._family.step(tensors["input_ids"], encoded, tensors.get(_MASK), states)
+        return {"logits": logits[:, -1], **{f"{_PRESENT}{name}": tensor for name, tensor in states.items()}}
 
 
 def export_checkpoint(
@@ -53,9 +189,10 @@ def export_checkpoint(
         import onnxruntime  # noqa: F401  The work takes minutes, so what is missing must be found first.
         import onnxscript  # noqa: F401
     revision = commit_of(checkpoint, revision)
-    check_family(checkpoint, load_config(checkpoint, revision).model_type)
+    if (kind := load_config(checkpoint, revision).model_type) not in _FAMILIES:
+        raise ValueError(f"{checkpoint} is of type {kind}. Only models of this package and Marian's can be exported.")
     model = load_model(checkpoint, revision=revision, dtype="float32").eval()
-    own = EncoderProgram(family_of(model)), StepProgram(family_of(model))
+    own = EncoderProgram(model), StepProgram(model)
     with new_folder(output_dir) as folder, torch.no_grad():
         source = example_source(model)
         tokens = source["input_ids"][:, :3]
@@ -158,7 +295,7 @@ def run_steps(encoder: Program, step: Program, source: Tensors, tokens: Tensor) 
 
 
 def _next_states(outputs: Tensors) -> Tensors:
-    return {name.replace(PRESENT, PAST): tensor for name, tensor in outputs.items() if name.startswith(PRESENT)}
+    return {name.replace(_PRESENT, _PAST): tensor for name, tensor in outputs.items() if name.startswith(_PRESENT)}
 
 
 def check_numbers(model: PreTrainedModel, own: tuple[Program, Program], exported: tuple[Program, Program]) -> float:

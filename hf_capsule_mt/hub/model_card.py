@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.hf_argparser import HfArg
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from hf_capsule_mt.data.parallel_text import without_compression
@@ -45,23 +46,27 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class CardDetails:
-    """What no record says. Languages (ISO 639) and the name of the data default to those of the record or of the files.
-
-    `license` is the Hub's name of the model's licence, `translation` that of `example`, `note` a paragraph on what a
-    user should know. `weights` names the weights of the run, if they are not its last.
-    """
+    """What no record says. `weights` names the weights of the run, if they are not its last."""
 
     repo_id: str = PLACEHOLDER
-    source_lang: str | None = None
-    target_lang: str | None = None
-    license: str | None = None
-    license_name: str | None = None
-    data_name: str | None = None
-    data_license: str | None = None
-    example: str = "A dog runs."
-    translation: str | None = None
-    note: str | None = None
     weights: str | None = None
+    source_lang: str | None = HfArg(
+        default=None, help="ISO 639 code of the source (default: as the data or its file says)."
+    )
+    target_lang: str | None = HfArg(
+        default=None, help="ISO 639 code of the target (default: as the data or its file says)."
+    )
+    license: str | None = HfArg(
+        default=None, help="Licence of the model, as the Hub names it: apache-2.0, cc-by-4.0, other, ..."
+    )
+    license_name: str | None = HfArg(
+        default=None, help="Name of a licence that the Hub does not know, with --license other."
+    )
+    data_name: str | None = HfArg(default=None, help="Name of the training data (default: its data set or files).")
+    data_license: str | None = HfArg(default=None, help="Licence of the training data.")
+    example: str = HfArg(default="A dog runs.", help="Sentence to translate in the card's example.")
+    translation: str | None = HfArg(default=None, help="Translation of --example by the model.")
+    note: str | None = HfArg(default=None, help="Paragraph on what a user should know.")
 
 
 def make_model_card(

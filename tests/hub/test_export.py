@@ -8,8 +8,7 @@ from transformers import T5Config
 
 from hf_capsule_mt.cli.export import main
 from hf_capsule_mt.hub import exporting
-from hf_capsule_mt.hub.export_programs import EncoderProgram, StepProgram, family_of
-from hf_capsule_mt.hub.exporting import check_numbers
+from hf_capsule_mt.hub.exporting import EncoderProgram, StepProgram, check_numbers
 
 LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])
 
@@ -76,7 +75,7 @@ def test_a_failed_check_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("wrong", ["logits", "present.0.hidden", "sentence_state"])
 def test_checks_find_differences(wrong):
     model = small_model()
-    own = EncoderProgram(family_of(model)), StepProgram(family_of(model))
+    own = EncoderProgram(model), StepProgram(model)
 
     def changed(program):
         def run(tensors):

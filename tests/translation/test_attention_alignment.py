@@ -47,15 +47,12 @@ def test_batches_give_what_single_sentences_give(kind):
     model, tokenizer = MODELS[kind](), tiny_tokenizer()
     backend = model.config._attn_implementation
     model.train()
-    done, passes = [], []
+    passes = []
     model.base_model.register_forward_hook(lambda *_: passes.append(None))
-    found = align_by_attention(model, tokenizer, SOURCES, STREAMS, max_tokens_per_batch=40, on_batch=done.append)
+    found = align_by_attention(model, tokenizer, SOURCES, STREAMS, max_tokens_per_batch=40)
     assert model.training
     assert model.config._attn_implementation == backend
-    # Three pairs have a blank side.
-    assert sum(done) == 9
-    assert len(done) > 1
-    assert len(passes) == len(done)
+    assert len(passes) > 1
     model.eval()
     links = 0
     for stream, alignments in zip(STREAMS, found, strict=True):
