@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
@@ -30,19 +30,6 @@ _ROUTES = re.compile(
     r"/(config|theme\.css|manifest\.json|favicon\.ico|robots\.txt|(assets|static|svelte)/.*"
     r"|gradio_api/(info|app_id|startup-events|reset|cancel|heartbeat/.*|queue/(join|data|status)|file=.*))?/?"
 )
-
-
-class _Panel(NamedTuple):
-    """Components that show a checkpoint's answer, from top to bottom."""
-
-    problem: gr.HTML
-    translation: gr.Textbox
-    title: gr.Radio
-    reading: gr.Markdown
-    step: gr.Slider
-    picture: gr.Image
-    architecture: gr.Markdown
-    routing: gr.State
 
 
 def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fixed: bool = False) -> gr.Blocks:
@@ -120,42 +107,46 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
     page.launch(server_name=host, server_port=port, **fixed, **options)
 
 
-def _panel(number: int) -> _Panel:
+def _panel(number: int) -> dict[str, gr.components.Component]:
+    """Make the components that show a checkpoint's answer, by name, from top to bottom."""
+
     def hidden(part: str) -> dict[str, Any]:
         return {"elem_id": f"{part}-{number + 1}", "visible": False}
 
     style = {"interactive": False, "buttons": ["copy"], "elem_classes": "translation"}
     pictured = {"show_label": False, "format": "png", "buttons": ["download", "fullscreen"], "elem_classes": "picture"}
-    return _Panel(
-        problem=gr.HTML(**hidden("problem")),
-        translation=gr.Textbox(label="Translation", elem_id=f"translation-{number + 1}", **style),
-        title=gr.Radio(label="Picture", **hidden("title")),
-        reading=gr.Markdown(elem_classes="small", **hidden("reading")),
-        step=gr.Slider(1, 2, step=1, label="Step: the word that is written", **hidden("step")),
-        picture=gr.Image(**pictured, **hidden("picture")),
-        architecture=gr.Markdown(elem_classes="small", **hidden("architecture")),
-        routing=gr.State(time_to_live=_KEPT),
-    )
+    return {
+        "problem": gr.HTML(**hidden("problem")),
+        "translation": gr.Textbox(label="Translation", elem_id=f"translation-{number + 1}", **style),
+        "title": gr.Radio(label="Picture", **hidden("title")),
+        "reading": gr.Markdown(elem_classes="small", **hidden("reading")),
+        "step": gr.Slider(1, 2, step=1, label="Step: the word that is written", **hidden("step")),
+        "picture": gr.Image(**pictured, **hidden("picture")),
+        "architecture": gr.Markdown(elem_classes="small", **hidden("architecture")),
+        "routing": gr.State(time_to_live=_KEPT),
+    }
 
 
-def _connect(load: Load, listeners: Sequence[Callable[..., Any]], inputs: list[Any], panel: _Panel) -> None:
+def _connect(
+    load: Load, listeners: Sequence[Callable[..., Any]], inputs: list[Any], panel: dict[str, gr.components.Component]
+) -> None:
     """Let events fill the panel, and the panel's own controls draw another picture."""
     drawing = {
         "fn": _draw,
-        "inputs": [panel.routing, panel.title, panel.step],
-        "outputs": [panel.reading, panel.step, panel.picture],
+        "inputs": [panel[name] for name in ("routing", "title", "step")],
+        "outputs": [panel[name] for name in ("reading", "step", "picture")],
         "show_progress": "minimal",
-        "show_progress_on": panel.picture,
+        "show_progress_on": panel["picture"],
     }
 
     def respond(name: str | None, sentence: str, shown: bool, title: str | None) -> list[Any]:
         return _respond(load, name, sentence, title) if shown else [gr.skip()] * len(panel)
 
     # One panel at a time, because they share the processor.
-    asking = {"inputs": [*inputs, panel.title], "outputs": list(panel), "concurrency_id": "model"}
+    asking = {"inputs": [*inputs, panel["title"]], "outputs": list(panel.values()), "concurrency_id": "model"}
     for listen in listeners:
         listen(fn=respond, **asking).then(**drawing)
-    gr.on([panel.title.input, panel.step.input], **drawing, trigger_mode="always_last")
+    gr.on([panel["title"].input, panel["step"].input], **drawing, trigger_mode="always_last")
 
 
 def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:

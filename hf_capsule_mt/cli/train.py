@@ -73,14 +73,11 @@ class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter)
 
 
 class _Help(argparse.Action):
-    """Shows the options that people use, or all of them."""
+    """Shows the options that people use, or all of them with `--help_all`."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, *, const: bool, help: str) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, const=const, default=argparse.SUPPRESS, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *args: Any) -> None:
         for action in parser._actions:
-            if not self.const and action.dest not in (*_SHOWN, argparse.SUPPRESS):
+            if args[-1] != "--help_all" and action.dest not in (*_SHOWN, argparse.SUPPRESS):
                 action.help = argparse.SUPPRESS
             # Not the spelling with hyphens, no value of a flag, and no default that is none.
             action.option_strings = [name for name in action.option_strings if "-" not in name.lstrip("-")]
@@ -101,8 +98,9 @@ def build_parser() -> HfArgumentParser:
         allow_abbrev=False,
         add_help=False,
     )
-    parser.add_argument("-h", "--help", action=_Help, const=False, help="show the options that people use, and exit")
-    parser.add_argument("--help_all", action=_Help, const=True, help="show all options, and exit")
+    silent = {"action": _Help, "nargs": 0, "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+    parser.add_argument("-h", "--help", **silent, help="show the options that people use, and exit")
+    parser.add_argument("--help_all", **silent, help="show all options, and exit")
     return parser
 
 

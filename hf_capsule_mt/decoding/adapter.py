@@ -9,7 +9,7 @@ from transformers.utils import ModelOutput
 from ..modeling.guided_routing import GuidedRouting, GuidedVotes
 from ..modeling.routing import word_mask
 from .fingerprint import check_plain
-from .products import Make, with_products
+from .products import Make
 from .vocabulary import Vocabulary
 
 
@@ -82,9 +82,3 @@ class Adapter:
     def copy(self, model: PreTrainedModel) -> None:
         """Copy the decoder's weights."""
         raise NotImplementedError
-
-    def guide_by(self, routing: GuidedRouting | None) -> None:
-        """Copy the guided routing of the decoder's states, if there is any."""
-        if routing is not None:
-            check_plain(*routing.modules())
-            self.guide = with_products(routing, self.make), self.encoder.guided_votes

@@ -16,6 +16,7 @@ from transformers.utils import ModelOutput
 from ..modeling.aggregation import BlockLinear, LayerAggregation, ResidualRoutedHeads, RoutedAggregation, RoutedHeads
 from ..modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
 from .adapter import Adapter, Decoding
+from .fingerprint import check_plain
 from .products import Make, Map, norm, product, with_products
 from .target_cache import TargetCache, moved_rows
 
@@ -137,7 +138,10 @@ class MarianAdapter(Adapter):
         self.layers = [DecoderLayer(layer, self.make) for layer in decoder.layers]
         aggregation = getattr(decoder, "aggregation", None)
         self.aggregation = None if aggregation is None else folded_aggregation(aggregation, self.make)
-        self.guide_by(getattr(model.model, "guided_routing", None))
+        routing = getattr(model.model, "guided_routing", None)
+        if routing is not None:
+            check_plain(*routing.modules())
+            self.guide = with_products(routing, self.make), self.encoder.guided_votes
 
     def bias_of(self, model: MarianMTModel) -> Tensor:
         """Return the sum of both biases."""

@@ -8,9 +8,9 @@ from transformers.utils import ModelOutput
 from ..modeling.guided_routing import additive_scores
 from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from ..modeling.modeling_rnmt import RNMTForConditionalGeneration
-from ..modeling.routing import mean_over_words, word_mask
+from ..modeling.routing import word_mask
 from .adapter import Adapter, Decoding
-from .products import Map, norm, product
+from .products import Map, norm, with_products
 
 
 class _Recurrent(Decoding):
@@ -48,18 +48,17 @@ class RNMTDecoding(_Recurrent):
         self.keys, self.values = encoded.attention_keys, encoded.last_hidden_state
         self.sentence_state = encoded.sentence_state if adapter.reads_sentence_state else None
         self.mask = word_mask(mask, self.values)
-        start = adapter.start(mean_over_words(self.values, self.mask)).tanh()
-        self.states = start.repeat_interleave(num_beams, dim=0)
+        self.states = adapter.decoder.first_state(self.values, self.mask).repeat_interleave(num_beams, dim=0)
 
     def step(self, tokens: Tensor) -> Tensor:
         """Go through both GRUs, with attention between them."""
-        adapter = self.adapter
-        read = self.embed(tokens)
-        between = _gru(adapter.from_words(read), self.states, adapter.first)
-        context = self._attend(adapter.query(between))
-        after = _gru(adapter.from_context(context), between, adapter.second)
+        decoder = self.adapter.decoder
+        read, step = self.embed(tokens), decoder.recurrence.step
+        between = step.first(decoder.recurrence.from_words(read), self.states)
+        context = self._attend(step.attention.query(between))
+        after = step.second(step.from_context(context), between)
         self.states.copy_(after)
-        return adapter.readout(torch.cat([read, self.guide(after), context], dim=-1)).tanh_()
+        return decoder.readout(torch.cat([read, self.guide(after), context], dim=-1)).tanh_()
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Keep only some states and sources."""
@@ -78,15 +77,6 @@ class RNMTDecoding(_Recurrent):
         return (weights @ self.values).flatten(0, 1)
 
 
-def _gru(from_inputs: Tensor, hidden: Tensor, from_hidden: Map) -> Tensor:
-    """Return the state after `hidden`, as [`GRUStep`] does."""
-    by_hidden = from_hidden(hidden)
-    width = hidden.shape[1]
-    reset, keep = (from_inputs[:, : 2 * width] + by_hidden[:, : 2 * width]).sigmoid_().chunk(2, dim=-1)
-    candidate = torch.addcmul(from_inputs[:, 2 * width :], reset, by_hidden[:, 2 * width :]).tanh_()
-    return candidate.lerp(hidden, keep)
-
-
 class RNMTAdapter(Adapter):
     """A copy of the decoder of an RNMT model, the hybrid and guided ones included."""
 
@@ -95,19 +85,12 @@ class RNMTAdapter(Adapter):
 
     def copy(self, model: RNMTForConditionalGeneration) -> None:
         """Copy the decoder's weights."""
-        decoder, make = model.model.decoder, self.make
-        step = decoder.recurrence.step
         self.scale = model.config.d_model**0.5
         self.reads_sentence_state = model.config.sentence_aggregation is not None
-        self.start = product(decoder.start, make=make)
-        self.from_words = product(decoder.recurrence.from_words, make=make)
-        self.first = product(step.first.from_hidden, make=make)
-        self.from_context = product(step.from_context, make=make)
-        self.second = product(step.second.from_hidden, make=make)
-        self.query = product(step.attention.query, make=make)
-        self.score = step.attention.score.detach().clone().unsqueeze(0)
-        self.readout = product(decoder.readout, make=make)
-        self.guide_by(decoder.guided_routing)
+        self.decoder = with_products(model.model.decoder, self.make)
+        self.score = self.decoder.recurrence.step.attention.score.detach().clone().unsqueeze(0)
+        if self.decoder.guided_routing is not None:
+            self.guide = self.decoder.guided_routing, self.encoder.guided_votes
 
 
 class CapsNMTDecoding(_Recurrent):

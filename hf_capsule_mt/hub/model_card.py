@@ -17,31 +17,13 @@ from hf_capsule_mt.data.parallel_text import without_compression
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
 PAPERS = Path(__file__).with_name("papers.yaml")
+ARCHITECTURE = Path(__file__).with_name("architecture.yaml")
 PLACEHOLDER = "USER/NAME"
 """The repository that a card names until it is pushed to one."""
 VALIDATION = "validation"
 """The name of the references where a run was scored on its validation data."""
 
 _METRICS = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
-_FAMILIES = {
-    "caps_nmt": "CapsNMT, LSTMs without attention",
-    "rnmt": "RNMT, GRUs with attention",
-    "capsule_aggregated_marian": "A Transformer of the Marian family",
-    "marian": "A Transformer of the Marian family",
-}
-_PARTS = {
-    "layer_aggregation": "Layers are aggregated by",
-    "head_aggregation": "Attention heads are aggregated by",
-    "guided_routing": "Source words are marked as translated (PAST) or not (FUTURE) by",
-    "sentence_aggregation": "The source sentence is aggregated by",
-}
-_NAMES = {
-    "gdr": "guided routing",
-    "em_routing": "EM routing",
-    "linear": "linear combination",
-    "dynamic": "dynamic combination",
-    "attention": "attention over layers",
-}
 
 
 @dataclass(frozen=True)
@@ -132,13 +114,13 @@ def make_model_card(
 
 def describe_architecture(config: PreTrainedConfig) -> str:
     """Return a few sentences on the model with this configuration."""
-    name = _FAMILIES.get(config.model_type, f"A model of type `{config.model_type}`")
-    sizes = {"encoder_layers": "encoder layers", "decoder_layers": "decoder layers", "d_model": "width"}
-    found = [f"{called} {value}" for field, called in sizes.items() if (value := getattr(config, field, None))]
-    sentences = [f"{name} ({', '.join(found)})."]
-    for field, begins in _PARTS.items():
+    words = yaml.safe_load(ARCHITECTURE.read_text(encoding="utf-8"))
+    name = words["families"].get(config.model_type, f"A model of type `{config.model_type}`")
+    sizes = [f"{called} {value}" for field, called in words["sizes"].items() if (value := getattr(config, field, None))]
+    sentences = [f"{name} ({', '.join(sizes)})."]
+    for field, begins in words["parts"].items():
         if value := getattr(config, field, None):
-            sentences.append(f"{begins} {_NAMES.get(value, value.replace('_', ' '))}.")
+            sentences.append(f"{begins} {words['values'].get(value, value.replace('_', ' '))}.")
     return " ".join(sentences)
 
 
