@@ -52,20 +52,12 @@ def translate_corpus(
     max_tokens_per_batch: int = 4096,
     **generate_options: Any,
 ) -> Corpus:
-    """A corpus of sentences and the model's own translations.
-
-    Args:
-        model: any encoder-decoder that has `generate()`.
-        tokenizer: the model's.
-        sources: one segment each.
-        max_tokens_per_batch: source tokens, padding included.
-        **generate_options: as in [`~hf_capsule_mt.translation.translator.generate_batches`].
-    """
+    """A corpus of sentences and the model's own translations, with the options of `generate_batches`."""
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
     targets = [[] for _ in encoded]
-    translated = generate_batches(model, encoded, batches, **generate_options)
-    for batch, _, written in tqdm(translated, total=len(batches), unit=" batches", desc="translating"):
+    batches = tqdm(batches, unit=" batches", desc="translating")
+    for batch, _, written in generate_batches(model, encoded, batches, **generate_options):
         for index, each in zip(batch, written, strict=True):
             targets[index] = each.ids
     return Corpus(encoded, targets)

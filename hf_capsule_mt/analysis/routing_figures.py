@@ -116,15 +116,10 @@ def _what_is_cut(*sides: tuple[str, ...]) -> str:
 
 
 def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> dict[str, "Figure"]:
-    """Draw what was measured.
+    """Draw what was measured, and what [`record_routing`] makes of it. Return figures by title.
 
-    Args:
-        statistics: of a corpus.
-        record: what [`record_routing`] makes of them.
-
-    Returns:
-        Figures by title: the mean assignment by iteration of every kind of routing (Dou et al. 2019, Fig. 4), "Entropy
-        and diversity", and "PAST and FUTURE around a word's translation".
+    They are the mean assignment by iteration of every kind of routing (Dou et al. 2019, Fig. 4), "Entropy and
+    diversity", and "PAST and FUTURE around a word's translation".
     """
     figures = {}
     for name, sums in statistics.sums.items():

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.scores import table_in_markdown
-from hf_capsule_mt.files import replace_text, replaced_file
+from hf_capsule_mt.files import replace_text, replaced_file, write_json
 
 from .figures import save_figure
 from .routing_figures import TEXTS, draw_routing, look_for, sentence_pictures
@@ -29,10 +29,6 @@ class Table(NamedTuple):
 
 def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Return the numbers, for JSON.
-
-    Args:
-        statistics: of a corpus.
-        tokenizer: the model's, for words.
 
     Returns:
         * "routing": by name the "entropy" (nats) and "diversity" by iteration, numbers of "routings", "inputs" and
@@ -133,14 +129,7 @@ def _sides(found: Mapping[str, float | None]) -> list[str]:
 def write_report(
     folder: Path, statistics: RoutingStatistics, record: Mapping[str, Any], sentences: Mapping[str, SentenceRouting]
 ) -> None:
-    """Write every file of a report but that of the numbers, `routing.json`.
-
-    Args:
-        folder: an empty one.
-        statistics: what was measured.
-        record: of [`record_routing`], with what it was measured on.
-        sentences: those to draw, by what they are called.
-    """
+    """Write every file of a report into a new folder. `sentences` are drawn, by what they are called."""
     drawn = {title: (figure, look_for(title)) for title, figure in draw_routing(statistics, record).items()}
     for name, routing in sentences.items():
         for title, draw in sentence_pictures(routing).items():
@@ -163,6 +152,7 @@ def write_report(
     values = {"title": title, "about": about, "links": links, "tables": routing_tables(record), "figures": figures}
     page = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"), autoescape=True)
     replace_text(folder / "index.html", page.render(**values))
+    write_json(folder / "routing.json", record)
 
 
 def report(record: Mapping[str, Any]) -> list[str]:

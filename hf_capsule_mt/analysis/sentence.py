@@ -104,13 +104,10 @@ class SentenceRouting:
 def read_sentence(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, **generate_options: Any
 ) -> SentenceRouting:
-    """Translate a sentence, and read the routing by teacher forcing.
+    """Translate a sentence with any encoder-decoder, and read the routing by teacher forcing.
 
-    Args:
-        model: any encoder-decoder. Without routing there are only the words and the translation.
-        tokenizer: the model's.
-        source: one segment. It is cut to the model's positions, with a warning.
-        **generate_options: of `generate()`, such as `num_beams=4`, and `max_new_tokens`.
+    Without routing there are only the words and the translation. A long sentence is cut to the model's positions, with
+    a warning. The options are those of `generate_batches`.
 
     Raises:
         ValueError: if the source is blank, or nothing to the tokenizer.

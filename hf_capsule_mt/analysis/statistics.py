@@ -139,10 +139,9 @@ class PastAndFutureSums:
 
     def __init__(self) -> None:
         self.words = self.aligned_words = 0
-        # By step around the translation: the number of assignments, and their sums to PAST and FUTURE.
-        self._sums = torch.zeros(2 * FARTHEST + 1, 3, dtype=torch.float64)
-        self._before = torch.zeros(3, dtype=torch.float64)
-        self._after = torch.zeros(3, dtype=torch.float64)
+        # By step around the translation, with all that are farther away at the ends: the number of assignments, and
+        # their sums to PAST and FUTURE.
+        self._sums = torch.zeros(2 * FARTHEST + 3, 3, dtype=torch.float64)
 
     def add(self, shares: Tensor, aligned: Tensor, source_mask: Tensor, target_mask: Tensor) -> None:
         """Add a batch.
@@ -157,25 +156,22 @@ class PastAndFutureSums:
         steps = torch.arange(length, device=aligned.device)[None, :, None]
         first = torch.where(aligned, steps, length).amin(1, keepdim=True)
         last = torch.where(aligned, steps, -1).amax(1, keepdim=True)
-        counted = aligned.any(1, keepdim=True) & target_mask[:, :, None]
-        before, after = counted & (steps <= first), counted & (steps > last)
+        counted = aligned.any(1, keepdim=True) & target_mask[:, :, None] & ((steps <= first) | (steps > last))
+        distances = torch.where(steps <= first, steps - first, steps - last).clamp(-FARTHEST - 1, FARTHEST + 1)
         self.words += int(source_mask.sum()) - len(source_mask)
         self.aligned_words += int(aligned.any(1).sum())
         values = torch.cat([torch.ones_like(shares[..., :1]), shares], dim=-1).double()
-        self._before += values[before].sum(0).cpu()
-        self._after += values[after].sum(0).cpu()
-        distances = torch.where(before, steps - first, steps - last)
-        near = (before | after) & (distances.abs() <= FARTHEST)
-        self._sums.index_add_(0, distances[near].cpu() + FARTHEST, values[near].cpu())
+        self._sums.index_add_(0, distances[counted].cpu() + FARTHEST + 1, values[counted].cpu())
 
     def result(self) -> dict[str, object]:
         """Means to PAST and FUTURE "before" and "after" the translation, None of nothing.
 
         Those "around" it are by step. Step 0 writes the word's translation, and is before.
         """
-        around = [{"step": step - FARTHEST, **_means(sums)} for step, sums in enumerate(self._sums) if sums[0]]
+        before, after = self._sums.split([FARTHEST + 2, FARTHEST + 1])
+        around = [{"step": step - FARTHEST, **_means(sums)} for step, sums in enumerate(self._sums[1:-1]) if sums[0]]
         counts = {"words": self.words, "aligned_words": self.aligned_words}
-        return {**counts, "before": _means(self._before), "after": _means(self._after), "around": around}
+        return {**counts, "before": _means(before.sum(0)), "after": _means(after.sum(0)), "around": around}
 
 
 def _means(sums: Tensor) -> dict[str, float | int | None]:
@@ -261,14 +257,9 @@ def _before_end(mask: Tensor) -> Tensor:
 
 
 def measure_routing(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> RoutingStatistics:
-    """Measure the routing of a model that has some. Padding counts for nothing.
+    """Measure the routing of a model of this package that has some. Padding counts for nothing.
 
     Cross-attention aligns the words of a model with guided routing.
-
-    Args:
-        model: a translation model of this package.
-        corpus: what it reads and is made to write.
-        max_tokens_per_batch: as in [`Corpus.batches`], padding included.
     """
     statistics = RoutingStatistics()
     guided = guided_groups(model.config) != (0, 0)

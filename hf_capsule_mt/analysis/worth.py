@@ -37,13 +37,7 @@ class Worth(NamedTuple):
 
 
 def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> Worth:
-    """Measure what its capsules are worth to a model that routes.
-
-    Args:
-        model: a translation model of this package.
-        corpus: what it reads and is made to write.
-        max_tokens_per_batch: as in [`Corpus.batches`], padding included.
-    """
+    """Measure what its capsules are worth to a model of this package that routes."""
     places = _places(model) if len(corpus.lines) > 1 else {}
     means = {site: _Mean() for sites in places.values() for site in sites}
     own, others = 0.0, dict.fromkeys(places, 0.0)

@@ -25,7 +25,7 @@ from hf_capsule_mt.analysis.sentence import kinds_of_routing, read_encoded
 from hf_capsule_mt.analysis.statistics import measure_routing
 from hf_capsule_mt.analysis.worth import measure_worth, record_gates
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.files import environment, new_folder, write_json
+from hf_capsule_mt.files import environment, new_folder
 
 from . import decoding
 from .common import (
@@ -91,7 +91,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     with new_folder(args.output_dir) as folder:
         write_report(folder, statistics, record, sentences)
-        write_json(folder / "routing.json", record)
     print("\n".join(report(record)))
     print(f"\nThe report: {args.output_dir / 'index.html'}")
 

@@ -1,15 +1,16 @@
 """Coverage of the source, under-translation and over-translation, by word alignment.
 
-With C_ref and C_gen the source words that some word of the reference, and of the translation, is aligned with:
+C_ref are the source words that are aligned with a word of the reference, C_gen those that are aligned with a word of
+the translation.
 
-* coverage difference ratio (Kong et al. 2019; Zheng et al. 2019, Table 3): CDR = 1 - |C_ref \\ C_gen| / |C_ref|;
-* under-translation (Tu et al. 2016): the words of C_ref \\ C_gen, which the reference translates, the system not;
-* over-translation (Tu et al. 2016: words that are translated several times, needlessly): source words that a word of
-  the translation repeats. It occurs twice or more among those aligned with the source word, and more often than it
-  does in the reference (as in OTEM, Yang et al. 2018, for n-grams).
+* The coverage difference ratio is CDR = 1 - |C_ref \\ C_gen| / |C_ref| (Kong et al. 2019; Zheng et al. 2019, Table 3).
+* Under-translated words are C_ref \\ C_gen: the reference translates them, and the system does not (Tu et al. 2016).
+* Over-translated words are translated several times without need (Tu et al. 2016). Here these are the source words that
+  a word of the translation repeats: it is aligned with them twice or more, and more often than in the reference. OTEM
+  (Yang et al. 2018) counts n-grams in the same way.
 
-Zheng et al. let people judge over- and under-translation; these are automatic counts of the same. Counts are sums over
-the corpus, so that a long sentence weighs more than a short one.
+Zheng et al. let people judge over- and under-translation. These are automatic counts. They are sums over the corpus, so
+a long sentence weighs more than a short one.
 """
 
 from collections import Counter
@@ -29,14 +30,12 @@ ALIGNERS = {
 def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Alignment]) -> dict[str, Any]:
     """Compare what the translations of a corpus cover with what its references cover.
 
-    Args:
-        references: the alignment of each sentence with its reference.
-        translations: that with its translation, by the same aligner.
+    Both are the alignments of each source sentence, by the same aligner.
 
     Returns:
-        `cdr`, 0 to 1, which is 1 if the translations cover all that the references cover, and numbers of words:
-        `source_words`, those that are `covered_by_reference` and `covered` by the translations, `under_translated` and
-        `over_translated`.
+        `cdr`, 0 to 1, which is 1 if the translations cover all that the references cover, and numbers of source words:
+        all `source_words`, those that are `covered_by_reference`, those that are `covered` by the translations, and
+        those that are `under_translated` and `over_translated`.
 
     Raises:
         ValueError: if no reference is aligned with anything.
@@ -79,8 +78,8 @@ def adequacy_report(record: Mapping[str, Any]) -> str:
     first = next(iter(record["systems"].values()))
     settings = record["settings"]
     caption = (
-        f"Of {first['source_words']} source {ALIGNERS[settings['aligner']].format(**settings)}; the reference "
-        f"translates {first['covered_by_reference']} of them. CDR: the share of these that the system translates too; "
-        "under-translated: the others; over-translated: those for which it repeats a word."
+        f"There are {first['source_words']} source {ALIGNERS[settings['aligner']].format(**settings)}. The reference "
+        f"translates {first['covered_by_reference']} of them. CDR is the share of these that the system translates "
+        "too. The others are under-translated. Over-translated words are those for which it repeats a word."
     )
     return f"{table_in_markdown(rows)}\n\n{caption}"

@@ -48,18 +48,17 @@ def align_words(
 ) -> list[list[Alignment]]:
     """Align several streams of translations with their sources, all at once, so that one model aligns them all.
 
-    Of eflomal's models this is the HMM, and of its two directions the one in which every target word picks its source
-    word or none. Words are compared in lower case. eflomal takes its random numbers from the system: two runs differ
-    a little.
+    It is eflomal's HMM, in the direction in which every target word picks its source word or none. Words are compared
+    in lower case. eflomal takes its random numbers from the system, so two runs differ a little.
 
     Args:
         sources: the words of every sentence.
         streams: for each system, or reference, the words of every translation.
-        more_sources: parallel text to learn from beside these sentences, such as the training data.
+        more_sources: more parallel text to learn from, such as the training data.
         more_targets: its translations.
 
     Returns:
-        For each stream the alignment of every sentence; a sentence of 1,024 words or more, or none, has no links.
+        For each stream the alignment of every sentence. A sentence of 1,024 words or more, or none, has no links.
 
     Raises:
         ValueError: if eflomal is not installed, or streams differ in length.
@@ -112,14 +111,14 @@ def align_by_attention(
     most to a special token, such as the end of the source, has no link. Words are the tokens of the model.
 
     Args:
-        model: an encoder-decoder with cross-attention, on any device.
+        model: an encoder-decoder with cross-attention.
         tokenizer: the model's.
-        sources: one segment each; longer ones are cut to the model's limit, with a warning.
-        streams: for each system, or reference, the translation of every segment; cut likewise.
+        sources: one segment each. Longer ones are cut to the model's limit, with a warning.
+        streams: for each system, or reference, the translation of every segment, cut in the same way.
         max_tokens_per_batch: source and target together, padding included.
 
     Returns:
-        For each stream the alignment of every sentence; where one side is blank, it has no links.
+        For each stream the alignment of every sentence. Where one side is blank, it has no links.
 
     Raises:
         ValueError: if the model has no cross-attention, or a sentence exceeds `max_tokens_per_batch`.

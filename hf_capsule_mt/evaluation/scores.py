@@ -24,15 +24,15 @@ def score_translations(
     """Score a corpus of translations with sacreBLEU.
 
     Args:
-        hypotheses: the translations, one segment each; an empty one counts as empty.
+        hypotheses: the translations, one segment each. An empty one counts as empty.
         references: one or more reference streams, each with one segment for every hypothesis.
-        tokenize: BLEU's tokenizer. `"none"` on tokenized text gives the scores of `multi-bleu.perl`, `"13a"` and
-            `"intl"` those of NIST's `mteval-v13a` and `mteval-v14` (with `lowercase`, their case-insensitive ones).
-        lowercase: BLEU and chrF of lower-cased text. TER is always case-insensitive, sacreBLEU's and Tercom's default.
+        tokenize: BLEU's tokenizer. `"none"` on tokenized text gives the scores of `multi-bleu.perl`. `"13a"` and
+            `"intl"` give those of NIST's `mteval-v13a` and `mteval-v14`.
+        lowercase: BLEU and chrF of lower-cased text. TER ignores case, as is usual.
         metrics: names among `METRICS`.
 
     Returns:
-        For every metric its `score` (0 to 100; lower is better for `ter`) and sacreBLEU `signature`.
+        For every metric its `score`, 0 to 100, and sacreBLEU's `signature`. A lower `ter` is better.
     """
     check_aligned(hypotheses, references)
     scores = {}
@@ -43,7 +43,7 @@ def score_translations(
 
 
 def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> dict[str, Metric]:
-    """Return sacreBLEU's metrics by name; see [`score_translations`].
+    """Return sacreBLEU's metrics by name, for the arguments of [`score_translations`].
 
     Raises:
         ValueError: if sacreBLEU has no such metric or tokenizer, or this needs a package that is not installed.

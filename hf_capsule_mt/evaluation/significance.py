@@ -20,7 +20,7 @@ _NAMES = {
     "bootstrap": "paired bootstrap resampling (Koehn 2004), one-sided, {samples} samples, seed {seed}",
     "randomization": "paired approximate randomization, two-sided, {samples} shuffles, seed {seed}, and those two that "
     "exchange all or nothing",
-    "sign": "sign test (Collins et al. 2005), two-sided; + and − count the sentences that are better and worse",
+    "sign": "sign test (Collins et al. 2005), two-sided. + and − count the sentences that are better and worse",
 }
 TESTS = tuple(_NAMES)
 DEFAULT_SAMPLES = {"bootstrap": 1000, "randomization": 10000}

@@ -212,10 +212,7 @@ def export_checkpoint(
 def write_program(program: nn.Module, example: Tensors, path: Path) -> None:
     """Write a program with batch and lengths of any size to `path`, in the format of its ending.
 
-    Args:
-        program: maps tensors by name to tensors by name.
-        example: its input. No size that may change is below 2, because exporters take such sizes as fixed.
-        path: other files of the program, such as the weights of ONNX, lie next to it.
+    In the `example` of its input no size that may change is below 2, because exporters take such sizes as fixed.
     """
     with torch.no_grad(), _quiet():
         if path.suffix == SUFFIXES["torch"]:
@@ -299,10 +296,7 @@ def _next_states(outputs: Tensors) -> Tensors:
 
 
 def check_numbers(model: PreTrainedModel, own: tuple[Program, Program], exported: tuple[Program, Program]) -> float:
-    """Compare what exported programs return with what the model's own encoder and steps return, for several batches.
-
-    Returns:
-        The largest difference.
+    """Return the largest difference of exported programs from the model's own encoder and step, over several batches.
 
     Raises:
         ValueError: if a number differs by more than [`TOLERANCE`].

@@ -129,7 +129,7 @@ def test_adequacy_by_attention(files, capsys):
             f"{one['under_translated']} ({under:.2f}%)",
             f"{one['over_translated']} ({over:.2f}%)",
         ]
-    assert caption[0].startswith("Of 23 source tokens, aligned by the cross-attention of model; the reference")
+    assert caption[0].startswith("There are 23 source tokens, aligned by the cross-attention of model. The reference")
     record = json.loads((files / "record.json").read_text())
     assert record["adequacy"]["settings"]["aligner"] == "attention"
     assert record["adequacy"]["systems"]["bad"]["cdr"] == measure_adequacy(reference, systems[1])["cdr"]
@@ -154,5 +154,5 @@ def test_adequacy_by_words(files, capsys, monkeypatch):
     table, caption = tables(capsys)[1:]
     # Lost: a, e, j, p, s. Repeated: b and k.
     assert table[2] == ["base", f"{1 - 5 / 23:.3f}", "5 (21.74%)", "2 (8.70%)"]
-    assert caption[0].startswith("Of 23 source words (13a), aligned by eflomal (HMM)")
+    assert caption[0].startswith("There are 23 source words (13a), aligned by eflomal (HMM)")
     assert ("x y .", "y x .") in seen
