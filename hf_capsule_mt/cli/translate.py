@@ -188,40 +188,26 @@ class Worker:
         self, job: Job, batch: Sequence[int], generated: Tensor, written: Sequence[Written], texts: list[str]
     ) -> list[dict[str, Any]]:
         """Judge the translations of a batch, and put tags and kept parts back."""
-        model, _ = self._loaded
+        model, tokenizer = self._loaded
         sources, judged = [job.encoded[index] for index in batch], [{}] * len(batch)
         if self._args.report_file is not None:
             scores = sequence_scores(model, sources, [each.ids for each in written])
             rows = zip(sources, written, texts, scores, strict=True)
             judged = [vars(judge(source, each.words, each.end is not None, *rest)) for source, each, *rest in rows]
         if job.segments is not None:
-            segments = [job.segments[index] for index in batch]
+            segments, aligners = [job.segments[index] for index in batch], {}
             texts = unbroken(texts, "translations of a batch")
-            aligners = self._aligners(segments, sources, generated, written)
+            if rows := [row for row, segment in enumerate(segments) if segment.needs_alignment]:
+                read, mask = pad_rows([sources[row] for row in rows], model.config.pad_token_id, model.device)
+                found = cross_attention(model, generated[rows], input_ids=read, attention_mask=mask.long())
+                for row, attention in zip(rows, found):
+                    words = segments[row].text, sources[row], written[row].words
+                    aligners[row] = aligner(attention, tokenizer, *words)
             texts = [
                 segment.put_back(text, aligners.get(row))
                 for row, (segment, text) in enumerate(zip(segments, texts, strict=True))
             ]
         return [{"text": text, **judgement} for text, judgement in zip(texts, judged, strict=True)]
-
-    def _aligners(
-        self,
-        segments: Sequence[Segment],
-        sources: Sequence[list[int]],
-        generated: Tensor,
-        written: Sequence[Written],
-    ) -> dict[int, Any]:
-        """Return what aligns the words of each segment that needs it, by its row in the batch."""
-        model, tokenizer = self._loaded
-        rows = [row for row, segment in enumerate(segments) if segment.needs_alignment]
-        if not rows:
-            return {}
-        input_ids, mask = pad_rows([sources[row] for row in rows], model.config.pad_token_id, model.device)
-        found = cross_attention(model, generated[rows], input_ids=input_ids, attention_mask=mask.long())
-        return {
-            row: aligner(attention, tokenizer, segments[row].text, sources[row], written[row].words)
-            for row, attention in zip(rows, found)
-        }
 
 
 @report_user_errors()

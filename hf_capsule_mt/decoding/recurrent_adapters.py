@@ -10,7 +10,7 @@ from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from ..modeling.modeling_rnmt import RNMTForConditionalGeneration
 from ..modeling.routing import word_mask
 from .adapter import Adapter, Decoding
-from .products import Map, norm, with_products
+from .products import norm, with_products
 
 
 class _Recurrent(Decoding):
@@ -108,19 +108,15 @@ class CapsNMTDecoding(_Recurrent):
         layer_input = self.embed(tokens)
         states = []
         for (gates, normalise), before in zip(self.adapter.layers, self.states.unbind(1)):
-            hidden, cell = _lstm(gates, layer_input, before)
+            # As in the step of [`LSTM`].
+            hidden, cell = before.unbind(1)
+            write, keep, candidate, read = gates(torch.cat([layer_input, hidden], dim=1)).chunk(4, dim=-1)
+            cell = torch.addcmul(keep.sigmoid() * cell, write.sigmoid(), candidate.tanh())
+            hidden = read.sigmoid() * cell.tanh()
             states += [hidden, cell]
             layer_input = normalise(layer_input + hidden)
         self.states.copy_(torch.stack(states, dim=1).view_as(self.states))
         return layer_input
-
-
-def _lstm(gates: Map, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the hidden and the cell state `[rows, d]` after `before` `[rows, 2, d]`, as [`LSTM`] does."""
-    hidden, cell = before.unbind(1)
-    write, keep, candidate, read = gates(torch.cat([inputs, hidden], dim=1)).chunk(4, dim=-1)
-    cell = torch.addcmul(keep.sigmoid() * cell, write.sigmoid(), candidate.tanh())
-    return read.sigmoid() * cell.tanh(), cell
 
 
 class CapsNMTAdapter(Adapter):
