@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,6 @@ from hf_capsule_mt.files import replaced_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -43,13 +42,6 @@ def check_matplotlib() -> None:
     """Raise a ValueError if there is no matplotlib."""
     if find_spec("matplotlib") is None:
         raise ValueError('Figures need matplotlib: pip install -e ".[figures]"')
-
-
-def shades(colour: str) -> "Colormap":
-    """Colours from white for 0 to `colour` for 1."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list(f"shades of {colour}", ["white", colour])
 
 
 @cache
@@ -110,76 +102,59 @@ def new_panels(number: int, width: float) -> "tuple[Figure, Sequence[Axes]]":
 # In inches: a cell, a letter of a name, a panel whose columns are numbered, what is around a panel, and a colour bar.
 _CELL, _LETTER, _NUMBERED, _AROUND, _BAR = 0.26, 0.092, 7.5, 0.55, 0.9
 _MANY = 64  # columns
+Axis = tuple[str, Sequence[str] | None]
+"""A label, and the names along the axis. Without names they are numbered from 1."""
 
 
-class HeatMap(NamedTuple):
-    """A panel of values `[rows, columns]`, from 0 (white) to the largest (`colour`)."""
+def draw_heat_maps(
+    maps: Mapping[str, Tensor],
+    title: str,
+    rows: Axis,
+    columns: Axis,
+    *,
+    colours: Sequence[str] | None = None,
+    side_by_side: bool = False,
+) -> "Figure":
+    """Draw panels `[rows, columns]` of one shape, by title, below each other or side by side, with one scale for all.
 
-    title: str
-    values: Tensor
-    colour: str = COLOURS[0]
-
-
-class HeatMapNames(NamedTuple):
-    """Names of both axes, and of the rows and columns of all panels. By default columns are numbered from 1."""
-
-    row_label: str
-    rows: Sequence[str]
-    column_label: str
-    columns: Sequence[str] | None = None
-
-
-def draw_heat_maps(maps: Sequence[HeatMap], names: HeatMapNames, title: str, *, side_by_side: bool = False) -> "Figure":
-    """Draw panels of one shape below each other, or side by side, with one scale of colours for all.
-
-    It goes from 0 to the largest value. Where capsules are many, a few of them can get so much that all others would
-    look the same. So it goes to what 1 value in 100 exceeds.
+    The scale goes from 0, which is white, to the largest value. Where capsules are many, a few of them can get so much
+    that all others would look the same. So it goes to what 1 value in 100 exceeds. `colours` has a colour map for each
+    panel. By default all are blue.
     """
     from matplotlib.figure import Figure
 
+    values = torch.stack(list(maps.values())).double()
     shape = (1, len(maps)) if side_by_side else (len(maps), 1)
-    figure = Figure(figsize=_size(maps[0], names, shape, title), layout="constrained")
-    figure.suptitle(title, parse_math=False, family=word_fonts())
+    figure = Figure(figsize=_size(values.shape[1:], rows, columns, shape, title), layout="constrained")
+    # Not math: a word may have dollars.
+    style = {"parse_math": False, "family": word_fonts()}
+    figure.suptitle(title, **style)
     panels = list(figure.subplots(*shape, squeeze=False, sharex=True, sharey=True).flat)
-    values = torch.stack([one.values for one in maps]).double()
-    many = values.shape[-1] > _MANY
+    many, step = values.shape[-1] > _MANY, max(1, values.shape[-1] // 8)
     largest = float(values.flatten().quantile(0.99) if many else values.max()) or 1.0
-    scale = {"vmin": 0, "vmax": largest, "aspect": "auto", "interpolation": "nearest"}
-    bar = {"aspect": 30, "extend": "max" if float(values.max()) > largest else "neither"}
-    of_colour: dict[str, list[Any]] = {}
-    for panel, one, shown in zip(panels, maps, values.numpy()):
-        panel.set_title(one.title, fontsize="medium", parse_math=False, family=word_fonts())
-        image = panel.imshow(shown, cmap=shades(one.colour), **scale)
-        of_colour.setdefault(one.colour, [image]).append(panel)
-    _name(panels, names, values.shape[-1])
+    numbered = sorted({0, *range(step - 1, values.shape[-1], step)})
+    for panel, name, shown, colour in zip(panels, maps, values.numpy(), colours or ["Blues"] * len(maps)):
+        panel.set_title(name, fontsize="medium", **style)
+        panel.imshow(shown, cmap=colour, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
+        panel.set_yticks(range(len(rows[1])), rows[1], fontsize="small", **style)
+        if columns[1] is None:
+            panel.set_xticks(numbered, [str(place + 1) for place in numbered], fontsize="small", **style)
+        else:
+            panel.set_xticks(range(len(columns[1])), columns[1], rotation=90, fontsize="small", **style)
+        panel.set(xlabel=columns[0], ylabel=rows[0])
+        panel.label_outer()
     # One bar shows the scale of all panels of a colour. A label of the first would run into the next panel.
-    for image, *where in of_colour.values():
-        last = figure.colorbar(image, ax=where, **bar)
-    last.set_label("assignment")
+    for where in [[panel] for panel in panels] if colours else [panels]:
+        extend = "max" if float(values.max()) > largest else "neither"
+        bar = figure.colorbar(where[0].get_images()[0], ax=where, aspect=30, extend=extend)
+    bar.set_label("assignment")
     return figure
 
 
-def _size(one: HeatMap, names: HeatMapNames, shape: tuple[int, int], title: str) -> tuple[float, float]:
-    rows, columns = one.values.shape
-    width = _NUMBERED if names.columns is None else max(5 * _CELL, _CELL * columns)
-    widest_row = _LETTER * max(map(len, names.rows))
-    tallest_column = 0.2 if names.columns is None else _LETTER * max(map(len, names.columns))
-    bars = shape[1] if shape[1] > 1 else 1
-    full_width = shape[1] * width + bars * _BAR + widest_row + _AROUND
-    full_height = shape[0] * (max(3 * _CELL, _CELL * rows) + _AROUND) + tallest_column + 2 * _AROUND
+def _size(cells: Sequence[int], rows: Axis, columns: Axis, shape: tuple[int, int], title: str) -> tuple[float, float]:
+    """Return the width and height of panels of so many `cells`, rows and columns."""
+    width = _NUMBERED if columns[1] is None else max(5 * _CELL, _CELL * cells[1])
+    tallest_column = 0.2 if columns[1] is None else _LETTER * max(map(len, columns[1]))
+    full_width = shape[1] * (width + _BAR) + _LETTER * max(map(len, rows[1])) + _AROUND
+    full_height = shape[0] * (max(3 * _CELL, _CELL * cells[0]) + _AROUND) + tallest_column + 2 * _AROUND
     return max(full_width, 1.3 * _LETTER * len(title)), full_height
-
-
-def _name(panels: Sequence["Axes"], names: HeatMapNames, columns: int) -> None:
-    # Not math: a word may have dollars.
-    style = {"parse_math": False, "family": word_fonts(), "fontsize": "small"}
-    step = max(1, columns // 8)
-    ticks = sorted({0, *range(step - 1, columns, step)})
-    for panel in panels:
-        panel.set_yticks(range(len(names.rows)), names.rows, **style)
-        if names.columns is None:
-            panel.set_xticks(ticks, [str(tick + 1) for tick in ticks], **style)
-        else:
-            panel.set_xticks(range(columns), names.columns, rotation=90, **style)
-        panel.set(xlabel=names.column_label, ylabel=names.row_label)
-        panel.label_outer()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from torch import Tensor
 
-from .figures import COLOURS, HeatMap, HeatMapNames, draw_heat_maps, line_style, new_panels
+from .figures import COLOURS, draw_heat_maps, line_style, new_panels
 from .sentence import SentenceRouting, guided_names
 from .statistics import RoutingStatistics
 
@@ -19,7 +19,6 @@ MOST_WORDS = 40
 """Pieces of a sentence that fit into a picture. Its title says how many it leaves out."""
 TEXTS = yaml.safe_load(Path(__file__).with_name("report.yaml").read_text(encoding="utf-8"))
 """What is said about `pictures` and `tables`."""
-PAST_COLOUR, FUTURE_COLOUR = COLOURS[0], COLOURS[1]
 
 
 def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dict[str, Callable[[], Figure]]":
@@ -57,9 +56,9 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
     if routing.sentence is not None:
         words = routing.source_words
         title = "Source words in sentence capsules" + _what_is_cut(words)
-        names = HeatMapNames("capsule", _numbers(routing.sentence.shape[-1]), "source", words[:MOST_WORDS])
+        axes = ("capsule", _numbers(routing.sentence.shape[-1])), ("source", words[:MOST_WORDS])
         maps = _by_iteration(routing.sentence[:, :MOST_WORDS].transpose(1, 2))
-        pictures["Sentence capsules"] = partial(draw_heat_maps, maps, names, title)
+        pictures["Sentence capsules"] = partial(draw_heat_maps, maps, title, *axes)
     return pictures
 
 
@@ -76,12 +75,12 @@ def follows_step(title: str) -> bool:
 
 def draw_iterations(assignment: Tensor, kind: str, title: str) -> "Figure":
     """Draw an assignment by iteration, `[iterations, inputs, N]`, a panel each. `kind` is "layer" or "head"."""
-    names = HeatMapNames(kind, _numbers(assignment.shape[1]), "output capsule")
-    return draw_heat_maps(_by_iteration(assignment), names, title)
+    rows = kind, _numbers(assignment.shape[1])
+    return draw_heat_maps(_by_iteration(assignment), title, rows, ("output capsule", None))
 
 
-def _by_iteration(assignment: Tensor) -> list[HeatMap]:
-    return [HeatMap(f"iteration {number}", values) for number, values in enumerate(assignment, start=1)]
+def _by_iteration(assignment: Tensor) -> dict[str, Tensor]:
+    return {f"iteration {number}": values for number, values in enumerate(assignment, start=1)}
 
 
 def _numbers(count: int) -> list[str]:
@@ -95,18 +94,18 @@ def _at(routing: SentenceRouting, step: int) -> str:
 def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
     starts = [routing.num_past, routing.num_past + routing.num_future]
     past, future, _ = routing.guided[:MOST_WORDS, -1, :MOST_WORDS].tensor_split(starts, -1)
-    maps = [HeatMap("PAST", past.sum(-1).t(), PAST_COLOUR), HeatMap("FUTURE", future.sum(-1).t(), FUTURE_COLOUR)]
+    maps = {"PAST": past.sum(-1).t(), "FUTURE": future.sum(-1).t()}
     source, target = routing.source_words, routing.target_words
-    names = HeatMapNames("source", source[:MOST_WORDS], "while it writes", target[:MOST_WORDS])
+    axes = ("source", source[:MOST_WORDS]), ("while it writes", target[:MOST_WORDS])
     title = "Source words in PAST and FUTURE" + _what_is_cut(source, target)
-    return draw_heat_maps(maps, names, title, side_by_side=True)
+    return draw_heat_maps(maps, title, *axes, colours=("Blues", "Oranges"), side_by_side=True)
 
 
 def _draw_guided_step(routing: SentenceRouting, step: int) -> "Figure":
     columns = guided_names(routing.num_past, routing.num_future, routing.guided.shape[-1])
-    names = HeatMapNames("source", routing.source_words[:MOST_WORDS], "", columns)
+    axes = ("source", routing.source_words[:MOST_WORDS]), ("", columns)
     title = f"Guided routing {_at(routing, step)}" + _what_is_cut(routing.source_words)
-    return draw_heat_maps(_by_iteration(routing.guided[step, :, :MOST_WORDS]), names, title, side_by_side=True)
+    return draw_heat_maps(_by_iteration(routing.guided[step, :, :MOST_WORDS]), title, *axes, side_by_side=True)
 
 
 def _what_is_cut(*sides: tuple[str, ...]) -> str:
@@ -128,8 +127,8 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
             figures[title] = draw_iterations(means, "head" if "heads" in name else "layer", title)
         else:
             columns = statistics.guided_names if name == "guided capsules" else _numbers(means.shape[-1])
-            names = HeatMapNames("iteration", _numbers(len(means)), "capsule", columns)
-            figures[title] = draw_heat_maps([HeatMap("mean over source words", means.squeeze(1))], names, title)
+            axes = ("iteration", _numbers(len(means))), ("capsule", columns)
+            figures[title] = draw_heat_maps({"mean over source words": means.squeeze(1)}, title, *axes)
     if record["routing"]:
         figures["Entropy and diversity"] = _draw_curves(record["routing"])
     if record["past_and_future"] is not None and record["past_and_future"]["around"]:
@@ -162,7 +161,7 @@ def _draw_curves(routing: Mapping[str, Any]) -> "Figure":
 def _draw_around(around: Sequence[Mapping[str, Any]]) -> "Figure":
     steps = [one["step"] for one in around]
     figure, [axes] = new_panels(1, 6)
-    for side, colour, marker in (("past", PAST_COLOUR, "o"), ("future", FUTURE_COLOUR, "s")):
+    for side, colour, marker in (("past", COLOURS[0], "o"), ("future", COLOURS[1], "s")):
         axes.plot(steps, [one[side] for one in around], color=colour, marker=marker, label=side.upper())
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
     axes.set(title="PAST and FUTURE around a word's translation", ylim=(0, None))
