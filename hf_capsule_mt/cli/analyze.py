@@ -31,9 +31,9 @@ from . import decoding
 from .common import (
     CommandParser,
     check_alone,
-    check_input_file,
     check_line_counts,
     check_new_folder,
+    check_text_file,
     report_user_errors,
 )
 
@@ -97,10 +97,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
-    for name in ("input_file", "references"):
-        path = getattr(args, name)
+    for option, path in (("--input_file", args.input_file), ("--references", args.references)):
         if path is not None:
-            check_input_file(f"--{name}", path)
+            check_text_file(option, path)
     check_new_folder(args.output_dir)
     check_matplotlib()
     config = decoding.pin_revision(args)

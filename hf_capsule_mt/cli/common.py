@@ -61,15 +61,10 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
-def check_input_file(option: str, path: Path) -> None:
-    """Raise a FileNotFoundError unless there is a file at `path`."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{option}: there is no file {path}.")
-
-
 def check_text_file(option: str, path: Path) -> None:
     """Check that there is a file at `path`, and that its name is not for a file of pairs."""
-    check_input_file(option, path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{option}: there is no file {path}.")
     ending = ending_of_pairs(path)
     if ending is not None:
         raise ValueError(f"{option} names {path}. A {ending} file holds pairs. Give a text file, one segment a line.")
@@ -110,13 +105,13 @@ def check_distinct(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[
             taken.add(path.resolve())
 
 
-def check_output_folder(path: Path, option: str = "--output_dir") -> None:
+def check_output_folder(path: Path) -> None:
     """Raise an OSError if `path` is no folder that can be written, and cannot become one."""
     nearest = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not nearest.is_dir():
-        raise NotADirectoryError(f"{option} is {path}, but {nearest} is a file. Name a folder.")
+        raise NotADirectoryError(f"{path} cannot be made, because {nearest} is a file. Name a folder.")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise PermissionError(f"{option} is {path}, but {nearest} is read-only. Name another folder.")
+        raise PermissionError(f"{path} cannot be written, because {nearest} is read-only. Name another folder.")
 
 
 def check_new_folder(path: Path) -> None:

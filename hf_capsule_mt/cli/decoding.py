@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
-from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
@@ -68,21 +67,8 @@ def check_options(args: argparse.Namespace) -> None:
     """Check the options in every process, before anything is loaded or connected."""
     if args.engine == "transformers" and args.dtype == "int8":
         raise ValueError("--dtype int8 needs --engine fast.")
-    check_model(args.model, args.revision)
     if args.max_tokens_per_batch is None:
         args.max_tokens_per_batch = 4096 if _is_cpu(args.device) else 16384
-
-
-def check_model(model: str, revision: str | None) -> None:
-    """Raise FileNotFoundError or ValueError if `model` cannot be a checkpoint, or `revision` a revision of it."""
-    folder = Path(model)
-    if folder.is_dir():
-        if revision is not None:
-            raise ValueError(f"--revision is for models on the Hub, but {model} is a folder.")
-    elif folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
-        raise FileNotFoundError(f"{model} is not a folder. Name the folder of a checkpoint, or a model on the Hub.")
-    else:
-        validate_repo_id(model)
 
 
 def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:

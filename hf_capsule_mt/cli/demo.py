@@ -123,7 +123,6 @@ def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTra
 def _checked(model: str, device: str | None) -> argparse.Namespace:
     """Return the options that load a checkpoint, once it is sure that it is one."""
     options = argparse.Namespace(model=model, revision=None, dtype="auto", device=device)
-    decoding.check_model(model, None)
     decoding.pin_revision(options)
     return options
 

@@ -37,7 +37,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Export, and say what was found."""
     args = build_parser().parse_args(argv)
-    decoding.check_model(args.model, args.revision)
     check_new_folder(args.output_dir)
     difference = export_checkpoint(args.model, args.output_dir, args.format, args.revision or "main")
     print(f"{args.output_dir}: {', '.join(sorted(file.name for file in args.output_dir.iterdir()))}")
