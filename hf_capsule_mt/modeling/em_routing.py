@@ -317,7 +317,7 @@ def _m_step_backward(
     grad_votes: Tensor,
     grad_floor: Tensor,
 ) -> Tensor:
-    """Return the gradient of `assigned` [P, I, N]. Add to `grad_votes` and `grad_floor`.
+    """Return the gradient of `assigned` [P, I, N]. Add the gradients of votes and floor in place.
 
     `scaled` is lambda times the gradient of the activation logits.
     """

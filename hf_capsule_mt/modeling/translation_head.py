@@ -196,7 +196,8 @@ class TranslationHead:
         """Return the loss and its parts by name. The losses of capsules have weights in the configuration."""
         smoothing, is_plain = self.config.label_smoothing, _is_plain(self.lm_head)
         bias = self.final_logits_bias.flatten() if hasattr(self, "final_logits_bias") else None
-        states, options = outputs.last_hidden_state, (bias, smoothing, num_items_in_batch)
+        states = outputs.last_hidden_state
+        options = bias, smoothing, num_items_in_batch
         if rdrop_alpha:
             if not is_plain:
                 raise ValueError("rdrop_alpha cannot be combined with an adapter or a hook on the output projection.")
