@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformers import PreTrainedModel, Trainer
-
 if TYPE_CHECKING:
     from peft import PeftModel
+    from transformers import PreTrainedModel, Trainer
 
     from .arguments import ModelArguments
 
@@ -39,7 +38,7 @@ FOLDER = "adapter"
 """Folder of the trained adapter, in that of its run, which holds the merged model."""
 
 
-def with_adapter(model: PreTrainedModel, args: "ModelArguments") -> "PeftModel":
+def with_adapter(model: "PreTrainedModel", args: "ModelArguments") -> "PeftModel":
     """Return a model that trains only an adapter of rank `args.lora_rank`.
 
     Updates count twice (alpha is 2 * rank). There is no dropout in the adapter: adapters of parameters cannot have it.
@@ -60,7 +59,7 @@ def with_adapter(model: PreTrainedModel, args: "ModelArguments") -> "PeftModel":
     return get_peft_model(model, config)
 
 
-def merge_adapter(trainer: Trainer) -> None:
+def merge_adapter(trainer: "Trainer") -> None:
     """Save the adapter of a trainer's model, and continue with the model that it is merged into."""
     if trainer.is_world_process_zero():
         trainer.model.save_pretrained(Path(trainer.args.output_dir) / FOLDER)

@@ -208,20 +208,6 @@ def test_a_plain_transformer_is_marian(tmp_path):
     assert AutoConfig.from_pretrained(tmp_path / "again").__class__ is MarianConfig
 
 
-@pytest.mark.parametrize("method", FAMILIES)
-def test_no_two_top_level_names_are_equal(tmp_path, method):
-    """What is one module in a checkpoint is several in the package."""
-    save(tmp_path, method)
-    for path in tmp_path.glob("*.py"):
-        found = []
-        for node in ast.parse(path.read_text()).body:
-            targets = getattr(node, "targets", [getattr(node, "target", None)])
-            found += [name for target in targets if (name := getattr(target, "id", None))]
-            found += [alias.asname or alias.name for alias in getattr(node, "names", [])]
-            found += [node.name] if hasattr(node, "name") else []
-        assert len(found) == len(set(found)), [name for name in found if found.count(name) > 1]
-
-
 def test_two_processes_at_once(tmp_path):
     save(tmp_path / "checkpoint", "rnmt")
     code = """
