@@ -78,6 +78,14 @@ def often_switched():
     sys.setswitchinterval(before)
 
 
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A folder to train in, which no test changes."""
+    from tiny_run import write_corpus
+
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
 @pytest.fixture
 def hub(monkeypatch):
     """A new Hub on loopback, which this process may talk to."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
-from tiny_run import files, write_corpus
+from tiny_run import files
 
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed import decode, growth, workload
@@ -192,16 +192,15 @@ SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "data.py"
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    text = files(write_corpus(folder), "train")
-    SCRIPT["make_corpus"](Namespace(text=text, pairs=3000, folder=folder))
+def large(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
+    SCRIPT["make_corpus"](Namespace(text=files(corpus, "train"), pairs=3000, folder=folder))
     return folder
 
 
 @pytest.mark.parametrize("measure", ["start", "stream"])
-def test_what_a_corpus_costs(measure, corpus):
-    costs = SCRIPT["stream_costs" if measure == "stream" else "corpus_costs"](Namespace(folder=corpus, measure=measure))
+def test_what_a_corpus_costs(measure, large):
+    costs = SCRIPT["stream_costs" if measure == "stream" else "corpus_costs"](Namespace(folder=large, measure=measure))
     assert costs["tokens a CPU second"] > 0
     assert costs["peak MB"] >= costs["own MB at the end"] > 0
     if measure == "start":

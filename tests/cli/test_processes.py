@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_run import arguments, write_corpus
+from tiny_run import arguments
 
 from hf_capsule_mt.cli import common
 from hf_capsule_mt.cli.common import report_user_errors
@@ -48,14 +48,14 @@ def test_its_threads_end_though_a_cycle_holds_it(at_exit):
     assert "pt_gloo_runloop" not in threads()
 
 
-def test_a_training_that_ended_well_leaves_it(at_exit, tmp_path):
-    main(arguments(write_corpus(tmp_path), tmp_path / "run"))
+def test_a_training_that_ended_well_leaves_it(at_exit, corpus, tmp_path):
+    main(arguments(corpus, tmp_path / "run"))
     assert at_exit.count(common._leave_group) == 1
 
 
-def test_a_training_that_failed_does_not(at_exit, tmp_path):
+def test_a_training_that_failed_does_not(at_exit, corpus, tmp_path):
     with pytest.raises(SystemExit):
-        main(arguments(write_corpus(tmp_path), tmp_path / "run", max_tokens_per_batch=1))
+        main(arguments(corpus, tmp_path / "run", max_tokens_per_batch=1))
     assert common._leave_group not in at_exit
 
 

@@ -8,7 +8,7 @@ import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from tiny_marian import marian_tokenizer
-from tiny_run import SMALL, arguments, files, stop_at, write_corpus
+from tiny_run import SMALL, arguments, files, stop_at
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import METHODS
@@ -18,11 +18,6 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 
 FROM_CHECKPOINT = {"size": None, "tokenizer_name": None, "config_overrides": None}
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from filelock import FileLock
 from safetensors.torch import load_file
-from tiny_run import SMALL, arguments, files, stop_at, write_corpus
+from tiny_run import SMALL, arguments, files, stop_at
 
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.files import LOCK
@@ -18,11 +18,6 @@ from hf_capsule_mt.training.resuming import checkpoints, is_whole
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 SAVED = {"method": "transformer", "save_strategy": "steps", "save_steps": 2}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from ending_models import LONGEST, ending, sources
 from families import translator
 from safetensors.torch import load_file
 from test_exactness import OPTIONS
-from tiny_run import arguments, files, write_corpus
+from tiny_run import arguments, files
 
 from hf_capsule_mt.cli import analyze, train, translate
 from hf_capsule_mt.decoding import generate
@@ -115,8 +115,7 @@ REGULARISED = {"rdrop_alpha": 1.0, "ema_decay": 0.5}
 
 
 @pytest.mark.cuda
-def test_commands(device, tmp_path):
-    corpus = write_corpus(tmp_path)
+def test_commands(device, corpus, tmp_path):
     validated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 1}
     saved = {"save_strategy": "steps", "save_steps": 1, "use_cpu": None}
     options = {**REGULARISED, **validated, **saved, "bf16": True, "method": "gdr"}

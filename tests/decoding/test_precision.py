@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from ending_models import EVERY_KIND, ending, sources
+from ending_models import EVERY_KIND, ONE_OF_EACH_FAMILY, ending, sources
 
 from hf_capsule_mt.decoding import engine_of, generate, products
 from hf_capsule_mt.decoding.products import PRECISIONS, Product, bfloat16_map, int8_map, quantized
@@ -79,8 +79,10 @@ def test_words_that_fill_groups_are_never_chosen(make):
     assert (vocabulary.best_token(hidden, None) < 600).all()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-@pytest.mark.parametrize("name", EVERY_KIND)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, "int8") for name in EVERY_KIND), *((name, "bfloat16") for name in ONE_OF_EACH_FAMILY)],
+)
 def test_every_kind_of_model(name, dtype, engine_calls):
     model, source = ending(name), sources(9)
     options = {"num_beams": 3, "max_new_tokens": 10}

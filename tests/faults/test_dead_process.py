@@ -5,14 +5,9 @@ import torch
 from forked_commands import end, run_both, start
 from loopback import free_port
 from safetensors.torch import load_file
-from tiny_run import arguments, files, write_corpus
+from tiny_run import arguments, files
 
 from hf_capsule_mt.training.resuming import last_checkpoint, read_trainer_state
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def training(corpus, folder, **options):

@@ -6,18 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_checkpoints import tiny_checkpoint
-from tiny_run import arguments, files, write_corpus
+from tiny_run import arguments, files
 
 from hf_capsule_mt.cli import average_checkpoints, distill, train, translate
 from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 OPTIONS = {"method": "transformer", "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

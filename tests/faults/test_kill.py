@@ -10,18 +10,13 @@ import torch
 from forked_commands import end, run, start
 from safetensors.torch import load_file
 from tiny_checkpoints import tiny_checkpoint
-from tiny_run import arguments, files, write_corpus
+from tiny_run import arguments, files
 
 from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint, read_trainer_state
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 STATE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 UPDATES = 7
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def training(corpus, folder):

@@ -6,12 +6,12 @@ from contextlib import nullcontext
 from importlib import import_module
 
 import pytest
+import tiny_run
 import torch
 from elsewhere import run_elsewhere
 from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import OTHER_TOKEN, TOKEN
 from tiny_marian import tiny_tokenizer
-from tiny_run import arguments, write_corpus
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -124,12 +124,11 @@ def text_of(file):
     return file.read_bytes().decode(errors="replace") if file.is_file() else ""
 
 
-def test_every_commit_of_a_training_run_loads(hub, tmp_path, run_command):
-    corpus = write_corpus(tmp_path)
-    validation = [tmp_path / "validation.source", tmp_path / "validation.target"]
+def test_every_commit_of_a_training_run_loads(hub, corpus, tmp_path, run_command):
+    validation = tiny_run.files(corpus, "validation")
     options = {"validation_file": validation, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"}
     push = {"save_steps": 1, "push_to_hub": True, "hub_model_id": "user/run", "hub_always_push": True, "ema_decay": 0.5}
-    run_command("train", *arguments(corpus, tmp_path / "run", **options, **push))
+    run_command("train", *tiny_run.arguments(corpus, tmp_path / "run", **options, **push))
     repository = hub.repositories["user/run"]
     commits = list(repository.commits.values())[1:]
     # The Trainer sends one while the next update's writes over it, so either may have nothing to send, or fail.

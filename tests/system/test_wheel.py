@@ -20,21 +20,29 @@ TINY = [
     for name, value in {"d_model": 16, "dropout": 0.1, "encoder_layers": 2, "decoder_layers": 1}.items()
 ]
 FEW = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--warmup_steps", "2", "--use_cpu"]
-# As `python -m hf_capsule_mt` runs each, in one process: each would import everything anew.
+# As `hf-capsule-mt` runs each, the last one as `python -m hf_capsule_mt`, in one process that imports everything once.
 EACH = """
 import json, runpy, sys
+from hf_capsule_mt_command import main
 
-for words in json.loads(sys.argv[1]):
-    sys.argv[1:] = words
-    runpy.run_module("hf_capsule_mt", run_name="__main__")
+*commands, last = json.loads(sys.argv[1])
+for words in commands:
+    main(words)
+sys.argv[1:] = last
+runpy.run_module("hf_capsule_mt", run_name="__main__")
 """
 
 
 def call(*words, cwd=None):
-    """Run a command to its end, without what tells Python where this checkout is; returns what it printed."""
+    """Run a command to its end, without what tells Python where this checkout is; returns what it printed.
+
+    Other libraries warn of nothing: Transformers imports torchao, which would warn of its own parts.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ended = subprocess.run([*map(str, words)], cwd=cwd, env=environment, text=True, capture_output=True, check=False)
     assert ended.returncode == 0, f"{ended.args}\n{ended.stdout}\n{ended.stderr}"
+    assert "torchao" not in ended.stderr
+    assert "pytree" not in ended.stderr
     return ended.stdout
 
 

@@ -7,17 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_marian import save_tiny_marian
-from tiny_run import arguments, stop_at, write_corpus
+from tiny_run import arguments, stop_at
 
 from hf_capsule_mt.cli.train import main
 
 START = {"size": None, "tokenizer_name": None, "config_overrides": None}
 START |= {"max_source_length": 60, "max_target_length": 60}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

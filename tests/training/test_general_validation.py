@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_run import arguments, files, stop_at, write_corpus
+from tiny_run import arguments, files, stop_at
 
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training import trainer
@@ -13,11 +13,6 @@ from hf_capsule_mt.training.averaging import best_checkpoints
 
 SCORES = [(30, 10), (29.5, 12), (27, 15), (29.1, 11), (29.2, 13)]
 """On the general data and on the validation data, at the start and after 2, 4, 6 and 8 updates."""
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from datasets import IterableDataset
 from filelock import FileLock
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
-from tiny_run import SMALL, files, small, write_corpus
+from tiny_run import SMALL, files, small
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
@@ -47,8 +47,7 @@ UPDATE |= {"report_to": "none", "use_cpu": True}
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory):
-    corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
+def pairs(corpus):
     [found] = find_corpora(files(corpus, "train"), Columns())
     return tokenize_corpus(read_corpus(found, Columns()), tiny_tokenizer())
 
@@ -90,9 +89,9 @@ def assert_same(one, other):
         torch.testing.assert_close(gradient, other[1][name], rtol=1e-5, atol=1e-6, msg=lambda text, at=name: at + text)
 
 
-def test_data_and_validation_bleu_in_python(tmp_path):
+def test_data_and_validation_bleu_in_python(corpus, tmp_path):
     """With the tokenizer a trainer needs neither a collator nor a metric."""
-    corpus, tokenizer = write_corpus(tmp_path), tiny_tokenizer()
+    tokenizer = tiny_tokenizer()
     data_args = DataArguments([str(file) for file in files(corpus, "train")], max_source_length=9)
     data_args.validation_file = [str(file) for file in files(corpus, "validation")]
     args = TranslationTrainingArguments(
@@ -116,9 +115,9 @@ def test_data_and_validation_bleu_in_python(tmp_path):
 
 
 @pytest.fixture
-def evaluated(tmp_path):
+def evaluated(corpus, tmp_path):
     """Makes trainers with a tokenizer and validation data, from options."""
-    corpus, tokenizer = write_corpus(tmp_path), tiny_tokenizer()
+    tokenizer = tiny_tokenizer()
     data_args = DataArguments([str(file) for file in files(corpus, "train")])
     data_args.validation_file = [str(file) for file in files(corpus, "validation")]
     fixed = {"max_tokens_per_batch": 60, "max_steps": 1, "warmup_steps": 0, "logging_steps": 1, "save_strategy": "no"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_run import arguments, files, stop_at, write_corpus
+from tiny_run import arguments, files, stop_at
 
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training.averaging import TRAINING_WEIGHTS, WeightAverage
@@ -15,11 +15,6 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 # More than the first update takes, and less than the second would.
 DECAY = 0.2
 SAVING = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def run(corpus, folder, **options):
