@@ -83,7 +83,7 @@ class AssignmentSums:
 
     @property
     def mean_assignment(self) -> Tensor:
-        """`[iterations, inputs, N]`, float64; `[iterations, 1, N]`, the mean over all words, without `keep_inputs`."""
+        """`[iterations, inputs, N]`, float64. Without `keep_inputs` the mean over all words, `[iterations, 1, N]`."""
         return self._assignment / (self.routings if self.keep_inputs else self.inputs)
 
 

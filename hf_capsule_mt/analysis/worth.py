@@ -22,6 +22,9 @@ from hf_capsule_mt.translation.translator import behind_start, evaluating, pad_r
 
 from .corpus import Corpus
 
+Change = Callable[[Tensor], Tensor]
+"""From capsules to what the model reads instead."""
+
 
 class Worth(NamedTuple):
     """Losses in nats a target token, ends of sentences included, without label smoothing.
@@ -40,29 +43,30 @@ def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batc
     """Measure what its capsules are worth to a model of this package that routes."""
     places = _places(model) if len(corpus.lines) > 1 else {}
     means = {site: _Mean() for sites in places.values() for site in sites}
-    own, others = 0.0, dict.fromkeys(places, 0.0)
+    words = sum(len(corpus.targets[index]) for index in corpus.lines)
 
-    def loss() -> float:
-        output = model.force_decode(behind_start(model, targets), False, input_ids=sources, attention_mask=read.long())
-        return F.cross_entropy(output.logits[written].float(), targets[written], reduction="sum").item()
+    def loss(description: str, changes: Callable[[dict[str, Tensor]], dict[_Site, Change]]) -> float:
+        """Return the loss with `changes` of the capsules, which are made for the masks of each batch."""
+        total = 0.0
+        for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc=description):
+            sides = ([side[index] for index in batch] for side in (corpus.sources, corpus.targets))
+            padded = [pad_rows(side, model.config.pad_token_id, model.device) for side in sides]
+            (sources, read), (targets, written) = padded
+            encoder = {"input_ids": sources, "attention_mask": read.long()}
+            with _changed(changes({"source": read, "target": written, "sentence": read.any(-1)})):
+                logits = model.force_decode(behind_start(model, targets), False, **encoder).logits
+            total += F.cross_entropy(logits[written].float(), targets[written], reduction="sum").item()
+        return total / words
 
     with evaluating(model):
-        for means_are_known, description in ((False, "mean capsules"), (True, "with mean capsules")):
-            for indices in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc=description):
-                sides = ([side[index] for index in indices] for side in (corpus.sources, corpus.targets))
-                padded = [pad_rows(side, model.config.pad_token_id, model.device) for side in sides]
-                (sources, read), (targets, written) = padded
-                if not means_are_known:
-                    masks = {"source": read, "target": written, "sentence": read.any(-1)}
-                    adders = {site: partial(mean.add, masks[site.positions]) for site, mean in means.items()}
-                    with _changed(adders):
-                        own += loss()
-                else:
-                    for place, sites in places.items():
-                        with _changed({site: means[site].instead_of for site in sites}):
-                            others[place] += loss()
-    words = sum(len(corpus.targets[index]) for index in corpus.lines)
-    return Worth(own / words, {place: (other - own) / words for place, other in others.items()})
+        own = loss(
+            "mean capsules", lambda masks: {site: partial(means[site].add, masks[site.positions]) for site in means}
+        )
+        added = {}
+        for place, sites in places.items():
+            instead = {site: means[site].instead_of for site in sites}
+            added[place] = loss(f"without {place}", lambda _, instead=instead: instead) - own
+    return Worth(own, added)
 
 
 class _Site(NamedTuple):
@@ -119,7 +123,7 @@ class _Mean:
 
 
 @contextmanager
-def _changed(changes: dict[_Site, Callable[[Tensor], Tensor]]) -> Iterator[None]:
+def _changed(changes: dict[_Site, Change]) -> Iterator[None]:
     """Replace the capsules of each site by what its function returns, until the end of the block."""
     with ExitStack() as stack:
         for site, change in changes.items():
@@ -131,7 +135,7 @@ def _changed(changes: dict[_Site, Callable[[Tensor], Tensor]]) -> Iterator[None]
         yield
 
 
-def _change_input(start: int, change: Callable[[Tensor], Tensor], module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+def _change_input(start: int, change: Change, module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
     others, capsules = inputs[0].tensor_split([start], dim=-1)
     return torch.cat([others, change(capsules)], dim=-1)
 

@@ -51,8 +51,8 @@ def generate(
 
     Give it as `custom_generate`: Transformers calls it with what it has prepared. Transformers does what the engine
     cannot do exactly, such as sampling, and a log line at level info says why. It is a warning if the model is the
-    reason, or a `dtype` was asked for. Of tokens or translations with exactly the same score either may be chosen.
-    Transformers gives a `custom_generate` no streamer and no `assistant_model`.
+    reason, or a `dtype` was asked for. Where two tokens or translations have exactly the same score,
+    either may be chosen. Transformers gives a `custom_generate` no streamer and no `assistant_model`.
 
     Args:
         model: the model that decodes. The arguments that are not named here are as `generate()` prepares them.

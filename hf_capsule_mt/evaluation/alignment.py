@@ -16,7 +16,7 @@ from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_li
 from hf_capsule_mt.translation.attention import attended_positions, attending, cross_attentions_of, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
 
-NO_EFLOMAL = 'eflomal is not installed; pip install -e ".[align]" (it needs a C compiler)'
+NO_EFLOMAL = 'eflomal is not installed. It needs a C compiler: pip install -e ".[align]"'
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Alignment:
 
     Attributes:
         source_words: the number of source words.
-        target: the words of the translation; the same form is the same word.
+        target: the words of the translation. The same form is the same word.
         links: (i, j) where target word j translates source word i. A target word has one source word at most.
     """
 
@@ -144,7 +144,7 @@ def align_by_attention(
 def _alignment(
     source: Sequence[int], target: Sequence[int], attended: Sequence[int], special: Container[int]
 ) -> Alignment:
-    """The alignment of tokens that are not special; `attended` is a source position for each target position."""
+    """Align the tokens that are not special. `attended` has a source position for each target position."""
     words = [position for position, token in enumerate(source) if token not in special]
     places = {position: index for index, position in enumerate(words)}
     kept = [position for position, token in enumerate(target) if token not in special]

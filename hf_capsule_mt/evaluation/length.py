@@ -1,6 +1,6 @@
 """BLEU and the length of translations by the length of the source, as all four papers show them.
 
-Zheng et al. 2019, Fig. 5, shows both; Dou et al. 2019, Fig. 5, and Wang et al. 2019, Fig. 4, show BLEU.
+Zheng et al. 2019, Fig. 5, shows both. Dou et al. 2019, Fig. 5, and Wang et al. 2019, Fig. 4, show BLEU.
 """
 
 from collections.abc import Mapping, Sequence

@@ -48,7 +48,7 @@ def compare_systems(
         test: one of `TESTS`. "bootstrap" is `sacrebleu --paired-bs`, "randomization" `sacrebleu --paired-ar`. "sign"
             counts the sentences whose translation raises or lowers the BLEU of the baseline's corpus.
         metrics: names among `METRICS`. The sign test is only for "bleu".
-        tokenize: BLEU's tokenizer; see [`score_translations`].
+        tokenize: BLEU's tokenizer, as in [`score_translations`].
         lowercase: BLEU and chrF of lower-cased text.
         num_samples: number of resamplings or shuffles. Default: `DEFAULT_SAMPLES`.
         seed: random seed, at least 1. The default is sacreBLEU's.

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,15 +91,13 @@ def load_data(
     return TrainingData(train, pairs, replace(facts, validation=counts, validation_sha256=hashes), general_pairs)
 
 
-@dataclass(frozen=True)
 class _Loader:
-    data_args: DataArguments
-    args: TranslationTrainingArguments
-    tokenizer: PreTrainedTokenizerBase
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return self.data_args.max_source_length, self.data_args.max_target_length
+    def __init__(
+        self, data_args: DataArguments, args: TranslationTrainingArguments, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        self.data_args, self.args, self.tokenizer = data_args, args, tokenizer
+        self.limits, dropout = (data_args.max_source_length, data_args.max_target_length), data_args.bpe_dropout
+        self.dropout = BPEDropout(tokenizer, dropout, self.limits) if dropout else None
 
     def read(self, split: str) -> list[TextCorpus]:
         """Return the corpora of a split."""
@@ -136,11 +134,11 @@ class _Loader:
     def training_pairs(self, texts: Sequence[TextCorpus]) -> tuple["Dataset | ResegmentedPairs", DataFacts]:
         """Return the pairs to train on, and the facts about them."""
         pairs, too_long = self.tokenize(texts, "training")
-        facts = DataFacts(_sum(texts), {"trained_on": len(pairs), "too_long": too_long}, _hashes(texts))
-        dropout = self._dropout()
-        if dropout is None:
-            return pairs, facts
-        return ResegmentedPairs(pairs, dropout, self.args.max_tokens_per_batch), facts
+        report = ReadReport(*map(sum, zip(*(astuple(text.report) for text in texts))))
+        facts = DataFacts(report, {"trained_on": len(pairs), "too_long": too_long}, _hashes(texts))
+        if self.dropout is not None:
+            pairs = ResegmentedPairs(pairs, self.dropout, self.args.max_tokens_per_batch)
+        return pairs, facts
 
     def stream(self) -> tuple[TokenBudgetStream, DataFacts]:
         """Return the training text as batches that are made as training goes, and the hash of its files."""
@@ -158,7 +156,7 @@ class _Loader:
             limits=self.limits,
             window=data_args.shuffle_buffer,
             seed=self.args.seed_of_data,
-            dropout=self._dropout(),
+            dropout=self.dropout,
             rank=self.args.process_index,
             world_size=self.args.world_size,
         )
@@ -172,10 +170,6 @@ class _Loader:
             raise ValueError(f"There are {len(corpora)} corpora, and train_file_weights has {len(weights)} weights.")
         return corpora
 
-    def _dropout(self) -> BPEDropout | None:
-        probability = self.data_args.bpe_dropout
-        return BPEDropout(self.tokenizer, probability, self.limits) if probability else None
-
     def _warn(self, line: str) -> None:
         if self.args.process_index == 0:
             logger.warning("%s", line)
@@ -183,14 +177,6 @@ class _Loader:
     def _say(self, line: str) -> None:
         if self.args.process_index == 0:
             print(line)
-
-
-def _sum(texts: Sequence[TextCorpus]) -> ReadReport:
-    total = ReadReport()
-    for text in texts:
-        for name, number in vars(text.report).items():
-            setattr(total, name, getattr(total, name) + number)
-    return total
 
 
 def _hashes(texts: Sequence[TextCorpus]) -> dict[str, str]:
