@@ -30,7 +30,6 @@ from hf_capsule_mt.files import environment, new_folder
 from . import decoding
 from .common import (
     CommandParser,
-    check_alone,
     check_line_counts,
     check_new_folder,
     check_text_file,
@@ -65,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if references is not None:
         check_line_counts({f"--input_file {args.input_file}": lines, f"--references {args.references}": references})
     state = decoding.process_state(args.device)
-    check_alone(state)
+    if state.num_processes > 1:
+        raise ValueError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
     model, tokenizer = decoding.load(args, state, decodes=references is None)
     limit = {"max_tokens_per_batch": args.max_tokens_per_batch}
     if references is None:

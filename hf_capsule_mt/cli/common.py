@@ -177,12 +177,6 @@ def meet(*, cpu: bool) -> PartialState:
     return state
 
 
-def check_alone(state: PartialState) -> None:
-    """Raise a ValueError if a command that works in one process was started in several."""
-    if state.num_processes > 1:
-        raise ValueError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
-
-
 def leave_group_at_exit() -> None:
     """Let this process leave its group before it exits: with the group alive it can abort in gloo's threads.
 
