@@ -1,4 +1,4 @@
-"""Score translations with sacreBLEU; see --help."""
+"""Score translations with sacreBLEU. See --help."""
 
 from hf_capsule_mt.cli.evaluate import main
 

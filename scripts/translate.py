@@ -1,4 +1,4 @@
-"""Translate with a trained model; see --help."""
+"""Translate with a trained model. See --help."""
 
 from hf_capsule_mt.cli.translate import main
 

@@ -15,15 +15,13 @@ _FILE = Path(__file__).with_name("corpus.tsv.gz")
 
 
 def read_corpus(num_sentences: int = SIZE) -> list[tuple[str, str]]:
-    """Return the first `num_sentences` (English, German) pairs; no English sentence comes twice.
+    """Return the first `num_sentences` (English, German) pairs. No English sentence comes twice.
 
     Raises:
         ValueError: if `num_sentences` is negative or more than there are.
     """
     if not 0 <= num_sentences <= SIZE:
-        raise ValueError(
-            f"num_sentences is {num_sentences}, but the built-in corpus has {SIZE}; ask for a number from 0 to that"
-        )
+        raise ValueError(f"num_sentences is {num_sentences}. The built-in corpus has {SIZE}.")
     with gzip.open(_FILE, "rt", encoding="utf-8") as lines:
         return [tuple(line.rstrip("\n").split("\t")) for line in islice(lines, num_sentences)]
 
@@ -41,7 +39,7 @@ def write_corpus(
     sizes = {"train": num_train, "validation": num_validation, "test": num_test}
     for part, size in sizes.items():
         if size < 1:
-            raise ValueError(f"num_{part} is {size}; it must be at least 1.")
+            raise ValueError(f"num_{part} is {size}. It must be at least 1.")
     pairs = iter(read_corpus(sum(sizes.values())))
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
