@@ -22,13 +22,14 @@ from transformers import MarianConfig, MarianMTModel
 GENERATE = """
 import sys
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-folder, text, new_tokens = sys.argv[1:]
+folder, text, beams, new_tokens = sys.argv[1:]
 tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
 lines = sorted(open(text), key=len)
 for start in range(0, len(lines), 32):
     batch = tokenizer(lines[start : start + 32], return_tensors="pt", padding=True)
-    tokenizer.batch_decode(model.generate(**batch, num_beams=4, max_new_tokens=int(new_tokens)))
+    tokenizer.batch_decode(model.generate(**batch, num_beams=int(beams), max_new_tokens=int(new_tokens)))
 """
+BEAMS = 4
 COMMANDS = "generate()", "translate", "translate --dtype int8"
 
 
@@ -49,6 +50,7 @@ def main() -> None:
         for name, dtype in (*[(each, "float32") for each in COMMANDS], ("translate", "float16")):
             loading, whole = (cpu_seconds(args, name, folders[dtype], text) for text in (first, args.text))
             times[f"{name}, {dtype} file"].append(whole - loading)
+        times["only the products of the decoder, float32"].append(products(args, folders["float32"]))
     plain = statistics.median(times["generate(), float32 file"])
     print("| | CPU seconds | times faster |\n| --- | ---: | ---: |")
     for name, each in times.items():
@@ -60,14 +62,30 @@ def cpu_seconds(args: argparse.Namespace, name: str, folder: str, text: Path) ->
     """Return the CPU time of a process that translates a file."""
     output = args.output_dir / "translations"
     output.unlink(missing_ok=True)
-    command = ["-c", GENERATE, folder, text, args.max_new_tokens]
+    command = ["-c", GENERATE, folder, text, BEAMS, args.max_new_tokens]
     if name != "generate()":
-        limits = ["--num_beams", "4", "--max_new_tokens", args.max_new_tokens, "--device", "cpu"]
+        limits = ["--num_beams", str(BEAMS), "--max_new_tokens", args.max_new_tokens, "--device", "cpu"]
         files = ["--model", folder, "--input_file", text, "--output_file", output]
         command = ["-m", "hf_capsule_mt", *name.split(), *files, *limits]
     before = os.times().children_user
     subprocess.run([sys.executable, *map(str, command)], check=True, capture_output=True)
     return os.times().children_user - before
+
+
+def products(args: argparse.Namespace, folder: str) -> float:
+    """Return the CPU time of the decoder's matrix products, which no exact decoder in float32 can do without."""
+    config, batch = MarianConfig.from_pretrained(folder), 32 * BEAMS
+    width, inner = config.d_model, config.decoder_ffn_dim
+    # Query, key, value and output of self-attention, query and output of cross-attention.
+    layer = [(width, width)] * 6 + [(width, inner), (inner, width)]
+    weights = [torch.randn(out, into) for into, out in layer * config.decoder_layers + [(width, config.vocab_size)]]
+    states = {size: torch.randn(batch, size) for size in (width, inner)}
+    lines = len(args.text.read_text(encoding="utf-8").splitlines())
+    before = os.times().user
+    for _ in range(lines * BEAMS * int(args.max_new_tokens) // batch):
+        for weight in weights:
+            torch.nn.functional.linear(states[weight.shape[1]], weight)
+    return os.times().user - before
 
 
 def stand_in(args: argparse.Namespace, dtype: str) -> str:

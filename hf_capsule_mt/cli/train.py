@@ -199,6 +199,8 @@ def _print_curves(
             f"Every checkpoint loses more than {args.max_general_loss} BLEU on the general validation data. The model "
             "is that of the last update. Lower --learning_rate, or raise --max_general_loss."
         )
+    elif not max(each["bleu"] for each in evaluations[1:]) > evaluations[0]["bleu"]:
+        logger.warning("No checkpoint is better than the model that training started from. Keep that one.")
 
 
 if __name__ == "__main__":

@@ -135,9 +135,9 @@ def comparison_report(record: Mapping[str, Any]) -> str:
     for name, comparisons in systems.items():
         rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one, settings["test"]))])
     test = _NAMES[settings["test"]].format(samples=settings["num_samples"], seed=settings["seed"])
-    marks = "† / ‡: a difference, of either sign, with p < 0.05 / 0.01."
-    twice = " The marks use twice p." if settings["test"] == "bootstrap" else ""
-    caption = f"p: {test}; against {record['baseline']}. {marks}{twice}"
+    compared = "2p" if settings["test"] == "bootstrap" else "p"
+    marks = f"† means that {compared} is below 0.05, and ‡ below 0.01."
+    caption = f"p is by {test}. The baseline is {record['baseline']}. {marks}"
     signatures = (f"{metric}: {comparison['signature']}" for metric, comparison in first.items())
     return "\n".join([table_in_markdown(rows), "", caption, *signatures])
 

@@ -53,7 +53,7 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
         if block.needs is None and block.language in RUN:
             _run(block, names, folder, hub, monkeypatch)
     if "user/name" in hub.repositories:
-        assert "license: apache-2.0" in hub.repositories["user/name"].files["README.md"].decode()
+        assert "\nlicense: " in hub.repositories["user/name"].files["README.md"].decode()
     assert TOKEN not in "".join(capsys.readouterr())
 
 
