@@ -71,15 +71,8 @@ def test_card_record_benchmark_and_explorer_agree(corpus, tmp_path):
     train.main(arguments(corpus, tmp_path / "run", save_strategy="no"))
     counted = json.loads((tmp_path / "run" / "run_record.json").read_text())["parameters"]
     assert f"{counted:,} parameters" in (tmp_path / "run" / "README.md").read_text()
-    work = {
-        "max_tokens": 96,
-        "batch_size": 1,
-        "num_beams": 1,
-        "new_tokens": 1,
-        "rounds": 1,
-        "warmup_rounds": 0,
-        "seed": 0,
-    }
+    work = {"max_tokens": 96, "batch_size": 1, "num_beams": 1, "new_tokens": 1}
+    work |= {"rounds": 1, "warmup_rounds": 0, "seed": 0}
     others = {"vocab_size": len(tiny_tokenizer()), "device": "cpu", "dtype": "float32"}
     compared = compare_with_plain(small_config("em-routing"), Namespace(**work, **others))
     assert compared["parameters"] == counted > compared["plain_parameters"]

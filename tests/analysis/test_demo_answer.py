@@ -1,6 +1,7 @@
 """What the demo answers, and the pictures that it draws of it, without a page."""
 
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,7 @@ from hf_capsule_mt.analysis.routing_figures import follows_step, look_for
 from hf_capsule_mt.translation.loading import count_parameters
 from hf_capsule_mt.translation.translator import translate_lines
 
-pytest.importorskip("matplotlib", reason="the pictures need matplotlib")
-
+pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="the pictures need matplotlib")
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 EVERYTHING = {
     "layer_aggregation": "em_routing",

@@ -71,12 +71,8 @@ def commands_of(study, tmp_path, name):
 
 def test_a_data_set_of_the_hub_and_adequacy(tmp_path):
     found = study_of_two(tmp_path)
-    found["data"] = {
-        "dataset_name": "wmt/wmt14",
-        "dataset_config_name": "de-en",
-        "source_lang": "en",
-        "target_lang": "de",
-    }
+    found["data"] = {"dataset_name": "wmt/wmt14", "dataset_config_name": "de-en"}
+    found["data"] |= {"source_lang": "en", "target_lang": "de"}
     found["tests"] = {"newstest": "test"}
     found["train"]["eval_strategy"] = "steps"
     words, _ = commands_of(read_study(write_study(tmp_path / "s.yaml", found)), tmp_path, "student")

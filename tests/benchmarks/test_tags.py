@@ -46,17 +46,8 @@ def test_a_record(tmp_path, monkeypatch, options):
     save_tiny_marian(tmp_path)
     (tmp_path / "text").write_text("a b c d e\ng &amp; h\ni j k\n")
     text, record = str(tmp_path / "text"), tmp_path / "record.json"
-    words = [
-        "--models",
-        f"plain={tmp_path}",
-        "--alignment_data",
-        text,
-        text,
-        "--input_file",
-        text,
-        "--output_file",
-        str(record),
-    ]
+    words = ["--models", f"plain={tmp_path}", "--alignment_data", text, text]
+    words += ["--input_file", text, "--output_file", str(record)]
     monkeypatch.setattr(sys, "argv", ["tags.py", *words, *options])
     tags.main()
     found = json.loads(record.read_text())["models"]["plain"]

@@ -3,6 +3,7 @@
 import json
 import runpy
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hf_capsule_mt.cli.demo import build_demo, main
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "checkpoints" / "multi30k-en-de-capsnmt-hybrid"
-pytest.importorskip("gradio", reason='the page needs Gradio; pip install -e ".[demo]"')
+pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
 
 
 def test_who_can_choose_other_checkpoints(monkeypatch):

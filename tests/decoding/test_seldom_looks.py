@@ -26,19 +26,8 @@ SEARCHES = {
 CASES = [*((kind, "early") for kind in KINDS), *(("marian", search) for search in SEARCHES if search != "early")]
 STEPS = 5
 # Ways to read a tensor on the host, for which a GPU is waited.
-READING = {
-    "tolist",
-    "item",
-    "cpu",
-    "numpy",
-    "nonzero",
-    "unique",
-    "equal",
-    "__bool__",
-    "__int__",
-    "__index__",
-    "__float__",
-}
+READING = {"tolist", "item", "cpu", "numpy", "nonzero", "unique", "equal"}
+READING |= {"__bool__", "__int__", "__index__", "__float__"}
 
 
 @pytest.fixture

@@ -148,14 +148,8 @@ def test_weights_mix_corpora(trainer_of):
 
 
 def test_a_killed_stream_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_path, monkeypatch, capsys):
-    options = {
-        "max_steps": 9,
-        **STREAM,
-        "shuffle_buffer": 20,
-        "dataloader_num_workers": 1,
-        "save_strategy": "steps",
-        "save_steps": 6,
-    }
+    options = {"max_steps": 9, "shuffle_buffer": 20, "dataloader_num_workers": 1, **STREAM}
+    options |= {"save_strategy": "steps", "save_steps": 6}
     # What Python 3.14 has by itself: a worker would need all that it uses pickled.
     default, forkserver = multiprocessing.context._default_context, multiprocessing.get_context("forkserver")
     monkeypatch.setattr(default, "_actual_context", forkserver)
