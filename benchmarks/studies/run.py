@@ -325,6 +325,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     plan = Plan(study, args.output_dir or Path("outputs", study.name), records_of(args))
     launcher, known = args.launcher or study.launcher, read_records(plan.records)
     jobs = [job for job in plan.jobs() if any(fnmatchcase(job[0], pattern) for pattern in args.rows)]
+    names = {name for name, _ in plan.jobs()}
+    if unknown := [pattern for pattern in args.rows if not any(fnmatchcase(name, pattern) for name in names)]:
+        parser.error(f"no row is called {unknown[0]}. There are {', '.join(sorted(names))}.")
     waiting = [job for job in jobs if not plan.is_done(job, known)]
     if args.dry_run:
         for name, seed in jobs:
