@@ -37,7 +37,9 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         * "words": by name, for every capsule the "piece"s with the largest "share", and their "count".
         * "guided_names": of the guided capsules.
         * "past_and_future": see [`PastAndFutureSums.result`]; None without.
+        * "top_5_overlap": {"past": ..., "future": ...}; None without.
     """
+    overlaps = statistics.overlaps
 
     def described(word: int, share: float, count: int) -> dict[str, Any]:
         return {"piece": source_subwords(tokenizer, [word])[0], "share": share, "count": count}
@@ -50,6 +52,7 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         },
         "guided_names": statistics.guided_names,
         "past_and_future": None if statistics.past_and_future is None else statistics.past_and_future.result(),
+        "top_5_overlap": None if overlaps is None else dict(zip(("past", "future"), overlaps)),
     }
 
 
@@ -115,6 +118,8 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
         rows = [["not yet translated", *_sides(found["before"])], ["translated", *_sides(found["after"])]]
         counts = {name: found[name] for name in ("aligned_words", "words")}
         add("PAST and FUTURE of a source word", ["source words", "to PAST", "to FUTURE"], rows, **counts)
+    if record["top_5_overlap"]:
+        add("Top-5 overlap", ["PAST", "FUTURE"], [_sides(record["top_5_overlap"])])
     return tables
 
 

@@ -4,11 +4,12 @@ An assignment is `[R, iterations, inputs, N]`: R routings of input capsules to N
 `[R, inputs]` bool, True where the input capsule exists. Sums are in float64.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
@@ -85,6 +86,48 @@ class AssignmentSums:
     def mean_assignment(self) -> Tensor:
         """`[iterations, inputs, N]`, float64. Without `keep_inputs` the mean over all words, `[iterations, 1, N]`."""
         return self._assignment / (self.routings if self.keep_inputs else self.inputs)
+
+
+@torch.no_grad()
+def bag_overlaps(
+    losses: nn.Module, capsules: Tensor, embedding: Tensor, targets: Tensor, target_mask: Tensor
+) -> Tensor:
+    """The rates r_OL^P and r_OL^F of every sentence, `[batch, 2]` float64. NaN where every bag is empty.
+
+    The rate of a step with n words in the bag is the fraction of them among the 5 n words that the capsules find most
+    likely. The mean is over the steps whose bag is not empty. A word that is in a bag twice counts once. As in
+    training, the bag of PAST holds the words before the one that is written. (In the paper's formula it holds this one
+    too.) FUTURE has all others, with the end of the sentence.
+
+    Args:
+        losses: the [`GuidedLosses`] of the model, with the bag-of-words loss.
+        capsules: PAST, then FUTURE, `[batch, target, capsules, width]`.
+        embedding: of the output words, `[vocabulary, d]`.
+        targets: token ids that are written, `[batch, target]`.
+        target_mask: `[batch, target]` bool.
+    """
+    past, future = (part.flatten(-2) for part in capsules.tensor_split([losses.num_past], dim=2))
+    queries = torch.stack([losses.past_bow(past), losses.future_bow(future)], dim=1)
+    rates = torch.empty(len(targets), 2, dtype=torch.float64)
+    for row, length in enumerate(target_mask.sum(1).tolist()):
+        words = targets[row, :length]
+        for column, bags in enumerate(_bags(words)):
+            logits = queries[row, column, :length] @ embedding.t()
+            ranks = logits.argsort(-1, descending=True).argsort(-1)[:, words]
+            whole, distinct = bags
+            found = (distinct & (ranks < 5 * whole.sum(1, keepdim=True))).sum(1)
+            sizes = distinct.sum(1)
+            rates[row, column] = (found[sizes > 0].double() / sizes[sizes > 0]).mean()
+    return rates
+
+
+def _bags(words: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """For PAST and for FUTURE: which steps have which words in their bag, and those of them that are no repetition."""
+    every = torch.ones(len(words), len(words), dtype=torch.bool, device=words.device)
+    same = words[:, None] == words
+    past, future = every.tril(-1), every.triu()
+    repeated_before, repeated_after = ((same & part).any(1) for part in (every.tril(-1), every.triu(1)))
+    return [(past, past & ~repeated_before), (future, future & ~repeated_after)]
 
 
 LEAST_COUNT = 5
@@ -196,6 +239,15 @@ class RoutingStatistics:
         self.word_shares: dict[str, WordShares] = {}
         self.guided_names: list[str] = []
         self.past_and_future: PastAndFutureSums | None = None
+        self._overlaps: list[Tensor] = []
+
+    @property
+    def overlaps(self) -> tuple[float | None, float | None] | None:
+        """The mean rates of [`bag_overlaps`], None where no bag has words, or without the bag-of-words loss."""
+        if not self._overlaps:
+            return None
+        past, future = (None if math.isnan(rate) else rate for rate in torch.cat(self._overlaps).nanmean(0).tolist())
+        return past, future
 
     def add(self, model: PreTrainedModel, forced: TeacherForcedPass) -> None:
         """Add a batch, with the assignment of every iteration."""
@@ -234,6 +286,11 @@ class RoutingStatistics:
         shares = torch.stack([past.sum(-1), future.sum(-1)], dim=-1)
         aligned = attended_words(forced.output.cross_attentions, forced.source_mask, written)
         self.past_and_future.add(shares, aligned, forced.source_mask, written)
+        # By the module: a weight in the configuration may have been changed since.
+        if model.guided_losses is not None and "bow_loss" in model.guided_losses.names:
+            arguments = forced.output.guided_capsules, model.get_output_embeddings().weight
+            overlaps = bag_overlaps(model.guided_losses, *arguments, forced.targets, written)
+            self._overlaps.append(overlaps)
 
 
 def attended_words(cross_attentions: Sequence[Tensor], source_mask: Tensor, target_mask: Tensor) -> Tensor:
@@ -263,11 +320,10 @@ def measure_routing(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_ba
     """
     statistics = RoutingStatistics()
     guided = guided_groups(model.config) != (0, 0)
+    options = {"output_guided_capsules": True, "output_attentions": True} if guided else {}
     with evaluating(model):
         reader = attending(model) if guided else model
         for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc="measuring"):
             sources, targets = ([side[index] for index in batch] for side in (corpus.sources, corpus.targets))
-            statistics.add(
-                model, teacher_force(reader, sources, targets, output_routing="all", output_attentions=guided)
-            )
+            statistics.add(model, teacher_force(reader, sources, targets, output_routing="all", **options))
     return statistics

@@ -1,9 +1,10 @@
-"""PAST and FUTURE before and after translation, and the alignment by attention, against loops."""
+"""PAST and FUTURE before and after translation, and the overlap of their bags, against loops."""
 
 import pytest
 import torch
+from aggregated_models import aggregated
 
-from hf_capsule_mt.analysis.statistics import FARTHEST, PastAndFutureSums, attended_words
+from hf_capsule_mt.analysis.statistics import FARTHEST, PastAndFutureSums, attended_words, bag_overlaps
 
 SOURCES, TARGETS = [5, 3, 4], [4, 16, 2]
 
@@ -77,6 +78,37 @@ def test_nothing_aligned():
         "after": {"past": None, "future": None, "assignments": 0},
         "around": [],
     }
+
+
+def overlap_loop(scores, words, future):
+    """Zheng et al.'s r_OL of one sentence, of scores `[target, vocabulary]`."""
+    rates = []
+    for step in range(len(words)):
+        bag = words[step:] if future else words[:step]
+        if bag:
+            best = sorted(range(scores.shape[1]), key=lambda word: -float(scores[step, word]))[: 5 * len(bag)]
+            rates.append(len(set(best) & set(bag)) / len(set(bag)))
+    return sum(rates) / len(rates)
+
+
+@pytest.mark.parametrize("kind", ["everything", "guided_classifier"])
+def test_overlap_of_the_bags(kind):
+    model = aggregated(kind, vocab_size=60)
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([7, 4, 2])
+    targets = torch.randint(3, 12, (3, 7), generator=generator)
+    guided = model.config.num_past_capsules + model.config.num_future_capsules
+    capsules = torch.randn(3, 7, guided, 4, generator=generator)
+    mask = torch.arange(7) < lengths[:, None]
+    losses, embedding = model.guided_losses, model.get_output_embeddings().weight
+    found = bag_overlaps(losses, capsules, embedding, targets, mask)
+    for row, length in enumerate(lengths.tolist()):
+        words = targets[row, :length].tolist()
+        past, future = capsules[row, :length].split([losses.num_past, capsules.shape[2] - losses.num_past], dim=1)
+        for column, (part, head) in enumerate([(past, losses.past_bow), (future, losses.future_bow)]):
+            scores = (head(part.flatten(1)) @ embedding.t()).detach()
+            assert float(found[row, column]) == pytest.approx(overlap_loop(scores, words, future=column == 1))
+    assert 0 < float(found.mean()) < 1
 
 
 SOURCE_MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()

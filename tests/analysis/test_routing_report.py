@@ -13,7 +13,7 @@ from hf_capsule_mt.analysis.statistics import RoutingStatistics
 from hf_capsule_mt.analysis.worth import record_gates
 
 NOTHING = {"gates": {}, "worth": {"added": {}}, "routing": {}, "words": {}}
-NOTHING |= {"past_and_future": None}
+NOTHING |= {"past_and_future": None, "top_5_overlap": None}
 EVIL = "<script>alert('&')</script>"
 
 

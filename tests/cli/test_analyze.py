@@ -74,7 +74,7 @@ def test_layers_and_heads(corpus, tmp_path_factory, capsys):
         np.testing.assert_allclose(means[name].sum(-1), 1, rtol=1e-5)
         assert one["capsules_led"] == np.bincount(means[name][-1].argmax(0), minlength=one["inputs"]).tolist()
     assert record["sentences"] == 3
-    assert record["past_and_future"] is None
+    assert record["past_and_future"] is record["top_5_overlap"] is None
     files = written(report)
     assert linked(report) | {"index.html"} == files
     assert "figures/line-4-heads-cross-0.svg" in files
@@ -102,6 +102,7 @@ def test_guided_routing(corpus, guided):
     found = record["past_and_future"]
     assert found["words"] == 11
     assert found["before"]["assignments"] >= found["aligned_words"] > 0
+    assert set(record["top_5_overlap"]) == {"past", "future"}
     assert record["guided_names"] == ["PAST 1", "PAST 2", "FUTURE 1", "FUTURE 2", "redundant 1", "redundant 2"]
     assert "line 3: PAST and FUTURE" in (corpus / "report/index.html").read_text()
     assert linked(corpus / "report") | {"index.html"} == written(corpus / "report")
