@@ -1,7 +1,6 @@
 """Checkpoints of a run, and the number of a model's parameters."""
 
 import json
-import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from transformers import AutoModelForSeq2SeqLM, pipeline
 
 import hf_capsule_mt  # noqa: F401
 from benchmarks.speed.train import compare_with_plain
-from benchmarks.studies.results import read_results
-from benchmarks.studies.study import read_study
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.analysis.demo_answer import answer
 from hf_capsule_mt.cli import train, translate
@@ -81,42 +78,32 @@ def test_card_record_benchmark_and_explorer_agree(corpus, tmp_path):
 
 
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "benchmarks" / "records"
 FOLDERS = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/config.json"))
 LARGEST = 6_000_000
-CAPTIONS = {
-    "a dog runs through the snow .": ("hund", "schnee"),
-    "two young women are sitting on a bench .": ("zwei", "frauen", "bank"),
-    "a man in a red shirt plays the guitar .": ("mann", "roten", "gitarre"),
-}
 SENTENCES = {
     "Where did you buy that coat?": ("Wo", "Mantel", "gekauft?"),
     "Two men are sitting on a bench.": ("Zwei", "Männer", "Bank."),
     "two men are sitting on a bench": ("Männer", "Bank"),
-    "WHERE IS MY BOOK?": ("WO", "BUCH?"),
 }
+CAPITALS = {"WHERE IS MY BOOK?": ("WO", "BUCH?")}
 FRENCH = {"Where did you buy that coat?": ("acheté", "manteau"), "two men are sitting on a bench": ("hommes", "banc")}
 
 
-def kinds(name):
-    return [pytest.param(folder, id=folder.name) for folder in FOLDERS if folder.name.startswith(name)]
-
-
-@pytest.fixture(params=kinds(""))
+@pytest.fixture(params=FOLDERS, ids=lambda folder: folder.name)
 def folder(request):
     return request.param
 
 
 def test_there_are_some():
-    assert kinds("tatoeba")
-    assert kinds("multi30k")
+    assert FOLDERS
 
 
 def test_it_translates_with_the_engine(folder, caplog):
     _log_once.cache_clear()
     with caplog.at_level("INFO", logger="hf_capsule_mt.decoding.generation"):
-        kinds = {"tatoeba-en-de": SENTENCES, "tatoeba-en-fr": FRENCH, "multi30k-en-de": CAPTIONS}
-        [sentences] = [sentences for kind, sentences in kinds.items() if folder.name.startswith(kind)]
+        # The card of the smallest model says that capitals are too much for it.
+        german = SENTENCES if "rnmt" in folder.name else SENTENCES | CAPITALS
+        sentences = FRENCH if "en-fr" in folder.name else german
         found = pipeline("translation", model=str(folder))(list(sentences))
     assert "Transformers decodes" not in caplog.text
     for translation, words in zip(found, sentences.values(), strict=True):
@@ -133,32 +120,16 @@ def test_it_is_small_and_whole(folder):
     assert not list(folder.glob("*.py"))
 
 
-def claimed_bleu(folder):
-    """BLEU of each test set, as the model's card says."""
+def test_its_card_has_the_scores_that_were_measured(folder):
     [model] = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---")[1])["model-index"]
-    return {
-        result["dataset"]["split"].partition(".")[0]: metric["value"]
+    claimed = {
+        (result["dataset"]["split"], metric["type"]): metric["value"]
         for result in model["results"]
         for metric in result["metrics"]
-        if metric["type"] == "bleu"
     }
-
-
-@pytest.mark.parametrize("folder", kinds("tatoeba"))
-def test_the_card_has_the_scores_that_were_measured(folder):
-    lines = map(json.loads, (RECORDS / "tatoeba_models.jsonl").read_text(encoding="utf-8").splitlines())
-    records = {line["test"]: line["record"] for line in lines if line["model"] == folder.name}
-    measured = {test: round(record["scores"]["bleu"]["score"], 2) for test, record in records.items()}
-    assert claimed_bleu(folder) == measured
-
-
-@pytest.mark.parametrize("folder", kinds("multi30k"))
-def test_the_card_has_the_scores_of_the_study(folder):
-    """But for what rounding to bfloat16 changes."""
-    table = (ROOT / "checkpoints" / "README.md").read_text(encoding="utf-8")
-    [row] = re.findall(rf"^\| `{folder.name}` \| `(.*?)` \|", table, re.MULTILINE)
-    study = read_study(ROOT / "benchmarks" / "studies" / "does_routing_pay.yaml")
-    results = read_results(study, RECORDS / "does_routing_pay.jsonl")
-    [result] = [result for result in results if result.row.name == row]
-    measured = {test.name: result.bleu(test.name)[0] for test in study.tests}
-    assert claimed_bleu(folder) == pytest.approx(measured, abs=0.3)
+    file = ROOT / "benchmarks" / "records" / "tatoeba_models.jsonl"
+    lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    records = {line["test"]: line["record"]["scores"] for line in lines if line["model"] == folder.name}
+    assert claimed == {
+        (test, name): round(found["score"], 2) for test, scores in records.items() for name, found in scores.items()
+    }

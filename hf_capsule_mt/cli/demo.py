@@ -1,6 +1,6 @@
 """Serve a page that shows how checkpoints translate and route.
 
-    hf-capsule-mt demo --models checkpoints/tatoeba*/ checkpoints/multi30k*/
+    hf-capsule-mt demo --models checkpoints/*/
     * Running on local URL:  http://127.0.0.1:7860
 
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000

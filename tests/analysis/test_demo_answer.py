@@ -2,9 +2,9 @@
 
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
+from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -15,7 +15,6 @@ from hf_capsule_mt.translation.loading import count_parameters
 from hf_capsule_mt.translation.translator import translate_lines
 
 pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="the pictures need matplotlib")
-CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 EVERYTHING = {
     "layer_aggregation": "em_routing",
     "head_aggregation": "simple_routing",
@@ -35,7 +34,7 @@ def load(name):
         return tiny_model(), tiny_tokenizer(model_max_length=1000)
     if name == "absent":
         raise FileNotFoundError("absent is not a folder")
-    folder = CHECKPOINTS / name
+    folder = tiny_checkpoint(name)
     return AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
 
@@ -43,7 +42,7 @@ def load(name):
     ("name", "titles"),
     [
         ("marian", []),
-        ("multi30k-en-de-capsnmt-hybrid", ["Sentence capsules"]),
+        ("caps_nmt", ["Sentence capsules"]),
         (
             "everything",
             ["Encoder layers", "Decoder layers", "Heads: encoder_self.0", "Heads: decoder_self.0", "Heads: cross.0"]

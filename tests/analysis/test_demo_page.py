@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from loopback import free_port
+from tiny_checkpoints import tiny_checkpoint
 
 from hf_capsule_mt.cli.demo import build_demo
 from hf_capsule_mt.translation.translator import translate_lines
@@ -90,7 +91,7 @@ def test_other_routes_and_long_requests_are_refused():
 
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
-MARIAN, CAPS_NMT = (str(CHECKPOINTS / name) for name in ("tatoeba-en-de-em-routing", "multi30k-en-de-capsnmt-hybrid"))
+MARIAN, CAPS_NMT = str(CHECKPOINTS / "tatoeba-en-de-em-routing"), str(tiny_checkpoint("caps_nmt"))
 
 
 @contextmanager

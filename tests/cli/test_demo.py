@@ -13,7 +13,7 @@ from hf_capsule_mt.cli import demo
 from hf_capsule_mt.cli.demo import build_demo, main
 
 ROOT = Path(__file__).parents[2]
-CHECKPOINT = ROOT / "checkpoints" / "multi30k-en-de-capsnmt-hybrid"
+CHECKPOINT = ROOT / "checkpoints" / "tatoeba-en-de-em-routing"
 pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
 
 

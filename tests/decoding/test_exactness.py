@@ -109,7 +109,7 @@ def test_words_that_do_not_exist_are_not_suppressed(options, num_beams, engine_c
     assert (engine_calls[-1][0].sequences == 30).any()
 
 
-@pytest.mark.parametrize("name", ["tatoeba-en-de-em-routing", "multi30k-en-de-rnmt-gdr"])
+@pytest.mark.parametrize("name", ["tatoeba-en-de-em-routing", "tatoeba-en-de-rnmt-gdr"])
 def test_trained_models(name, engine_calls):
     source = sources(32, seed=3, longest=8)
     check_agreement(stored(name), source, engine_calls, num_beams=4, max_new_tokens=12)
