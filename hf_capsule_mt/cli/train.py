@@ -200,7 +200,9 @@ def _print_curves(
             "is that of the last update. Lower --learning_rate, or raise --max_general_loss."
         )
     elif not max(each["bleu"] for each in evaluations[1:]) > evaluations[0]["bleu"]:
-        logger.warning("No checkpoint is better than the model that training started from. Keep that one.")
+        logger.warning(
+            f"No checkpoint is better than the model that training started from. Do not use {args.output_dir}."
+        )
 
 
 if __name__ == "__main__":

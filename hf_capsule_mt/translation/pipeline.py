@@ -117,6 +117,9 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             segments = codes.put(segments, codes.of(target, "tgt_lang") if has_code else "")
             if not all(segment.code for segment in segments if segment.text):
                 logger.warning_once(f"{codes.missing()}, or give tgt_lang={codes.languages[0]!r}.")
+        elif tgt_lang is not None and not self._takes_languages:
+            # There is none, so this is an error.
+            codes.of(tgt_lang, "tgt_lang")
         for number, segment in enumerate(segments, 1):
             encoding = self.encode(segment.source, truncation, source=source, target=target)
             chunk = {"segment": segment, "is_last": number == len(segments), "copied": copied(segment.text)}

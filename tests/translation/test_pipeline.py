@@ -141,6 +141,12 @@ def test_opus_mt_tokenizers(tmp_path, separate_vocabs):
         translator("the old house", tgt_lang="fr")
 
 
+def test_a_model_for_one_language_refuses_another():
+    translator = pipeline("translation", model=tiny_model(), tokenizer=tiny_tokenizer(), device="cpu")
+    with pytest.raises(ValueError, match="tgt_lang is 'fr'"):
+        translator("a b", tgt_lang="fr")
+
+
 def test_t5_gets_its_prefix_and_settings_from_the_task(caplog):
     model, tokenizer = tiny_multilingual.t5()
     logging.enable_propagation()
