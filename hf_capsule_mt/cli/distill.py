@@ -51,7 +51,6 @@ from .translate import options_like, translate_windows
 
 logger = logging.get_logger(__name__)
 
-
 _FAILURES = {
     "source_cut": "source too long for the teacher",
     "limit_reached": "no end within the limit",
@@ -115,10 +114,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _distill(args: argparse.Namespace, state: PartialState) -> None:
     started, folder = time.time(), Path(f"{args.output_file[0]}.distilling")
-    finished, files = (
-        folder / "finished.json",
-        {"output_file": folder / "translations", "report_file": folder / "report"},
-    )
+    finished = folder / "finished.json"
+    files = {"output_file": folder / "translations", "report_file": folder / "report"}
     sentences, settings, sources = 0, {}, iter(())
     if state.is_main_process:
         decoding.pin_revision(args)
