@@ -2,7 +2,7 @@
 
     hf-capsule-mt evaluate --hypotheses out.de --references test.de --metrics bleu
     metric    score  signature
-    bleu      40.32  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
+    bleu      39.40  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
 
     hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4
     hf-capsule-mt evaluate --hypotheses out.tok.de --references test.tok.de --tokenize none --metrics bleu

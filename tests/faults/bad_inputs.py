@@ -155,7 +155,7 @@ def _damaged_checkpoint(
 
 def _endless(data: bytes) -> bool:
     # Such a model is built and computes as its file says. Nobody promises that it will be soon.
-    counts = re.findall(rb'"(?:num_\w+|\w+_iterations|\w+_layers)": (\d+)', data)
+    counts = re.findall(rb'"(?:num_\w+|\w+_iterations|\w+_layers|\w*vocab_size)": (\d+)', data)
     return any(int(count) > LARGEST_COUNT for count in counts)
 
 
@@ -278,11 +278,13 @@ def _written_by_hand(
 
 
 def _decides(model: transformers.PreTrainedModel, sources: list[list[int]]) -> bool:
-    """Whether the scores of words are numbers that differ: damaged weights may overflow, or be all the same."""
+    """Whether one word is the best at every step: damaged weights may overflow, or make all words equally good."""
     with torch.no_grad():
         read = [model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([ids])) for ids in sources if ids]
-    extremes = [output.logits.aminmax(dim=-1) for output in read]
-    return all((low.isfinite() & high.isfinite() & (high - low > DIFFERENT)).all() for low, high in extremes)
+    # Padding, 0, is never written.
+    best = [output.logits[..., 1:].float().topk(2, dim=-1).values for output in read]
+    finite = all(output.logits.isfinite().all() for output in read)
+    return finite and all((first - second > DIFFERENT).all() for first, second in (two.unbind(-1) for two in best))
 
 
 # Text.
