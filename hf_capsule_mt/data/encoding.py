@@ -11,6 +11,7 @@ import numpy as np
 from tokenizers.models import BPE
 from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
@@ -39,7 +40,9 @@ def positions(config: PreTrainedConfig) -> int | None:
 
 def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the length of the longest source, in tokens, that model and tokenizer take."""
-    return min(tokenizer.model_max_length, positions(config) or tokenizer.model_max_length)
+    # 0 is no limit, as null is.
+    longest = tokenizer.model_max_length or VERY_LARGE_INTEGER
+    return min(longest, positions(config) or longest)
 
 
 def encode_lines(

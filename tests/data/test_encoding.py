@@ -8,11 +8,11 @@ import time
 import pytest
 from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import tiny_tokenizer
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data import encoding
-from hf_capsule_mt.data.encoding import TOKENIZING, batch_by_tokens, encode_lines, tokenize_lines
+from hf_capsule_mt.data.encoding import TOKENIZING, batch_by_tokens, encode_lines, source_limit, tokenize_lines
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 
@@ -115,3 +115,9 @@ def test_a_process_that_is_forked_while_a_tokenizer_works():
     thread.join()
     assert not is_alive
     assert child.exitcode == 0
+
+
+def test_a_tokenizer_whose_limit_is_nothing_has_none():
+    """It cut texts for ever."""
+    tokenizer = tiny_tokenizer(model_max_length=0)
+    assert source_limit(PreTrainedConfig(), tokenizer) > 10**9
