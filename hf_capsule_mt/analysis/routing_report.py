@@ -32,12 +32,12 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
 
     Returns:
         * "routing": by name the "entropy" (nats) and "diversity" by iteration, numbers of "routings", "inputs" and
-          output "capsules"; for layers and heads, how many capsules get most from each, at the last iteration
-          ("capsules_led"); for words, the "mean_assignment" by iteration and capsule.
+          output "capsules". Layers and heads also have "capsules_led": how many capsules get most from each, at the
+          last iteration. Words have "mean_assignment", by iteration and capsule.
         * "words": by name, for every capsule the "piece"s with the largest "share", and their "count".
         * "guided_names": of the guided capsules.
-        * "past_and_future": see [`PastAndFutureSums.result`]; None without.
-        * "top_5_overlap": {"past": ..., "future": ...}; None without.
+        * "past_and_future": what [`PastAndFutureSums.result`] returns, or None.
+        * "top_5_overlap": {"past": ..., "future": ...}, or None.
     """
     overlaps = statistics.overlaps
 

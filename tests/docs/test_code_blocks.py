@@ -53,7 +53,8 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
         if block.needs is None and block.language in RUN:
             _run(block, names, folder, hub, monkeypatch)
     if "user/name" in hub.repositories:
-        assert "\nlicense: " in hub.repositories["user/name"].files["README.md"].decode()
+        card = hub.repositories["user/name"].files["README.md"].decode()
+        assert "license: apache-2.0" in card or "license: cc-by-4.0" in card
     assert TOKEN not in "".join(capsys.readouterr())
 
 
