@@ -186,6 +186,8 @@ class HeadRouting(CapsuleRouting):
 class RoutedHeads(nn.Module):
     """Eq. 5-12: each head has an input capsule, computed from all heads, which votes for the output capsules.
 
+    The paper does not say which nonlinearity Eq. 5 has. Here it is tanh.
+
     LoRA finds two linear maps here: `inputs` (f, for all heads together) and `votes` (W).
 
     Args:
