@@ -1,7 +1,7 @@
 """Write a model card, and send the checkpoint to the Hub in one commit.
 
     hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 --dry_run
-    run/average/README.md
+    The card is run/average/README.md. These files would be sent: README.md, config.json, ...
 
     hf auth login
     hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 \\
@@ -13,7 +13,8 @@ the card, README.md, go with it. Optimizer states, logs and other files stay at 
 files of an earlier model in the repository are deleted. Other files stay.
 
 The card is written from run_record.json, in the folder or the one above, if there is no README.md or an option of the
-card is given. With --dry_run nothing is sent: read the card, and change it as you like.
+card is given. With --dry_run nothing is sent: read the card, and change it as you like. Without an option of the card
+it is then sent as you left it.
 
 The token is that of `hf auth login` or of the environment variable HF_TOKEN.
 """
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from hf_capsule_mt.files import read_json, replace_text
 from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
-from hf_capsule_mt.hub.push import CARD, push_checkpoint
+from hf_capsule_mt.hub.push import CARD, files_to_push, push_checkpoint
 from hf_capsule_mt.training.averaging import averaged_checkpoints
 
 from .common import CommandParser, report_user_errors
@@ -38,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--model", type=Path, required=True, help="Folder of the checkpoint.")
     parser.add_argument("--repo_id", required=True, help="user/name or organisation/name.")
-    parser.add_argument("--dry_run", action="store_true", help="Only write the card, and send nothing.")
+    parser.add_argument("--dry_run", action="store_true", help="Write the card, list the files, and send nothing.")
     parser.add_argument("--private", action="store_true", help="Make a new repository private.")
     parser.add_argument("--revision", help="Branch to commit to (default: main).")
     parser.add_argument("--commit_message", help="Message of the commit (default: Upload and the class of the model).")
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _write_card(args)
     if args.dry_run:
-        print(args.model / CARD)
+        print(f"The card is {args.model / CARD}. These files would be sent: {', '.join(files_to_push(args.model))}")
         return
     options = {name: getattr(args, name) for name in ("private", "revision", "commit_message")}
     pushed = push_checkpoint(args.model, args.repo_id, **options)
@@ -74,13 +75,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _write_card(args: argparse.Namespace) -> None:
     given = {each.name: getattr(args, each.name, None) for each in fields(CardDetails) if each.name != "repo_id"}
     given = {name: value for name, value in given.items() if value is not None}
-    wanted = args.dry_run or args.run_record or args.evaluations or given
+    wanted = args.run_record or args.evaluations or given
     if not wanted and (args.model / CARD).is_file():
         return
     places = [args.run_record] if args.run_record else [args.model / _RECORD, args.model.absolute().parent / _RECORD]
     record = next((path for path in places if path.is_file()), None)
     if record is None:
-        if wanted:
+        if wanted or args.dry_run:
             raise FileNotFoundError(f"{places[0]} does not exist. Name the run's record with --run_record.")
         return
     if averaged := averaged_checkpoints(args.model):

@@ -13,7 +13,7 @@ Fine-tune OPUS-MT:
         --output_dir tuned
 
 With --model the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for the layers that
---method adds, and 500 updates of warm-up, or a tenth of a shorter run.
+--method adds, and 500 updates of warm-up, or a tenth of a shorter run. With --lora_rank the rate is 1e-3.
 
 With --general_validation_file the best checkpoint is one that has not become much worse on texts of another kind.
 
@@ -54,6 +54,7 @@ from .common import leave_group_at_exit, report_user_errors, warn_if_busy
 logger = logging.get_logger(__name__)
 
 _FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": -1.0}
+# Of layers that a method adds, and of an adapter: they start at zero, and would stay there at the rate above.
 _ADDED_RATE = 1e-3
 # What people use: --help shows these, and --help_all all of them.
 _SHOWN = (
@@ -109,8 +110,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
-    if any(word.partition("=")[0] == "--model" for word in words):
+    options = {word.partition("=")[0].replace("-", "_") for word in words}
+    if "__model" in options:
         parser.set_defaults(**_FINE_TUNING)
+    if "__lora_rank" in options:
+        parser.set_defaults(learning_rate=_ADDED_RATE)
     model_args, data_args, args = parser.parse_args_into_dataclasses(words)
     args.check_with(data_args)
     # Data is read after this, which can take hours.
@@ -138,7 +142,6 @@ def _prepare(
         settings = model.generation_config
         settings.max_length = min(settings.max_length, 2 * data_args.max_source_length + 22)
     else:
-        # Layers that a method adds would stay switched off at the rate of the others.
         is_new = model_args.method is not None and added_weights(model)
         if is_new and args.added_learning_rate is None:
             args.added_learning_rate = _ADDED_RATE

@@ -76,6 +76,13 @@ def push_checkpoint(
         )
 
 
+def files_to_push(folder: Path) -> list[str]:
+    """Return the names of the files that [`push_checkpoint`] sends. A broken checkpoint raises the same errors."""
+    with TemporaryDirectory() as temporary:
+        _save(folder, Path(temporary), PLACEHOLDER)
+        return sorted(file.name for file in Path(temporary).iterdir())
+
+
 def _save(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     """Write the files to send: the weights as they are, and the configuration, source and tokenizer saved again."""
     names = [name for name in load_config(folder).architectures or [] if hasattr(modeling, name)]

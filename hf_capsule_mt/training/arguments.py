@@ -156,7 +156,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         help="Updates in which the learning rate rises. Below 1: their share of the run (default: %(default)s, with "
         "--model 500 or a tenth of the run).",
     )
-    learning_rate: float = HfArg(default=7e-4, help="Peak learning rate (default: %(default)s, with --model 2e-5).")
+    learning_rate: float = HfArg(
+        default=7e-4, help="Peak learning rate (default: %(default)s, with --model 2e-5, with --lora_rank 1e-3)."
+    )
     adam_beta2: float = HfArg(default=0.98, help="Adam's beta2 (Vaswani et al. 2017).")
     adam_epsilon: float = HfArg(default=1e-9, help="Adam's epsilon (Vaswani et al. 2017).")
     predict_with_generate: bool = HfArg(

@@ -1,5 +1,6 @@
 """LoRA: where adapters go in the models of this package, and the adapter that `train --lora_rank` trains with PEFT."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,8 @@ FOLDER = "adapter"
 def with_adapter(model: "PreTrainedModel", args: "ModelArguments") -> "PeftModel":
     """Return a model that trains only an adapter of rank `args.lora_rank`.
 
-    Updates count twice (alpha is 2 * rank). There is no dropout in the adapter: adapters of parameters cannot have it.
+    What it adds is multiplied by 2 (alpha is 2 * rank). There is no dropout in the adapter: adapters of parameters
+    cannot have it.
     """
     from peft import LoraConfig, TaskType, get_peft_model
 
@@ -56,7 +58,10 @@ def with_adapter(model: "PreTrainedModel", args: "ModelArguments") -> "PeftModel
         target_parameters=LORA_PARAMETERS.get(kind),
         revision=None if args.revision == "main" else args.revision,
     )
-    return get_peft_model(model, config)
+    adapted = get_peft_model(model, config)
+    # By itself PEFT would read the configuration of the start at every save, to see whether embeddings were added.
+    adapted.save_pretrained = partial(adapted.save_pretrained, save_embedding_layers=False)
+    return adapted
 
 
 def merge_adapter(trainer: "Trainer") -> None:

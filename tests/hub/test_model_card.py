@@ -5,6 +5,7 @@ import re
 
 import pytest
 from huggingface_hub import ModelCard
+from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli.push_to_hub import main
@@ -117,7 +118,7 @@ def test_every_method_is_described_and_has_its_paper(method, words, paper):
 @pytest.fixture
 def average(record, tmp_path):
     folder = tmp_path / "run" / "average"
-    folder.mkdir(parents=True)
+    save_tiny_marian(folder)
     (folder.parent / "run_record.json").write_text(json.dumps(record))
     (folder / "averaging.json").write_text('{"checkpoints": ["run/checkpoint-400", "run/checkpoint-500"]}')
     return folder
@@ -131,7 +132,10 @@ def test_the_command_writes_the_card(average, tmp_path, capsys):
     assert card.data.license == "apache-2.0"
     assert "the mean of checkpoint-400, checkpoint-500" in card.text
     assert "| test | 30.0 |" in card.text
-    assert str(average / "README.md") in capsys.readouterr().out
+    assert "README.md, config.json, generation_config.json, model.safetensors" in capsys.readouterr().out
+    (average / "README.md").write_text("Changed by hand.")
+    main(["--model", str(average), "--repo_id", "user/name", "--dry_run"])
+    assert (average / "README.md").read_text() == "Changed by hand."
 
 
 def test_no_record(tmp_path, capsys):

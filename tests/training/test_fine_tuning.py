@@ -56,6 +56,7 @@ def test_a_resumed_run_keeps_it(corpus, marian, tmp_path, monkeypatch, caplog):
         ({}, (2e-5, 1e-3)),
         ({"method": None}, (2e-5, None)),
         ({"learning_rate": 1e-4, "added_learning_rate": 1e-2}, (1e-4, 1e-2)),
+        ({"method": None, "lora_rank": 2}, (1e-3, None)),
     ],
 )
 def test_defaults(corpus, marian, tmp_path, caplog, options, expected):
