@@ -226,11 +226,7 @@ _PACKAGES = (
 
 
 def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
-    """Return what a record says of this process: versions, device, threads, commit and date.
-
-    Args:
-        device: the device that does the work. Default: a GPU if there is one.
-    """
+    """Return what a record says of this process: versions, device (a GPU if there is one), threads, commit and date."""
     import torch
 
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

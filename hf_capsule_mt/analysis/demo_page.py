@@ -33,13 +33,9 @@ _ROUTES = re.compile(
 
 
 def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fixed: bool = False) -> gr.Blocks:
-    """Build the page.
+    """Build the page, which offers `models`, and no others if it is `fixed`. The first two are chosen at first.
 
-    Args:
-        models: folders or names of the checkpoints that it offers. The first two are chosen at first.
-        load: loads one.
-        examples: sentences to click. The page opens with the first one and its translation.
-        fixed: whether visitors can only choose from `models`.
+    It opens with the first of the `examples` and its translation. `load` loads a model.
     """
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_KEPT, _KEPT)) as page:
         gr.Markdown(_INTRODUCTION)
@@ -94,11 +90,8 @@ class Door:
 def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
     """Serve the page, only to this address and with nothing from elsewhere, until interrupted.
 
-    Args:
-        page: of [`build_page`].
-        host: by default that of the environment variable GRADIO_SERVER_NAME, or 127.0.0.1.
-        port: by default that of GRADIO_SERVER_PORT, or the first free one from 7860 on.
-        **options: of `gr.Blocks.launch`.
+    Defaults are the environment variables GRADIO_SERVER_NAME and GRADIO_SERVER_PORT, or 127.0.0.1 and the first free
+    port from 7860 on. `options` are those of `gr.Blocks.launch`.
     """
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
     fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}

@@ -64,10 +64,9 @@ def save_figure(figure: "Figure", path: Path) -> None:
 
 
 def draw_lengths(record: Mapping[str, Any]) -> "Figure":
-    """Draw a panel for BLEU and one for the length of translations by source length, a line for each system.
+    """Draw BLEU and the length of translations by source length, a panel each, with a line for each system.
 
-    Args:
-        record: `buckets`, each with `name`, `sentences` and by system `bleu` and `ratio`. Empty ones are left out.
+    The record has `buckets`, each with `name`, `sentences` and by system `bleu` and `ratio`. Empty ones are left out.
     """
     buckets = [bucket for bucket in record["buckets"] if bucket["systems"]]
     places = range(len(buckets))

@@ -41,10 +41,7 @@ def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
 
 
 def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
-    """Return what a model of this configuration routes: of "layers", "heads", "guided" and "sentence".
-
-    It is empty for a model without routing.
-    """
+    """Return what a model of this configuration routes, if anything: "layers", "heads", "guided" and "sentence"."""
     kinds = {
         "layers": getattr(config, "routes_layers", False),
         "heads": getattr(config, "head_aggregation", None) is not None,

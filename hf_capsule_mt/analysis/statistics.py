@@ -48,11 +48,7 @@ def diversities(assignment: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class AssignmentSums:
-    """The means over many routings.
-
-    Args:
-        keep_inputs: whether each input capsule has a mean of its own, as layers and heads do. Words share one.
-    """
+    """The means over many routings. With `keep_inputs` each input capsule has its own, as layers and heads do."""
 
     def __init__(self, keep_inputs: bool) -> None:
         self.keep_inputs = keep_inputs
@@ -99,12 +95,8 @@ def bag_overlaps(
     training, the bag of PAST holds the words before the one that is written. (In the paper's formula it holds this one
     too.) FUTURE has all others, with the end of the sentence.
 
-    Args:
-        losses: the [`GuidedLosses`] of the model, with the bag-of-words loss.
-        capsules: PAST, then FUTURE, `[batch, target, capsules, width]`.
-        embedding: of the output words, `[vocabulary, d]`.
-        targets: token ids that are written, `[batch, target]`.
-        target_mask: `[batch, target]` bool.
+    Capsules are PAST, then FUTURE, `[batch, target, capsules, width]`. The embedding of the output words is
+    `[vocabulary, d]`. The token ids that are written, and their bool mask, are `[batch, target]`.
     """
     past, future = (part.flatten(-2) for part in capsules.tensor_split([losses.num_past], dim=2))
     queries = torch.stack([losses.past_bow(past), losses.future_bow(future)], dim=1)
@@ -187,13 +179,10 @@ class PastAndFutureSums:
         self._sums = torch.zeros(2 * FARTHEST + 3, 3, dtype=torch.float64)
 
     def add(self, shares: Tensor, aligned: Tensor, source_mask: Tensor, target_mask: Tensor) -> None:
-        """Add a batch.
+        """Add the shares of source words in PAST and in FUTURE, `[batch, target, source, 2]`.
 
-        Args:
-            shares: of source words in PAST and in FUTURE, `[batch, target, source, 2]`.
-            aligned: `[batch, target, source]` bool: which target word translates which source word.
-            source_mask: `[batch, source]` bool, True where there is a word. The last one, the end, is not counted.
-            target_mask: `[batch, target]` bool, True where a word is written.
+        `aligned` is `[batch, target, source]` bool: which target word translates which source word. Masks are True
+        where there is a word. The last source word, the end, is not counted.
         """
         length = aligned.shape[1]
         steps = torch.arange(length, device=aligned.device)[None, :, None]
@@ -294,14 +283,10 @@ class RoutingStatistics:
 
 
 def attended_words(cross_attentions: Sequence[Tensor], source_mask: Tensor, target_mask: Tensor) -> Tensor:
-    """Align every target word with the source word that it attends to most, `[batch, target, source]` bool.
+    """Align every target word with one of [`attended_positions`], `[batch, target, source]` bool.
 
-    The ends of the sentences are aligned with nothing, nor is a word that attends to the end of the source.
-
-    Args:
-        cross_attentions: of each decoder layer, `[batch, heads, target, source]`.
-        source_mask: `[batch, source]` bool, True where there is a word. The last one ends the sentence.
-        target_mask: `[batch, target]` bool.
+    The ends of the sentences are aligned with nothing, nor is a word that attends to the end of the source. The masks,
+    `[batch, source]` and `[batch, target]`, are True where there is a word, the end included.
     """
     attended = attended_positions(cross_attentions, source_mask)
     aligned = torch.nn.functional.one_hot(attended, source_mask.shape[1]).bool()

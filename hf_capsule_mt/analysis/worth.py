@@ -70,12 +70,10 @@ def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batc
 
 
 class _Site(NamedTuple):
-    """Where capsules enter a model.
+    """Where capsules enter a model: `module` has them as its output, or reads them.
 
-    Attributes:
-        module: what brings them, as its output, or reads them.
-        positions: what there are capsules of: "source" or "target" words, or the "sentence".
-        start: None if they are the module's output, else the first feature of its input that is theirs.
+    There are capsules for each `positions`: "source" or "target" words, or the "sentence". `start` is None if they are
+    the module's output, else the first feature of its input that is theirs.
     """
 
     module: nn.Module

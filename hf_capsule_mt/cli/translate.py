@@ -234,17 +234,10 @@ def options_like(args: argparse.Namespace, **changes: Any) -> argparse.Namespace
 def translate_windows(
     args: argparse.Namespace, lines: Iterator[str] | None = None, total: int | None = None
 ) -> Iterator[list[str]]:
-    """Translate `args.input_file` as the options say, window by window.
+    """Translate `args.input_file`, or `lines`, of which there are `total`. Yield the lines of each window.
 
     With an output file, the lines go there. Finished windows, and the report, are kept next to it until all is done.
-
-    Args:
-        args: options of this command.
-        lines: the input of the main process, instead of `args.input_file`.
-        total: number of these lines.
-
-    Yields:
-        The lines of each window, in the main process, if there is no output file.
+    Only the main process has lines.
 
     Raises:
         BlockingIOError: if another process writes that file.

@@ -132,10 +132,7 @@ def tokenize_corpus(
 class Sentences:
     """Sentences of corpora, all sources and then all targets, read from the Arrow files in every pass.
 
-    Args:
-        texts: the corpora.
-        most: number of sentences at most, half of them sources: those of pairs that are drawn at random.
-        seed: decides which.
+    There are at most `most` of them, those of pairs that are drawn at random by the seed.
     """
 
     def __init__(self, texts: Sequence[TextCorpus], most: int | None = None, seed: int = 0) -> None:

@@ -205,12 +205,9 @@ class BPEDropout:
 
 
 class ResegmentedPairs(TorchDataset):
-    """A data set of token ids that has other ids of the same text in every epoch, within the same budget of tokens.
+    """A data set that has other token ids of the same text in every epoch, within the budget of a batch.
 
-    Args:
-        dataset: a `datasets.Dataset` with columns input_ids and labels.
-        dropout: makes the other ids.
-        max_tokens: the budget of a batch.
+    `dropout` makes them of a `datasets.Dataset` with columns input_ids and labels.
     """
 
     def __init__(self, dataset: "Dataset", dropout: BPEDropout, max_tokens: int) -> None:

@@ -131,12 +131,6 @@ class Columns:
 
     A row is {"translation": {"en": "...", "de": "..."}}, read by its languages, or {"en": "...", "de": "..."}, read by
     its columns. A column has the name of its language unless another is given.
-
-    Args:
-        source_lang: source language, as the data names it.
-        target_lang: target language.
-        source_column: column of the source.
-        target_column: column of the target.
     """
 
     source_lang: str | None = None

@@ -37,14 +37,10 @@ class Rows(NamedTuple):
 
 
 def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[float] = (), *, seed: int = 0) -> Rows:
-    """Return rows of files. Every pass has another order of the files.
+    """Return rows of files. Every pass has another order of the files, which the seed decides.
 
-    Args:
-        corpora: the files.
-        columns: names that files of rows need.
-        weights: how often each corpus is drawn from, in relation to the others. A pass ends when each has been read at
-            least once. Without them the files of all are read one after the other, each once.
-        seed: with the pass, decides the order.
+    `weights` say how often each corpus is drawn from, in relation to the others. A pass ends when each has been read at
+    least once. Without them the files of all are read one after the other, each once.
     """
 
     def of_pass(number: int) -> "IterableDataset":
@@ -115,20 +111,15 @@ class TokenBudgetStream(TorchIterableDataset):
     """Yields batches without end, pass after pass: each a [`StreamedBatch`] within the budget of tokens.
 
     Rows are read in windows of `window` pairs. A window is tokenised, while the batches of the one before are trained
-    on, then shuffled, sorted by length and cut as [`TokenBudgetBatchSampler`] does with a whole corpus. Processes get
-    rows of their own: whole files, where their number can be divided, and otherwise every n-th row. They are
-    dealt again in every pass.
+    on, then shuffled by the seed, sorted by length and cut as [`TokenBudgetBatchSampler`] does with a whole corpus.
+    Processes get rows of their own: whole files, where their number can be divided, and otherwise every n-th row. They
+    are dealt again in every pass.
 
     Args:
-        rows: the text.
-        tokenizer: of the model.
         max_tokens: the budget of one batch on one process, see [`TokenBudgetBatchSampler`].
         limits: most tokens of a source and of a target. Longer pairs are left out.
-        window: pairs that are shuffled together.
-        seed: decides the order in a window.
         dropout: makes other token ids of the rows of a batch.
         rank: this process among `world_size`.
-        world_size: number of processes.
     """
 
     def __init__(
@@ -166,10 +157,7 @@ class TokenBudgetStream(TorchIterableDataset):
             )
 
     def begin_behind(self, states: Iterable[str]) -> None:
-        """Begin the next iteration with the pass behind those of all `states`, from any number of processes.
-
-        Without any it begins at the beginning.
-        """
+        """Begin the next iteration with the pass behind those of all `states`, from any number of processes, if any."""
         reached = [json.loads(state) for state in states]
         number = {name: max((state[name] + 1 for state in reached), default=0) for name in ("pass", "window")}
         self._start = {**_BEGINNING, **number}

@@ -16,12 +16,7 @@ _NATIVE_CODES = ("bpt", "ept", "ph", "it", "ut")
 def memory_pairs(file: BinaryIO, path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]]:
     """Yield both sides of each unit that has both languages. "en" stands for "en-US" and "EN_gb", too.
 
-    Entities are not expanded, and nothing is loaded from elsewhere.
-
-    Args:
-        file: the open file.
-        path: its name, for errors.
-        languages: of source and target.
+    Entities are not expanded, and nothing is loaded from elsewhere. Errors name the `path`.
 
     Raises:
         ValueError: if it is not XML, has an entity of its own, or no unit with both languages.

@@ -28,9 +28,7 @@ ALIGNERS = {
 
 
 def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Alignment]) -> dict[str, Any]:
-    """Compare what the translations of a corpus cover with what its references cover.
-
-    Both are the alignments of each source sentence, by the same aligner.
+    """Compare what translations cover with what references cover, by alignments of the same sources by one aligner.
 
     Returns:
         `cdr`, 0 to 1, which is 1 if the translations cover all that the references cover, and numbers of source words:

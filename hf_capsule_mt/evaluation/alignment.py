@@ -21,12 +21,9 @@ NO_EFLOMAL = 'eflomal is not installed. It needs a C compiler: pip install -e ".
 
 @dataclass(frozen=True)
 class Alignment:
-    """A sentence and a translation of it.
+    """A sentence and a translation of it. The same form in the target is the same word.
 
-    Attributes:
-        source_words: the number of source words.
-        target: the words of the translation. The same form is the same word.
-        links: (i, j) where target word j translates source word i. A target word has one source word at most.
+    A link (i, j) says that target word j translates source word i. A target word has one source word at most.
     """
 
     source_words: int
@@ -49,16 +46,11 @@ def align_words(
     """Align several streams of translations with their sources, all at once, so that one model aligns them all.
 
     It is eflomal's HMM, in the direction in which every target word picks its source word or none. Words are compared
-    in lower case. eflomal takes its random numbers from the system, so two runs differ a little.
+    in lower case. eflomal takes its random numbers from the system, so two runs differ a little. It also learns from
+    `more_sources` and `more_targets`, such as the training data.
 
-    Args:
-        sources: the words of every sentence.
-        streams: for each system, or reference, the words of every translation.
-        more_sources: more parallel text to learn from, such as the training data.
-        more_targets: its translations.
-
-    Returns:
-        For each stream the alignment of every sentence. A sentence of 1,024 words or more, or none, has no links.
+    A sentence is a list of words, and a stream has a translation of each, by a system or as reference. Each stream gets
+    the alignment of every sentence. A sentence of 1,024 words or more, or none, has no links.
 
     Raises:
         ValueError: if eflomal is not installed, or streams differ in length.
@@ -110,15 +102,8 @@ def align_by_attention(
     Attention is that of the step that writes the token, of the layer of [`attended_positions`]. A token that attends
     most to a special token, such as the end of the source, has no link. Words are the tokens of the model.
 
-    Args:
-        model: an encoder-decoder with cross-attention.
-        tokenizer: the model's.
-        sources: one segment each. Longer ones are cut to the model's limit, with a warning.
-        streams: for each system, or reference, the translation of every segment, cut in the same way.
-        max_tokens_per_batch: source and target together, padding included.
-
-    Returns:
-        For each stream the alignment of every sentence. Where one side is blank, it has no links.
+    Streams are as in [`align_words`], of texts. A text is cut to the model's limit, with a warning. One without a word
+    has no links. A batch has `max_tokens_per_batch` source and target tokens together, padding included.
 
     Raises:
         ValueError: if the model has no cross-attention, or a sentence exceeds `max_tokens_per_batch`.

@@ -21,13 +21,9 @@ def sentence_statistics(
 
 
 def bleu(statistics: np.ndarray) -> np.ndarray:
-    """Return BLEU of corpora, as sacreBLEU computes it with smoothing "exp".
+    """Return BLEU of corpora, 0 to 100, `[...]`, as sacreBLEU computes it with smoothing "exp".
 
-    Args:
-        statistics: matches of 1 to 4 words, n-grams, length and that of the reference, `[..., 10]`.
-
-    Returns:
-        Scores, 0 to 100, `[...]`.
+    Statistics are the matches of 1 to 4 words, n-grams, length and that of the reference, `[..., 10]`.
     """
     matches, totals = statistics[..., :ORDERS], statistics[..., ORDERS : 2 * ORDERS]
     length, reference = statistics[..., -2], statistics[..., -1]

@@ -47,15 +47,10 @@ def score_by_length(
     tokenize: str = "13a",
     lowercase: bool = False,
 ) -> list[dict[str, Any]]:
-    """Score every system on the sentences of each bucket.
+    """Score every system on the sentences of each bucket, by the length of their sources in words.
 
-    Args:
-        systems: translations by the name of the system.
-        references: one or more reference streams.
-        lengths: of the sources, in words.
-        edges: the longest length of every bucket but the last, in rising order.
-        tokenize: BLEU's tokenizer, which cuts the words that are counted too.
-        lowercase: BLEU of lower-cased text.
+    `edges` are the longest length of every bucket but the last, in rising order. BLEU's tokenizer cuts the words that
+    are counted too.
 
     Returns:
         The `name` of each bucket, such as "≤ 10", "11–20" or "> 20", its `longest` length (None for any), the number of

@@ -39,19 +39,14 @@ def compare_systems(
     num_samples: int | None = None,
     seed: int = 12345,
 ) -> dict[str, dict[str, Any]]:
-    """Test a system against a baseline.
+    """Test a system against a baseline. Arguments that are not named here are as in [`score_translations`].
 
     Args:
-        baseline: its translations, one segment each.
-        system: the translations of the same segments by the system.
-        references: one or more reference streams.
         test: one of `TESTS`. "bootstrap" is `sacrebleu --paired-bs`, "randomization" `sacrebleu --paired-ar`. "sign"
-            counts the sentences whose translation raises or lowers the BLEU of the baseline's corpus.
-        metrics: names among `METRICS`. The sign test is only for "bleu".
-        tokenize: BLEU's tokenizer, as in [`score_translations`].
-        lowercase: BLEU and chrF of lower-cased text.
+            counts the sentences whose translation raises or lowers the BLEU of the baseline's corpus, and has only
+            "bleu".
         num_samples: number of resamplings or shuffles. Default: `DEFAULT_SAMPLES`.
-        seed: random seed, at least 1. The default is sacreBLEU's.
+        seed: at least 1. The default is sacreBLEU's.
 
     Returns:
         By metric: the scores `baseline` and `score`, sacreBLEU's `signature`, and `p_value`: how likely a difference as

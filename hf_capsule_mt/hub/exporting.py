@@ -169,16 +169,8 @@ def export_checkpoint(
     """Write `encoder` and `step` of a checkpoint, in float32, with its tokenizer and configuration.
 
     The programs are read again, and compared with the model for batches of other sizes and lengths, over several steps.
-    Only then does `output_dir` appear.
-
-    Args:
-        checkpoint: a folder, or a name on the Hub.
-        output_dir: the folder to make.
-        file_format: "onnx", or "torch": files of `torch.export`.
-        revision: of a checkpoint on the Hub.
-
-    Returns:
-        The largest difference of a number from the model's.
+    Only then does `output_dir` appear. Return the largest difference of a number from the model's. The format is
+    "onnx", or "torch" for files of `torch.export`.
 
     Raises:
         ValueError: if the checkpoint is of another family, or the programs differ from the model.

@@ -54,12 +54,9 @@ class CardDetails:
 def make_model_card(
     record: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]] = (), details: CardDetails | None = None
 ) -> ModelCard:
-    """Write a card, with `model-index` metadata.
+    """Write a card, with `model-index` metadata, from what `run_record.json` has.
 
-    Args:
-        record: of the training run, as `run_record.json` has it.
-        evaluations: what `hf-capsule-mt evaluate --output_file` wrote for translations by these weights.
-        details: those that no record has.
+    Evaluations are what `hf-capsule-mt evaluate --output_file` wrote for translations by these weights.
     """
     details = details or CardDetails()
     fields = dict(record["config"])

@@ -36,17 +36,10 @@ def push_checkpoint(
 ) -> CommitInfo:
     """Load a checkpoint, save it with its source, tokenizer and card, and send all of it in one commit.
 
-    The repository and the branch are made if they do not exist. Weights, tokenizers and Python files of an earlier
-    model, at the top of the repository, are deleted by the same commit. Other files stay.
-
-    Args:
-        folder: the checkpoint, with its tokenizer. Its `README.md` is the model card, in which `USER/NAME` becomes
-            `repo_id`.
-        repo_id: `user/name`.
-        private: whether a new repository is private. An existing public one is then refused.
-        revision: the branch to commit to. Default: main.
-        commit_message: default: "Upload" and the class of the model.
-        api: the client. Default: one with the token of `hf auth login` or `HF_TOKEN`.
+    The repository and the branch, main by default, are made if they do not exist. Weights, tokenizers and Python files
+    of an earlier model, at the top of the repository, are deleted by the same commit. Other files stay. The card is the
+    `README.md` in the folder, in which `USER/NAME` becomes `repo_id`. If `private`, an existing public repository is
+    refused.
 
     Raises:
         ValueError: if weights are missing or damaged, or the Hub refuses the card.

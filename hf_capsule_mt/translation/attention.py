@@ -40,11 +40,8 @@ def teacher_force(
 ) -> TeacherForcedPass:
     """Run the model over given translations in one pass, without its language model head.
 
-    Args:
-        model: any encoder-decoder.
-        sources: token ids of each source, with the end of the sentence.
-        targets: token ids of each translation, without the start token.
-        **options: of the model's forward, such as `output_attentions=True`, or `output_routing="all"`.
+    Sources have the end of the sentence, and targets have no start token. `options` are those of the model's forward,
+    such as `output_attentions=True`, or `output_routing="all"`.
     """
     padding = model.config.pad_token_id
     source_ids, source_mask = pad_rows(sources, padding, model.device)
@@ -89,11 +86,8 @@ def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
 def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor) -> Tensor:
     """Return the source position that each target position attends to most, `[batch, target]`. It is never padding.
 
-    The weights are the mean over the heads and the last two layers, which place words best (benchmarks/tags.md).
-
-    Args:
-        cross_attentions: of each decoder layer, `[batch, heads, target, source]`.
-        source_mask: `[batch, source]` bool, False for padding.
+    Attentions are `[batch, heads, target, source]` of each layer. The mask `[batch, source]` is False for padding. The
+    weights are the mean over the heads and the last two layers, which place words best (benchmarks/tags.md).
     """
     weights = torch.stack([weights.double().mean(1) for weights in cross_attentions[-2:]]).mean(0)
     return weights.masked_fill(~source_mask[:, None], -1.0).argmax(-1)
@@ -103,12 +97,9 @@ def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor) 
 def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> Tensor:
     """Return how much each step of a translation attends to each source token, `[batch, length - 1, source]`.
 
-    It is the mean over the heads and the last two layers, at the step that writes a token.
-
-    Args:
-        model: an encoder-decoder in evaluation mode.
-        sequences: padded translations with their start token, `[batch, length]`.
-        **source: what the encoder takes, `[batch, ...]`.
+    It is the mean over the heads and the last two layers, at the step that writes a token. The model is in evaluation
+    mode. `sequences` are padded translations with their start token, `[batch, length]`, and `source` is what the
+    encoder takes.
 
     Raises:
         ValueError: if the model has no cross-attention.
@@ -130,14 +121,8 @@ def word_weights(
     """Return how much each word of a translation belongs to each word of its source, `[target word][source word]`.
 
     It is the share of the target word in the attention of all target words to the source word. So an article that looks
-    at its noun belongs to the article.
-
-    Args:
-        attention: `[target tokens, source tokens]`.
-        source: the place of each source token in the source, or None for special tokens.
-        target: the place of each target token in the translation, or None for special tokens.
-        source_words: the places of the words of the source.
-        target_words: the places of the words of the translation.
+    at its noun belongs to the article. `attention` is `[target tokens, source tokens]`. The other arguments are places
+    in the texts: `source` and `target` of tokens, None for special ones, and the last two of words.
     """
     columns, rows = _membership(source, source_words), _membership(target, target_words)
     weights = rows.T @ attention[: len(target), : len(source)].double() @ columns
@@ -155,13 +140,8 @@ def aligner(
 ) -> Callable[[Sequence[Span], Sequence[Span]], list[list[float]]]:
     """Return [`word_weights`] for a text and its translation, as a function of the words of both.
 
-    Args:
-        attention: `[target tokens, source tokens]`.
-        tokenizer: of both.
-        text: the source.
-        source_ids: token ids of the source, as the model reads it.
-        target_ids: token ids of the translation, without the start token.
-        clean_up_tokenization_spaces: as the translation was decoded.
+    `attention` is `[target tokens, source tokens]`. The token ids are those that the model reads, without the start
+    token of the target. `clean_up_tokenization_spaces` is as the translation was decoded.
     """
     options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
     targets = target_spans(target_ids, partial(tokenizer.batch_decode, **options))

@@ -64,13 +64,8 @@ def check_language(language: str) -> None:
 def cut_text(text: str, language: str, fits: Fits) -> list[str]:
     """Return the parts of a text that are translated one by one, at least one. Joined, they are the text.
 
-    Blank lines end a paragraph, and the library sentencex finds sentences. A sentence that is too long is cut after
-    clause marks, then between words, then within a word.
-
-    Args:
-        text: any text.
-        language: its code of two letters, such as "en".
-        fits: whether the model can read a text.
+    Blank lines end a paragraph, and the library sentencex finds sentences, by a code of two letters such as "en". A
+    sentence that does not fit the model is cut after clause marks, then between words, then within a word.
 
     Raises:
         ValueError: if nothing fits, and as [`check_language`] does.

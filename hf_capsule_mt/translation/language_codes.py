@@ -53,13 +53,9 @@ class LanguageCodes:
         return ""
 
     def put(self, segments: Iterable[Segment], code: str = "") -> list[Segment]:
-        """Return the segments of a text with their code. A segment that begins with a code sets it for the next ones.
+        """Return the segments of a text with their code: `code`, until a segment begins with another.
 
         A segment that is only a code is left out. The space around it stays.
-
-        Args:
-            segments: of one text.
-            code: of the first segments.
 
         Raises:
             ValueError: if a segment begins with a code that the tokenizer lacks.

@@ -54,14 +54,10 @@ def load_model(
     dtype: str | torch.dtype = "auto",
     **options: Any,
 ) -> PreTrainedModel:
-    """Load a model that has all of its weights and generation settings.
+    """Load a model from a folder or the Hub, with all of its weights and generation settings.
 
-    Args:
-        name: a folder or a name on the Hub.
-        model_class: of the model, or an Auto class.
-        revision: branch, tag or commit of a name on the Hub.
-        dtype: of the weights. "auto" is the dtype of the file.
-        **options: of `from_pretrained`, and fields of the configuration that replace the checkpoint's.
+    Its dtype is that of the file by default. `options` are those of `from_pretrained`, and fields of the configuration
+    that replace the checkpoint's.
 
     Raises:
         OSError: if there is no such checkpoint.

@@ -19,14 +19,10 @@ def folder_beside(output: Path) -> Path:
 
 
 class PartialOutput:
-    """The finished lines of an output and of its report.
+    """The finished lines of an output and of its report. The folder next to the output exists, and is locked.
 
-    The file state.json has the number of finished input lines, their hash, and the sizes of both files.
-
-    Args:
-        output: the output file. The folder next to it exists, and is locked.
-        settings: everything that translations depend on.
-        report: file of the report, if there is one.
+    The file state.json has the number of finished input lines, their hash, and the sizes of both files. `settings` has
+    everything that translations depend on.
 
     Raises:
         ValueError: if the folder is of a run with other settings.

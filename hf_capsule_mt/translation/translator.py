@@ -66,21 +66,14 @@ def translate_lines(
     numbers: Sequence[int] | None = None,
     **options: Any,
 ) -> list[str]:
-    """Translate every line.
+    """Translate every line, and return the translations without line breaks. A line without letters is copied.
 
     Which lines share a batch changes only the rounding. But with `early_stopping="never"` and a `length_penalty` over
     0, the result depends on the longest limit of a batch.
 
-    Args:
-        model: any encoder-decoder that has `generate()`.
-        tokenizer: the model's.
-        lines: one segment each. A line without letters is copied.
-        max_tokens_per_batch: the most source tokens in a batch, padding included.
-        numbers: of the lines, for messages. By default they count from 1.
-        **options: of [`generate_batches`], and so of `generate()`, such as `num_beams=5`.
-
-    Returns:
-        The translations in the order of `lines`, each without line breaks.
+    A batch has at most `max_tokens_per_batch` source tokens, padding included. `numbers` of the lines are for messages,
+    and count from 1 by default. `options` are those of [`generate_batches`], and so of `generate()`, such as
+    `num_beams=5`.
 
     Raises:
         ValueError: if a line has more tokens than a batch may, and as [`generate_batches`] does.
