@@ -6,9 +6,8 @@
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
     hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --host 0.0.0.0
 
-The page opens with an example. Type a sentence, choose a checkpoint or two, and step through the words of the
-translation. The page loads nothing from elsewhere. It needs a network only for checkpoints of the Hub, and runs none of
-their code. With a --host that others can reach it offers only the checkpoints of --models. It takes no files.
+Type a sentence, choose a checkpoint or two, and step through the words of the translation. The page loads nothing from
+elsewhere. It needs a network only for checkpoints of the Hub, and runs none of their code. It takes no files.
 
 The folder space/ is the page as a Space: copy it, put hf_capsule_mt/ in it, and push it with `hf upload`. Its variable
 MODELS names the checkpoints, with spaces between them.

@@ -10,8 +10,7 @@
     hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --input_file test.en \\
         --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
 
-With --model and --input_file the command translates first. Line i of all files must be the same sentence. Files may end
-in .gz. --tokenize none is the BLEU of multi-bleu.perl. TER ignores case, as is usual.
+Line i of all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
 """
 
 import argparse
@@ -86,7 +85,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--length_buckets and --adequacy need them too.",
     )
     parser.add_argument(
-        "--tokenize", default="13a", help="Tokenizer of BLEU: 13a (default), intl, none, zh, char, ja-mecab, ..."
+        "--tokenize",
+        default="13a",
+        help="Tokenizer of BLEU: 13a (default), intl, none (as multi-bleu.perl), zh, char, ja-mecab, ...",
     )
     parser.add_argument("--source_tokenize", help="Tokenizer for the words of sources (default: as --tokenize).")
     parser.add_argument("--lowercase", action="store_true", help="Compute BLEU and chrF of lower-cased text.")

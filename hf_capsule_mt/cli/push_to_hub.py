@@ -12,9 +12,8 @@ The model is loaded first, so that a broken checkpoint is found before anything 
 the card, README.md, go with it. Optimizer states, logs and other files stay at home. Weights, tokenizers and Python
 files of an earlier model in the repository are deleted. Other files stay.
 
-The card is written from run_record.json, in the folder or the one above, if there is no README.md or an option of the
-card is given. With --dry_run nothing is sent: read the card, and change it as you like. Without an option of the card
-it is then sent as you left it.
+The card is written if there is no README.md, or an option of the card is given. You may change it after a --dry_run:
+without an option of the card it is then sent as you left it.
 
 The token is that of `hf auth login` or of the environment variable HF_TOKEN.
 """

@@ -40,11 +40,9 @@ _SUPPRESSING: dict[type, tuple[str, Callable[[LogitsProcessor, int], bool]]] = {
 
 
 class NewTokenLimits(StoppingCriteria):
-    """A limit to the new tokens of every sentence, as a stopping criterion of `generate()` and the engine.
+    """A limit to the new tokens of every sentence, `[sentences]`, or `[1]` for all, for `generate()` and the engine.
 
-    Args:
-        limits: `[sentences]`, or `[1]` for all.
-        prefix_length: of the `decoder_input_ids` that `generate()` is given, by default 1.
+    `prefix_length` is that of the `decoder_input_ids` that `generate()` is given.
     """
 
     def __init__(self, limits: Tensor, prefix_length: int = 1) -> None:

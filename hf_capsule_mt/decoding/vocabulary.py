@@ -75,14 +75,10 @@ class Vocabulary:
     def best(
         self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool = False
     ) -> Candidates:
-        """Return the best continuations.
+        """Return the best `count` continuations by hidden states `[sentences * beams, d]`.
 
-        Args:
-            hidden: `[sentences * beams, d]`.
-            before: scores of the beams, `[sentences, beams]`.
-            count: K.
-            suppressed: tokens that cannot be chosen.
-            renormalizes: whether their probability counts as 0, so that the others sum to 1.
+        `before` has the scores of the beams, `[sentences, beams]`. The `suppressed` tokens cannot be chosen. If it
+        `renormalizes`, their probability counts as 0, so that the others sum to 1.
         """
         beams = before.shape[1]
         sentences = max(1, _LARGEST // (beams * self._per_group * self._num_groups))

@@ -90,15 +90,11 @@ COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination, "att
 
 
 class RoutedAggregation(nn.Module):
-    """Eq. 5-16: the layers vote for output capsules, which are concatenated.
+    """Eq. 5-16: L layers of width d vote for output capsules, which are concatenated.
 
-    Args:
-        num_layers: L, the input capsules.
-        width: d.
-        routing: the routing of their votes.
-        context: with "all", F_l reads every layer. With "own" it reads only H^l (Table 3).
-        parameterization: with "factored", W_l and A_l act on one input capsule each. With "joint", V and A are each one
-            map of the concatenated input capsules, and A gives one activation for each pair of capsules.
+    With the context "all", F_l reads every layer, with "own" only H^l (Table 3). With the parameterization "factored",
+    W_l and A_l act on one input capsule each. With "joint", V and A are each one map of the concatenated input
+    capsules, and A gives one activation for each pair of capsules.
     """
 
     def __init__(
@@ -184,18 +180,12 @@ class HeadRouting(CapsuleRouting):
 
 
 class RoutedHeads(nn.Module):
-    """Eq. 5-12: each head has an input capsule, computed from all heads, which votes for the output capsules.
+    """Eq. 5-12: each of H heads has an input capsule, computed from all heads, which votes for the output capsules.
 
-    The paper does not say which nonlinearity Eq. 5 has. Here it is tanh.
+    The paper does not say which nonlinearity Eq. 5 has. Here it is tanh. `input_norm` normalises input capsules to mean
+    0 and variance 1 before it. The paper does not. High learning rates saturate the tanh without it.
 
     LoRA finds two linear maps here: `inputs` (f, for all heads together) and `votes` (W).
-
-    Args:
-        width: d, of the concatenated heads.
-        num_heads: H, the input capsules.
-        routing: the routing of their votes.
-        input_norm: whether to normalise input capsules to mean 0 and variance 1 before their tanh. The paper does not.
-            It keeps the tanh from saturating at high learning rates.
     """
 
     def __init__(self, width: int, num_heads: int, routing: HeadRouting, input_norm: bool = False) -> None:

@@ -24,15 +24,9 @@ _FEW = 8
 
 
 def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
-    """Return sum_d weight[k, d] tanh(queries[..., t, d] + keys[..., s, d]).
+    """Return sum_d weight[k, d] tanh(queries[..., t, d] + keys[..., s, d]), `[..., T, S, K]`.
 
-    Args:
-        queries: `[..., T, D]`.
-        keys: `[..., S, D]`, with the same leading dimensions.
-        weight: `[K, D]`.
-
-    Returns:
-        `[..., T, S, K]`.
+    Queries are `[..., T, D]`, keys `[..., S, D]` with the same leading dimensions, and the weight is `[K, D]`.
     """
     leading = queries.shape[:-2]
     queries, keys = (tensor.reshape(-1, *tensor.shape[-2:]) for tensor in (queries, keys))
@@ -301,13 +295,8 @@ class GuidedContext(NamedTuple):
 class GuidedRouting(nn.Module):
     """o = z + FFN([z; PAST; FUTURE]) (section 3.2), where z and the votes make the capsules.
 
-    Args:
-        kind: "gdr" (Algorithm 1), or a baseline of Fig. 6, "classifier" or "attention".
-        width: width of the decoder's states.
-        capsules: their numbers and width.
-        hidden_width: width of the hidden layer of the FFN.
-        dropout: dropout of the output of the FFN.
-        num_iterations: iterations of "gdr".
+    `kind` is "gdr" (Algorithm 1), or a baseline of Fig. 6, "classifier" or "attention". `width` is that of the
+    decoder's states, and `hidden_width` that of the FFN's hidden layer. Dropout acts on the output of the FFN.
     """
 
     def __init__(
@@ -399,14 +388,10 @@ class GuidedLosses(nn.Module):
         embedding: Tensor | nn.Module,
         num_items_in_batch: Tensor | int | None = None,
     ) -> dict[str, Tensor]:
-        """Return the losses by name, each the mean over the target tokens.
+        """Return the losses by name: the mean over the target tokens, or the sum divided by `num_items_in_batch`.
 
-        Args:
-            states: z `[B, T, width]`.
-            capsules: PAST, then FUTURE, `[B, T, J, D]`.
-            labels: target token ids `[B, T]`, -100 for padding.
-            embedding: output embedding `[V, width]`, or a projection that computes scores.
-            num_items_in_batch: the number to divide the sums by, instead of the number of target tokens.
+        States are z `[B, T, width]`. Capsules are PAST, then FUTURE, `[B, T, J, D]`. Labels are token ids `[B, T]`,
+        -100 for padding. The output embedding is `[V, width]`, or a projection that computes scores.
         """
         labels = labels.to(states.device)
         mask = labels != -100

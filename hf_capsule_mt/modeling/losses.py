@@ -21,13 +21,8 @@ _CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make p
 def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return sum_n weight_n logsumexp(embedding @ query_n + bias), in the dtype of the weights.
 
-    Sums use that dtype, and products the dtype of the queries.
-
-    Args:
-        queries: `[N, d]`.
-        embedding: `[V, d]`. Its gradient has its own dtype.
-        weights: `[N]`, without gradient.
-        bias: `[V]`.
+    Queries are `[N, d]`, the embedding `[V, d]`, weights `[N]` without gradient, the bias `[V]`. Sums use the dtype of
+    the weights, and products that of the queries. The gradient of the embedding has its own dtype.
     """
     queries, weights = _with_weight(weights, queries)
     tensors = [queries, embedding, *([] if bias is None else [bias])]
@@ -132,15 +127,9 @@ def two_pass_sums(
 
     Z_n and Z'_n are the partition functions of the scores embedding @ state + bias of the states one_n and other_n. D_n
     is the mean of both Kullback-Leibler divergences between their distributions p and q, in nats. With d the difference
-    of the scores it is (p - q) d / 2, because log Z_n and log Z'_n cancel. Dtypes are as in [`log_partition_sum`].
+    of the scores it is (p - q) d / 2, because log Z_n and log Z'_n cancel.
 
-    Args:
-        one: states of the first pass, `[N, d]`.
-        other: states of the second pass, `[N, d]`.
-        embedding: `[V, d]`.
-        weights: `[N]`, without gradient.
-        alpha: weight of the divergence.
-        bias: `[V]`.
+    States are those of the first and of the second pass, `[N, d]`. All else is as in [`log_partition_sum`].
     """
     one, other, weights = _with_weight(weights, one, other)
     with torch.no_grad():
@@ -239,14 +228,8 @@ def linear_cross_entropy(
     With logits z, label y and smoothing e, the loss of a position is logsumexp(z) - (1 - e) z_y - e mean(z). Only
     logsumexp needs all scores: mean(z) is the product of the state with the mean row of the embedding.
 
-    Args:
-        states: `[batch, length, d]`.
-        embedding: `[V, d]`.
-        bias: of the logits, `[V]`.
-        labels, label_smoothing, num_items_in_batch: as in [`label_smoothed_cross_entropy`].
-
-    Returns:
-        The loss, in float32 (float64 for float64 states).
+    States are `[batch, length, d]`, the embedding is `[V, d]`, and the bias `[V]`. The loss is in float32 (float64 for
+    float64 states).
     """
     words = _real_words(states, embedding, labels)
     with torch.autocast(states.device.type, enabled=False):
@@ -266,19 +249,10 @@ def rdrop_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return [`linear_cross_entropy`] of two passes, plus alpha times their divergence (R-Drop, Liang et al. 2021).
 
-    The passes are the two halves of a batch, and differ by dropout. The divergence is the mean of both Kullback-Leibler
-    divergences (Eq. 2, in nats, without its alpha). Sums are divided by the tokens of both passes, so the loss is half
-    of Eq. 3.
-
-    Args:
-        states: `[2 * batch, length, d]`.
-        embedding: `[V, d]`.
-        labels: `[2 * batch, length]`, with two equal halves.
-        alpha: weight of the divergence.
-        bias, label_smoothing, num_items_in_batch: as in [`linear_cross_entropy`].
-
-    Returns:
-        The loss, and the divergence in it, without gradient.
+    The passes are the two halves of a batch, and differ by dropout. States are `[2 * batch, length, d]`, and labels
+    `[2 * batch, length]`, with two equal halves. The divergence is the mean of both Kullback-Leibler divergences (Eq.
+    2, in nats, without its alpha). Sums are divided by the tokens of both passes, so the loss is half of Eq. 3. The
+    divergence is returned too, without gradient.
     """
     words = _real_words(states, embedding, labels)
     with torch.autocast(states.device.type, enabled=False):
@@ -337,12 +311,9 @@ def _scores_of_targets(of: _RealWords, bias: Tensor | None, label_smoothing: flo
 
 
 def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:
-    """Return the sum over all positions of the mean squared error between capsules and contents.
+    """Return the sum over all positions of the mean squared error between capsules and contents, `[B, T, d]`.
 
-    Args:
-        capsules: `[B, T, d]`.
-        contents: targets of the capsules, `[B, T, d]`.
-        mask: `[B, T]`, True for target tokens.
+    The mask `[B, T]` is True for target tokens.
     """
     capsules, contents = in_compute_dtype(capsules, contents)
     return (capsules - contents).square().mean(-1).masked_fill(~mask, 0.0).sum()
@@ -357,16 +328,9 @@ def shares(members: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: Tensor) -> Tensor:
     """Return the sum over all positions of the mean of -log p over the tokens in the position's bag.
 
-    p is softmax(embedding @ query). An empty bag adds nothing.
-
-    Args:
-        queries: `[B, T, d]`.
-        embedding: `[V, d]`.
-        words: token ids `[B, T]`.
-        bags: `[B, T, T]`, the share of every token in the bag of every position. They sum to 1, or to 0 if it is empty.
-
-    Returns:
-        The sum, in float32 (float64 for float64 bags).
+    p is softmax(embedding @ query), of queries `[B, T, d]` and an embedding `[V, d]`. `words` are token ids `[B, T]`,
+    and `bags`, `[B, T, T]`, have the share of every token in the bag of every position. Shares sum to 1, or to 0 in an
+    empty bag, which adds nothing. The sum is in float32 (float64 for float64 bags).
     """
     queries = in_autocast_dtype(queries)
     # The gradient of a frequent token is a small difference of large sums.

@@ -57,15 +57,7 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RecurrentEncoderOutput:
-        """Encode a batch.
-
-        Args:
-            input_ids: token ids `[batch, source]`.
-            attention_mask: `[batch, source]`, 1 for tokens and 0 for padding.
-            inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`.
-            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
-            **kwargs: `output_hidden_states` and `return_dict`.
-        """
+        """Encode a batch. Arguments are those of [`EncoderDecoder.forward`]."""
         embeddings = self.dropout(self._embed(input_ids, inputs_embeds))
         hidden_states, mask = self._encode(embeddings, attention_mask)
         vectors, routing = self.aggregation(hidden_states, mask, output_routing)
@@ -106,16 +98,10 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
-        """Decode a batch.
+        """Decode the next token ids `[batch, target]`, or embeddings `[batch, target, d_model]`.
 
-        Args:
-            input_ids: the next token ids `[batch, target]`.
-            attention_mask: `[batch, target]`. It may include the tokens before.
-            sentence_state: `[batch, d_model]`, from the encoder.
-            cache: the states after the tokens before. It is updated.
-            inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
-            use_cache: whether to return the states after the last token.
-            **kwargs: `output_hidden_states` and `return_dict`.
+        The mask `[batch, target]` may include the tokens before. `sentence_state` is `[batch, d_model]`, from the
+        encoder. `cache` has the states after the tokens before. It is updated, and returned if `use_cache`.
         """
         embeddings = self._embed(input_ids, inputs_embeds)
         if cache is None and use_cache:

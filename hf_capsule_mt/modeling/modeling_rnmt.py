@@ -125,22 +125,12 @@ class RNMTDecoder(RNMTPreTrainedModel):
         output_guided_capsules: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
-        """Decode a batch.
+        """Decode the next token ids `[batch, target]`, or embeddings `[batch, target, d_model]`.
 
-        Args:
-            input_ids: the next token ids `[batch, target]`.
-            attention_mask: `[batch, target]`. It may include the tokens before.
-            encoder_hidden_states: `[batch, source, d_model]`.
-            attention_keys: `[batch, source, d_model]`, from the encoder.
-            encoder_attention_mask: `[batch, source]`, 1 for tokens and 0 for padding.
-            sentence_state: `[batch, d_model]`, from the encoder, if it aggregates.
-            guided_votes, guided_keys: from the encoder, if routing is guided.
-            cache: the state after the tokens before. It is updated.
-            inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
-            use_cache: whether to return the state after the last token.
-            output_routing: True returns the assignment of the last guided iteration, "all" those of every iteration.
-            output_guided_capsules: whether to return the capsules of guided routing, and the states that guided it.
-            **kwargs: `output_hidden_states` (inputs and states), `output_attentions` and `return_dict`.
+        The mask `[batch, target]` may include the tokens before. The encoder gives its states and `attention_keys`,
+        `[batch, source, d_model]`, their mask `[batch, source]`, `sentence_state`, `[batch, d_model]`, and what guides
+        routing. `cache` has the state after the tokens before. It is updated, and returned if `use_cache`. All else is
+        as in [`EncoderDecoder.forward`].
         """
         embeddings = self._embed(input_ids, inputs_embeds)
         if self.config.sentence_aggregation is not None:
@@ -226,9 +216,7 @@ class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTraine
     ) -> "RNMTForConditionalGeneration":
         """Warm-start guided routing from a trained model without it. Logits stay the same until the first update.
 
-        Args:
-            plain: the trained model.
-            **config_overrides: fields of [`RNMTConfig`].
+        The overrides are fields of [`RNMTConfig`].
 
         Raises:
             ValueError: if `plain` is another model or has guided routing, or an override is unknown or does not fit.

@@ -51,15 +51,13 @@ class RoutedEncoderOutput(BaseModelOutput):
 
 @dataclass
 class RecurrentEncoderOutput(ModelOutput):
-    """Output of the encoder of CapsNMT or RNMT.
+    """Output of the encoder of CapsNMT or RNMT. What is not named here is as in [`RoutedEncoderOutput`].
 
     Args:
         last_hidden_state: states of the tokens, `[batch, source, d]`.
         attention_keys: keys for the attention of RNMT, `[batch, source, d]`.
         sentence_state: W_c [c_1, ..., c_M], which the decoder reads at every step, `[batch, d]`.
-        guided_votes: as in [`RoutedEncoderOutput`], with `guided_keys`.
         sentence_vectors: c_1, ..., c_M, `[batch, M, d]`.
-        sentence_routing: as in [`RoutedSeq2SeqModelOutput`].
         hidden_states: the embeddings and the output of each layer, `[batch, source, d]`.
     """
 

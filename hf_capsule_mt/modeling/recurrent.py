@@ -20,18 +20,11 @@ Step = Callable[[Tensors, Tensors, Tensors], tuple[Tensors, Tensors]]
 def scan_words(
     module: nn.Module, step: Step, states: Tensors, words: Tensors, others: Tensors = ()
 ) -> tuple[Tensors, Tensors]:
-    """Read tokens one after the other.
+    """Read tokens one after the other. Return the last states, and the outputs, `[batch, length, ...]` each.
 
-    Args:
-        module: the module whose parameters `step` reads.
-        step: a function of the states, the inputs of one token, `[batch, ...]` each, and `others`. It returns the next
-            states and the outputs, in new tensors.
-        states: the states before the first token.
-        words: the inputs, `[batch, length, ...]` each.
-        others: further inputs, the same for every token.
-
-    Returns:
-        The states after the last token, and the outputs, `[batch, length, ...]` each.
+    `step` is a function of the states, the inputs of one token, `[batch, ...]` each, and `others`. It returns the next
+    states and the outputs, in new tensors, and reads parameters of `module`. `words` are the inputs,
+    `[batch, length, ...]` each, and `others` are the same for every token.
     """
     if is_exported():
         return _exported_scan(module, step, states, words, others)
@@ -83,10 +76,8 @@ def _exported_scan(
 
 
 class RecurrentCache:
-    """The states `[batch, d]` of a decoder's recurrent layers.
-
-    Attributes:
-        states: the state of each layer, such as the hidden and the cell state of an LSTM. None at the start.
+    """The states `[batch, d]` of a decoder's recurrent layers, such as an LSTM's hidden and cell state, or None at
+    first.
     """
 
     # `generate()` reads these from any cache.
@@ -222,10 +213,7 @@ class BidirectionalLayer(GradientCheckpointingLayer):
 
 
 class BidirectionalGRULayer(GradientCheckpointingLayer):
-    """[forward GRU; backward GRU], each direction with half of the width (Bahdanau et al. 2015, section 3.2).
-
-    Dropout acts on the inputs.
-    """
+    """[forward GRU; backward GRU] of half the width each, with dropout of inputs (Bahdanau et al. 2015, 3.2)."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -336,11 +324,8 @@ class AdditiveAttention(nn.Module):
     def forward(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the mean `[batch, d]` and the weights `[batch, source]`, both zero for a sentence without tokens.
 
-        Args:
-            query: `[batch, d]`.
-            keys: `[batch, source, d]`.
-            values: `[batch, source, d]`.
-            mask: `[batch, source]` bool, False for padding.
+        The query is `[batch, d]`, and keys and values `[batch, source, d]`. The mask `[batch, source]` is False for
+        padding.
         """
         scores = (self.query(query).unsqueeze(1) + keys).tanh() @ self.score
         scores = scores.to(compute_dtype(scores))
@@ -369,11 +354,8 @@ class ConditionalGRUStep(GradientCheckpointingLayer):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Read a token. Return the next state, the context `[batch, d]`, and the weights `[batch, source]`.
 
-        Args:
-            from_word: the projected token for the gates of GRU_1, `[batch, 3 * d]`.
-            state: `[batch, d]`.
-            keys, values, mask: as in [`AdditiveAttention.forward`].
-            real: `[batch]` bool, False for padding, which leaves the state unchanged.
+        `from_word` is the projected token for the gates of GRU_1, `[batch, 3 * d]`. `real`, `[batch]`, is False for
+        padding, which leaves the state unchanged. All else is as in [`AdditiveAttention.forward`].
         """
         between = self.first(from_word, state)
         context, weights = self.attention(between, keys, values, mask)
@@ -400,17 +382,11 @@ class ConditionalGRU(nn.Module):
         mask: Tensor | None = None,
         real: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read the tokens.
+        """Read token embeddings `[batch, target, d]`. Return states, contexts, both of this shape, and weights.
 
-        Args:
-            words: embeddings `[batch, target, d]`.
-            state: `[batch, d]`, before the first token.
-            keys, values, mask: as in [`AdditiveAttention.forward`].
-            real: `[batch, target]` bool, False for padding.
-
-        Returns:
-            The states and the contexts, both `[batch, target, d]`, and the weights `[batch, 1, target, source]`, as of
-            one head. Padding does not change the state.
+        Weights are `[batch, 1, target, source]`, as of one head. `state` is `[batch, d]`, before the first token.
+        `real`, `[batch, target]`, is False for padding, which does not change the state. All else is as in
+        [`AdditiveAttention.forward`].
         """
         read = (self.from_words(words), *(() if real is None else (real,)))
         source = (keys, values, *(() if mask is None else (mask,)))

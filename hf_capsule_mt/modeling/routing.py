@@ -115,13 +115,9 @@ ROUTINGS = {
 
 
 class CapsuleRouting(nn.Module):
-    """Routes votes to N output capsules and concatenates these.
+    """Routes votes to N output capsules and concatenates these. N divides the width of the votes.
 
-    Args:
-        algorithm: one of `ROUTINGS`.
-        num_capsules: N, a divisor of the width of the votes.
-        num_iterations: at least 1.
-        inverse_temperature: for an algorithm that reads activations.
+    `algorithm` is one of `ROUTINGS`. Only one that reads activations uses `inverse_temperature`.
     """
 
     def __init__(
@@ -150,16 +146,11 @@ class CapsuleRouting(nn.Module):
     def forward(
         self, votes: Tensor, input_activations: Tensor | None = None, every_iteration: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Route votes `[..., I, d]`. Output capsule n reads their n-th part of width d / N.
+        """Route the votes `[..., I, d]` of I input capsules. Output capsule n reads their n-th part of width d / N.
 
-        Args:
-            votes: of the I input capsules.
-            input_activations: `[..., I, 1 or N]`, for an algorithm that reads them, 1 by default.
-            every_iteration: whether to return the assignment of every iteration.
-
-        Returns:
-            The output capsules `[..., d]`, and the assignment of the last iteration, `[..., I, N]`, or of every
-            iteration, `[..., iterations, I, N]`.
+        `input_activations` are `[..., I, 1 or N]`, for an algorithm that reads them, 1 by default. Return the output
+        capsules `[..., d]`, and the assignment of the last iteration, `[..., I, N]`, or of `every_iteration`,
+        `[..., iterations, I, N]`.
         """
         route, parameters, reads_activations = ROUTINGS[self.algorithm]
         given = {name: getattr(self, name) for name in parameters}

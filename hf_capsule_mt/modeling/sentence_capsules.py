@@ -13,9 +13,9 @@ from .routing import compute_dtype, hide_missing, in_compute_dtype, mean_over_wo
 
 
 class SentenceCapsules(nn.Module):
-    """Dynamic routing of the states to M output capsules (Eq. 7-14), with the three strategies of section 3.2.
+    """Dynamic routing of states to M capsules of width d (Eq. 7-14), with the three strategies of section 3.2.
 
-    Non-sharing weights: every iteration has its own W_j.
+    Non-sharing weights: every iteration has its own W_j, unless `share_weights`.
 
     Position-aware routing: the sinusoid of a position is added to its state, and the sinusoid of j to capsule j for the
     comparison with states. A capsule is at most 1 long, so its sinusoid is scaled from sqrt(d / 2) to length 1. The
@@ -23,14 +23,6 @@ class SentenceCapsules(nn.Module):
 
     Separable scoring: b += g(c_j) . g(h_s) (Eq. 14) instead of b += c_j . f(h_s) (Eq. 12). The same g, two linear maps
     with ReLU between them, serves states and capsules.
-
-    Args:
-        width: d, of states and capsules.
-        num_capsules: M.
-        num_iterations: at least 1.
-        position_aware: whether routing is position-aware.
-        share_weights: whether all iterations share one W_j.
-        separable_scoring: whether to use Eq. 14.
     """
 
     def __init__(
@@ -60,16 +52,11 @@ class SentenceCapsules(nn.Module):
     def forward(
         self, states: Tensor, mask: Tensor | None = None, output_routing: OutputRouting = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Route the states of a sentence.
+        """Route states `[batch, source, d]` to capsules `[batch, M, d]`. The mask is False for padding.
 
-        Args:
-            states: `[batch, source, d]`.
-            mask: `[batch, source]` bool, False for padding.
-            output_routing: True returns the assignment of the last iteration, "all" those of every iteration.
-
-        Returns:
-            The capsules `[batch, M, d]` and, if asked for, the assignment `[batch, source, M]` or `[batch, iterations,
-            source, M]`, without gradient. It sums to 1 over M for a token, and is 0 for padding.
+        If asked for, also return the assignment of the last iteration `[batch, source, M]`, or with "all" of every
+        iteration `[batch, iterations, source, M]`, without gradient. It sums to 1 over M for a token, and is 0 for
+        padding.
         """
         children = self._children(states, mask)
         scored = None if self.scoring is None else self.scoring(children)

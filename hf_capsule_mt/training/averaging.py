@@ -125,10 +125,7 @@ class WeightAverage(TrainerCallback):
     """Keeps an exponential moving average of the weights, which is evaluated and saved.
 
     The average moves by 1 - decay towards the weights, where decay is min(`decay`, (1 + n) / (10 + n)) after update n.
-    Otherwise the first, random weights would count for long.
-
-    Args:
-        decay: between 0 and 1. 0.999 averages about a thousand updates.
+    Otherwise the first, random weights would count for long. 0.999 averages about a thousand updates.
     """
 
     def __init__(self, decay: float) -> None:

@@ -68,9 +68,7 @@ def last_checkpoint(run: str | Path) -> Path | None:
 def find_checkpoint(value: str | Path | bool | None, run: str | Path) -> str | None:
     """Return the checkpoint that `resume_from_checkpoint` names.
 
-    Args:
-        value: a folder, "last" or True for the newest complete checkpoint of the run, or "auto", which allows none.
-        run: the output folder.
+    It is a folder, "last" or True for the newest complete checkpoint of the run, or "auto", which allows none.
 
     Raises:
         ValueError: if there is none, or a part of its state is missing.
@@ -176,11 +174,8 @@ def check_optimizer(trainer: Trainer) -> None:
 def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *, deletes: bool = True) -> None:
     """Raise a ValueError if the output folder holds another run, or delete that if `args.overwrite_output_dir`.
 
-    Args:
-        args: of the run.
-        checkpoint: that the run continues from. It may be in the folder.
-        start: folder of the model that training starts from.
-        deletes: False only checks.
+    The run continues from `checkpoint`, which may be in the folder, or starts from the model in `start`. Without
+    `deletes` the folder is only checked.
     """
     folder = Path(args.output_dir)
     found = [*checkpoints(folder), *(file for pattern in _RESULTS for file in folder.glob(pattern))]

@@ -513,7 +513,7 @@ def _compile_layers(model: nn.Module, **options: Any) -> None:
 def _has_unread_weights(model: nn.Module) -> bool:
     """Return whether some weights get no gradient.
 
-    They are the scores for another iteration of guided routing where there is only one, an embedding of Marian that
+    These are scores for another iteration of guided routing where there is only one, an embedding of Marian that
     nothing reads where none is tied, and layers that LayerDrop leaves out.
     """
     config = getattr(model, "config", None)
