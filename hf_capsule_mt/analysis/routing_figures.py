@@ -22,21 +22,16 @@ TEXTS = yaml.safe_load(Path(__file__).with_name("report.yaml").read_text(encodin
 
 
 def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dict[str, Callable[[], Figure]]":
-    """Return functions that draw every routing that the model has.
+    """Return functions that draw every routing that the model has, by title.
 
-    Args:
-        routing: of [`read_sentence`].
-        step: a target position, from 0 on. Pictures show the routing as it was when the model wrote this word, instead
-            of the mean over all words.
+    At a `step`, a target position from 0 on, they show the routing as it was when the model wrote this word, instead of
+    the mean over all words.
 
-    Returns:
-        Pictures by title, none for a model without routing.
-
-        * "Encoder layers", "Decoder layers", "Heads: cross.1" and so on: layers or heads to output capsules, by
-          iteration (Dou et al. 2019, Fig. 4).
-        * "PAST and FUTURE": source words to PAST and to FUTURE while every target word is written (Zheng et al. 2019,
-          Fig. 4). At a step also "PAST and FUTURE by iteration", with every capsule.
-        * "Sentence capsules": source words to sentence capsules, by iteration (Wang et al. 2019, Table 4).
+    * "Encoder layers", "Decoder layers", "Heads: cross.1" and so on: layers or heads to output capsules, by iteration
+      (Dou et al. 2019, Fig. 4).
+    * "PAST and FUTURE": source words to PAST and to FUTURE while every target word is written (Zheng et al. 2019, Fig.
+      4). At a step also "PAST and FUTURE by iteration", with every capsule.
+    * "Sentence capsules": source words to sentence capsules, by iteration (Wang et al. 2019, Table 4).
     """
     assignments = {"Encoder layers": routing.encoder_layers, "Decoder layers": routing.decoder_layers}
     assignments |= {f"Heads: {place}": assignment for place, assignment in routing.heads.items()}

@@ -219,8 +219,6 @@ class RoutingStatistics:
         sums: by name: "encoder layers", "decoder layers", "heads cross.1" and so on, "guided capsules", "sentence
             capsules". The attention baseline of guided routing has none, since it assigns no shares.
         word_shares: of source words in "guided capsules" (the mean over target words) and "sentence capsules".
-        guided_names: names of the guided capsules.
-        past_and_future: of guided routing.
     """
 
     def __init__(self) -> None:

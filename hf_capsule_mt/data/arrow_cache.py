@@ -93,15 +93,8 @@ def tokenize_corpus(
 ) -> "Dataset":
     """Tokenise both sides and leave out pairs over a limit, or map the cache.
 
-    Args:
-        text: the pairs.
-        tokenizer: any tokenizer of Transformers, also with two vocabularies.
-        max_source_length: most tokens of a source, special tokens included, or None.
-        max_target_length: the same for a target.
-        num_proc: processes that tokenise. By default this one, in which a fast tokenizer uses all cores.
-
-    Returns:
-        Columns input_ids and labels, lists of int32.
+    The columns are input_ids and labels, lists of int32. Limits count special tokens. The tokenizer may have two
+    vocabularies. It runs in `num_proc` processes, by default in this one, in which a fast tokenizer uses all cores.
 
     Raises:
         ValueError: every pair is over a limit.

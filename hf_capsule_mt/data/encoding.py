@@ -161,10 +161,8 @@ class BPEDropout:
     library `tokenizers`. So a resumed run has the same pairs in the same batches as an uninterrupted one, but other
     segmentations. Batches stay the same because they are cut for lengths that depend on no draw.
 
-    Args:
-        tokenizer: a byte-level BPE tokenizer, as `train_tokenizer` makes. It stays without dropout.
-        probability: of skipping a merge.
-        limits: most tokens of a source and of a target.
+    The tokenizer is byte-level BPE, as `train_tokenizer` makes, and stays without dropout. `limits` are the most tokens
+    of a source and of a target.
 
     Raises:
         ValueError: if the tokenizer is of another kind, or the probability not in (0, 1).
@@ -182,10 +180,7 @@ class BPEDropout:
         self._tokenizer.backend_tokenizer.model.dropout = probability
 
     def lengths(self, longest: np.ndarray, max_tokens: int) -> np.ndarray:
-        """Return lengths to cut batches of `max_tokens` for, `[N]`, given those of the pairs without dropout.
-
-        About one pair in twenty grows longer.
-        """
+        """Return lengths `[N]` to cut batches for, from those without dropout. About one pair in 20 grows longer."""
         grown = np.ceil(longest * (1 + 4 * self.probability))
         # A pair that fits by itself must still do so.
         return np.maximum(longest, np.minimum(grown, max_tokens).astype(np.int32))

@@ -200,17 +200,12 @@ class Corpus:
 
 
 def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "training data") -> list[Corpus]:
-    """Return the corpora that `files` name.
+    """Return the corpora that `files` name. Files of rows need `columns`. Error messages call the data `name`.
 
     A corpus is one word that names a .tsv, .jsonl, .csv, .parquet or .tmx file, or two words that name a text file of
     sources and the file of their translations. A word may be a pattern, such as `part-*.tsv`. The files that it matches
     are one corpus, in the order of their names. Two patterns, such as `part-*.en` and `part-*.de`, join the files in
     which `*` matched the same.
-
-    Args:
-        files: words of the command line.
-        columns: names that files of rows need.
-        name: what error messages call the data.
 
     Raises:
         ValueError: if the files do not go together, or a pattern matches nothing.

@@ -17,17 +17,14 @@ _SPECIAL = "pad_token_id", "eos_token_id"
 
 
 def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Learn one vocabulary for source and target together.
+    """Learn one vocabulary for source and target together, from sentences of both languages in any order.
 
-    The BPE works on UTF-8 bytes, so `decode(encode(text), skip_special_tokens=True)` gives the text as it
-    was, even one that spells a special token. Every text, source or target, gets a `</s>` at its end, and its
-    first word is tokenised like the same word elsewhere. A language code that begins a text (`>>pt<<`)
-    becomes one token.
+    The BPE works on UTF-8 bytes, so `decode(encode(text), skip_special_tokens=True)` gives the text as it was, even one
+    that spells a special token. Every text, source or target, gets a `</s>` at its end, and its first word is tokenised
+    like the same word elsewhere. A language code that begins a text (`>>pt<<`) becomes one token.
 
-    Args:
-        texts: sentences of both languages, in any order. They are read twice, and an iterator becomes a list.
-        vocab_size: number of tokens, with `<pad>` (id 0), `<unk>` (1), `</s>` (2), the 256 bytes and the
-            language codes. A small text may have too few merges to reach it.
+    `vocab_size` includes `<pad>` (id 0), `<unk>` (1), `</s>` (2), the 256 bytes and the language codes. A small text
+    may have too few merges to reach it. Texts are read twice, and an iterator becomes a list.
 
     Raises:
         ValueError: no text, or a vocabulary too small for what must be in it.

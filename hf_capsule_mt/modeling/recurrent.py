@@ -193,10 +193,7 @@ class GRU(OneWayRNN):
 
 
 class BidirectionalLayer(GradientCheckpointingLayer):
-    """LayerNorm(x + [forward LSTM; backward LSTM]), each direction with half of the width (Eq. 1).
-
-    Dropout acts on the outputs before the residual connection.
-    """
+    """LayerNorm(x + dropout[forward LSTM; backward LSTM]), each direction with half of the width (Eq. 1)."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -213,7 +210,7 @@ class BidirectionalLayer(GradientCheckpointingLayer):
 
 
 class BidirectionalGRULayer(GradientCheckpointingLayer):
-    """[forward GRU; backward GRU] of half the width each, with dropout of inputs (Bahdanau et al. 2015, 3.2)."""
+    """[forward GRU; backward GRU] of half the width each, with dropout of inputs (Bahdanau et al. 2015, sec. 3.2)."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -228,10 +225,7 @@ class BidirectionalGRULayer(GradientCheckpointingLayer):
 
 
 class RecurrentLayer(GradientCheckpointingLayer):
-    """LayerNorm(x + LSTM(x)), from left to right. `layer` is its index, from the bottom.
-
-    Dropout acts on the outputs before the residual connection.
-    """
+    """LayerNorm(x + dropout(LSTM(x))), from left to right. `layer` is its index, from the bottom."""
 
     def __init__(self, width: int, dropout: float, layer: int) -> None:
         super().__init__()

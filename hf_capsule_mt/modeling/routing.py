@@ -93,13 +93,10 @@ def _agreement_routing(
 
 
 class RoutingAlgorithm(NamedTuple):
-    """How [`CapsuleRouting`] runs an algorithm.
+    """How [`CapsuleRouting`] runs an algorithm: by a function of votes, `num_iterations` and `return_all_coefficients`.
 
-    Attributes:
-        route: a function of votes, `num_iterations`, `return_all_coefficients` and the arguments below. It returns a
-            [`RoutingOutput`].
-        parameters: names of learned arguments, one number for each output capsule, zero at the start.
-        reads_activations: whether it takes `input_activations` and `inverse_temperature`.
+    `parameters` names its learned arguments, one number for each output capsule, zero at the start. If it
+    `reads_activations`, it also takes `input_activations` and `inverse_temperature`.
     """
 
     route: Callable[..., RoutingOutput]

@@ -76,10 +76,7 @@ def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
 
 
 def best_checkpoints(run_dir: str | Path, count: int, metric: str = "bleu") -> list[Path]:
-    """Return the `count` checkpoints of a run with the best evaluation results, the best first.
-
-    Less is better for a `metric` whose name ends in `loss`.
-    """
+    """Return the `count` best checkpoints of a run, best first. Less is better if `metric` ends in `loss`."""
     folders = [folder for folder in checkpoints(run_dir) if is_whole(folder)]
     state = read_trainer_state(_at_least(1, folders, run_dir)[-1])
     log = state["log_history"][identity_in(state).get("scores_began", 0) :]
