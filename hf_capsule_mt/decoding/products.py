@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..modeling.linear import GateLinear, Linear, UnitGainLinear, has_onednn, multiplies_bfloat16
+from ..modeling.linear import GateLinear, Linear, UnitGainLinear, has_onednn
 from .fingerprint import with_shared_weights
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,20 @@ class Product:
         if self._packed is not None and inputs.shape[0] > self._fewest:
             return torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
         return inputs @ self._plain if self.bias is None else torch.addmm(self.bias, inputs, self._plain)
+
+
+@cache
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Return whether the device has fast products in bfloat16. On x86 these are CPUs with AVX512.
+
+    Without them a product takes tens of times as long.
+    """
+    if device.type != "cpu":
+        return True
+    try:
+        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    except AttributeError:
+        return False
 
 
 def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:

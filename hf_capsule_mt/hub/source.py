@@ -10,11 +10,17 @@ from transformers import MarianConfig, PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianModel, MarianMTModel
 
 from .. import modeling
-from ..modeling.portable_model import PIPELINE_FILE, read_fields, write_fields
+from ..modeling.portable_model import read_fields, write_fields
 from ..version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
-_PIPELINE = _PACKAGE / "translation" / PIPELINE_FILE
+_PIPELINE = "pipeline_translation"
+_CARRIED = f'''
+
+def _carried() -> None:
+    """Never runs. Transformers copies what a file imports, so the pipeline is there when the model is saved again."""
+    from .{_PIPELINE} import TranslationPipeline  # noqa: F401
+'''
 _LICENCE = """# Copyright 2026 The hf-capsule-mt authors.
 #
 # Licensed under the Apache License, Version 2.0 (the "License");
@@ -26,7 +32,7 @@ _LICENCE = """# Copyright 2026 The hf-capsule-mt authors.
 _KERNELS = "em_routing_kernels"
 _CUSTOM_PIPELINES = {
     "translation": {
-        "impl": f"{PIPELINE_FILE.removesuffix('.py')}.TranslationPipeline",
+        "impl": f"{_PIPELINE}.TranslationPipeline",
         "pt": ["AutoModelForSeq2SeqLM"],
         "type": "text",
     }
@@ -52,7 +58,7 @@ def complete_checkpoint(model: PreTrainedModel, folder: Path) -> None:
     for name, text in files_of(model_class, "em_routing" in kinds).items():
         (folder / name).write_text(text, encoding="utf-8")
     fields["auto_map"] = _auto_map(model_class)
-    if (folder / PIPELINE_FILE).exists():
+    if (folder / f"{_PIPELINE}.py").exists():
         fields["custom_pipelines"] = _CUSTOM_PIPELINES
     write_fields(folder, fields)
 
@@ -86,7 +92,8 @@ def files_of(model_class: type[PreTrainedModel], em_routing: bool) -> dict[str, 
     if em_routing:
         files[f"{_KERNELS}.py"] = _concatenate("modeling", [_KERNELS])
     if "ForSequenceClassification" not in model_class.__name__:
-        files[PIPELINE_FILE] = _PIPELINE.read_text(encoding="utf-8")
+        files[f"{_PIPELINE}.py"] = (_PACKAGE / "translation" / f"{_PIPELINE}.py").read_text(encoding="utf-8")
+        files[f"{modeling}.py"] += _CARRIED
     return files
 
 

@@ -44,20 +44,6 @@ def is_faster_by_onednn(left: Tensor, right: Tensor) -> bool:
 
 
 @cache
-def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether the device has fast products in bfloat16. On x86 these are CPUs with AVX512.
-
-    Without them a product takes tens of times as long.
-    """
-    if device.type != "cpu":
-        return True
-    try:
-        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    except AttributeError:
-        return False
-
-
-@cache
 def has_onednn() -> bool:
     """Return whether the product of oneDNN that `torch.compile` calls works."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.cpu.get_cpu_capability().startswith("AVX"):

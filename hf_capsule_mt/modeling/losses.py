@@ -21,15 +21,14 @@ _CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make p
 def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return sum_n weight_n logsumexp(embedding @ query_n + bias), in the dtype of the weights.
 
-    Queries are `[N, d]`, the embedding `[V, d]`, weights `[N]` without gradient, the bias `[V]`. Sums use the dtype of
+    Queries are `[N, d]`, the embedding `[V, d]`, weights `[N]` and the bias `[V]` without gradient. Sums use the dtype of
     the weights, and products that of the queries. The gradient of the embedding has its own dtype.
     """
     queries, weights = _with_weight(weights, queries)
-    tensors = [queries, embedding, *([] if bias is None else [bias])]
-    differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    differentiable = torch.is_grad_enabled() and (queries.requires_grad or embedding.requires_grad)
     with torch.no_grad():
         total, *gradients = _log_partition(queries, embedding, bias, weights, differentiable)
-    return KnownGradients.apply(total, *tensors, *gradients) if differentiable else total
+    return KnownGradients.apply(total, queries, embedding, *gradients) if differentiable else total
 
 
 def _with_weight(weights: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
@@ -70,13 +69,12 @@ _NAMESPACE = re.sub(r"\W", "_", __name__, flags=re.ASCII)
 def _log_partition(
     queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool
 ) -> list[Tensor]:
-    """Return the sum and, if asked for, the gradients of the queries, the embedding and the bias."""
+    """Return the sum and, if asked for, the gradients of the queries and the embedding."""
     total = weights.new_zeros(())
     if gradients:
         grad_queries = torch.empty_like(queries)
         # Transposed, because that sum is fastest.
         grad_embedding = weights.new_zeros(embedding.shape[::-1])
-        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
     factors = embedding.to(queries.dtype)
     for part in score_chunks(queries, factors):
         exponentials = product(queries[part], factors).to(weights.dtype)
@@ -85,24 +83,20 @@ def _log_partition(
         partition, log_partition = exponentiate(exponentials)
         total += weights[part] @ log_partition.squeeze(-1)
         if gradients:
-            scale = weights[part].unsqueeze(-1) / partition
-            if bias is not None:
-                grad_bias += exponentials.t() @ scale.squeeze(-1)
-            exponentials, scale = exponentials.to(queries.dtype), scale.to(queries.dtype)
+            exponentials = exponentials.to(queries.dtype)
+            scale = (weights[part].unsqueeze(-1) / partition).to(queries.dtype)
             grad_queries[part] = scale * product(exponentials, factors.t())
             add_product(grad_embedding, (scale * queries[part]).t(), exponentials.t())
     if not gradients:
         return [total]
-    of_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
-    return [total, grad_queries, of_embedding, *([] if bias is None else [grad_bias.to(bias.dtype)])]
+    return [total, grad_queries, grad_embedding.t().contiguous().to(embedding.dtype)]
 
 
 @_log_partition.register_fake
 def _shapes_of_log_partition(
     queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool
 ) -> list[Tensor]:
-    differentiable = (queries, embedding, *([] if bias is None else [bias]))
-    return [weights.new_empty(()), *(torch.empty_like(tensor) for tensor in differentiable if gradients)]
+    return [weights.new_empty(()), *(torch.empty_like(tensor) for tensor in (queries, embedding) if gradients)]
 
 
 def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
@@ -134,8 +128,7 @@ def two_pass_sums(
     one, other, weights = _with_weight(weights, one, other)
     with torch.no_grad():
         total, apart, *gradients = _two_passes(one, other, embedding, bias, weights, alpha)
-    tensors = [one, other, embedding, *([] if bias is None else [bias])]
-    return KnownGradients.apply(total, *tensors, *gradients), apart
+    return KnownGradients.apply(total, one, other, embedding, *gradients), apart
 
 
 @torch.library.custom_op(
@@ -146,12 +139,11 @@ def two_pass_sums(
 def _two_passes(
     one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
 ) -> list[Tensor]:
-    """Return both sums, and the gradients of the passes, the embedding and the bias."""
+    """Return both sums, and the gradients of the passes and the embedding."""
     partitions, apart = weights.new_zeros(()), weights.new_zeros(())
     grads = torch.empty_like(one), torch.empty_like(other)
     # Transposed, because that sum is fastest.
     grad_embedding = weights.new_zeros(embedding.shape[::-1])
-    grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
     factors = embedding.to(one.dtype)
     for part in score_chunks(one, factors):
         weight = weights[part].unsqueeze(-1)
@@ -173,22 +165,17 @@ def _two_passes(
         of_p.mul_(p).addcmul_(q, -half * q_share)
         of_q.mul_(q).addcmul_(p, -half * p_share)
         for states, grad, of_scores in ((one, grads[0], of_p), (other, grads[1], of_q)):
-            if grad_bias is not None:
-                grad_bias += of_scores.sum(0)
             of_scores = of_scores.to(states.dtype)
             grad[part] = product(of_scores, factors.t())
             add_product(grad_embedding, states[part].t(), of_scores.t())
-    grad_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
-    of_bias = [] if bias is None else [grad_bias.to(bias.dtype)]
-    return [partitions + alpha * apart, apart, *grads, grad_embedding, *of_bias]
+    return [partitions + alpha * apart, apart, *grads, grad_embedding.t().contiguous().to(embedding.dtype)]
 
 
 @_two_passes.register_fake
 def _shapes_of_two_passes(
     one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
 ) -> list[Tensor]:
-    differentiable = (one, other, embedding, *([] if bias is None else [bias]))
-    return [*(weights.new_empty(()) for _ in range(2)), *(torch.empty_like(tensor) for tensor in differentiable)]
+    return [*(weights.new_empty(()) for _ in range(2)), *map(torch.empty_like, (one, other, embedding))]
 
 
 def label_smoothed_cross_entropy(

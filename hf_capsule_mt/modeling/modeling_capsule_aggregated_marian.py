@@ -212,7 +212,7 @@ class _Layer:
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Run Marian's layer."""
         autocast = hidden_states.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-        # Without AMX, the backward pass of attention takes several times as long in bfloat16.
+        # Most CPUs have no AMX, and then its backward pass takes several times as long in bfloat16.
         with Float32Attention() if autocast and not torch.compiler.is_compiling() else nullcontext():
             return super().forward(hidden_states, *args, **kwargs)
 

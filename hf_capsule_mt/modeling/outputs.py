@@ -9,7 +9,6 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
-    SequenceClassifierOutput,
 )
 from transformers.utils import ModelOutput
 from transformers.utils.deprecation import deprecate_kwarg
@@ -132,11 +131,3 @@ class RoutedSeq2SeqLMOutput(Seq2SeqLMOutput):
     head_routing: dict[str, Tensor] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None
-
-
-@dataclass
-class RoutedSequenceClassifierOutput(SequenceClassifierOutput):
-    """[`SequenceClassifierOutput`] with the encoder's routing, as in [`RoutedSeq2SeqModelOutput`]."""
-
-    encoder_layer_routing: Tensor | None = None
-    head_routing: dict[str, Tensor] | None = None

@@ -1,17 +1,12 @@
 """The base of all models. They save the Python files that load them without this package."""
 
-import inspect
 import json
 import os
-import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from transformers.dynamic_module_utils import custom_object_save
-from transformers.utils import cached_file
-
-PIPELINE_FILE = "pipeline_translation.py"
 
 
 class PortableModel:
@@ -36,7 +31,9 @@ class PortableModel:
         self, save_directory: str | os.PathLike, *args: Any, push_to_hub: bool = False, **kwargs: Any
     ) -> None:
         """Save a model as [`PreTrainedModel.save_pretrained`] does, with the files that load it."""
-        to_hub = {name: kwargs.pop(name) for name in ("repo_id", "commit_message", "private") if name in kwargs}
+        names = ("repo_id", "commit_message", "private", "create_pr")
+        to_hub = {name: kwargs.pop(name) for name in names if name in kwargs}
+        to_hub |= {name: kwargs[name] for name in ("token", "max_shard_size") if name in kwargs}
         super().save_pretrained(save_directory, *args, **kwargs)
         # Since Transformers 5.24 all processes call this method, and one of them writes.
         writes = getattr(self, "should_save_on_this_rank", bool)
@@ -46,7 +43,7 @@ class PortableModel:
         if not getattr(self, "_hf_peft_config_loaded", False):
             self.complete_checkpoint(Path(save_directory))
         if push_to_hub:
-            self.push_to_hub(**{"repo_id": Path(save_directory).name, **to_hub}, token=kwargs.get("token"))
+            self.push_to_hub(**{"repo_id": Path(save_directory).name, **to_hub})
 
     def complete_checkpoint(self, folder: Path) -> None:
         """Add the Python files that load a saved model: those of this package, or those it was loaded with."""
@@ -59,16 +56,8 @@ class PortableModel:
         # Drop the repository from references such as "owner/name--modeling_rnmt.RNMTModel".
         for name, reference in fields.get("auto_map", {}).items():
             fields["auto_map"][name] = reference.rpartition("--")[2]
-        # Transformers keeps the code of a model on the Hub in a folder named after the commit.
-        commit = Path(inspect.getfile(type(self))).parent.name
-        where = {"revision": commit, "_raise_exceptions_for_missing_entries": False}
-        pipeline = cached_file(self.config._name_or_path, PIPELINE_FILE, **where)
-        if pipeline is None:
-            fields.pop("custom_pipelines", None)
-        else:
-            shutil.copyfile(pipeline, folder / PIPELINE_FILE)
-            for task in fields.get("custom_pipelines", {}).values():
-                task["impl"] = task["impl"].rpartition("--")[2]
+        for task in fields.get("custom_pipelines", {}).values():
+            task["impl"] = task["impl"].rpartition("--")[2]
         write_fields(folder, fields)
 
 

@@ -1,14 +1,25 @@
 """A classifier of sentences on the encoder of the Marian family, as in the probing of Li et al. 2019 (section 5.1)."""
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
+from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.bart.modeling_bart import BartClassificationHead
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .modeling_capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
-from .outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput
+from .outputs import OutputRouting, RoutedEncoderOutput
 from .routing import mean_over_words, word_mask
+
+
+@dataclass
+class RoutedSequenceClassifierOutput(SequenceClassifierOutput):
+    """[`SequenceClassifierOutput`] with the encoder's routing, as in [`RoutedSeq2SeqModelOutput`]."""
+
+    encoder_layer_routing: Tensor | None = None
+    head_routing: dict[str, Tensor] | None = None
 
 
 class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel):

@@ -167,7 +167,7 @@ class TranslationHead:
             **kwargs,
         )
         logits = None
-        if labels is None or not self.training or return_logits or not _is_plain(self.lm_head):
+        if labels is None or not self.training or return_logits or not _is_bare(self.lm_head):
             logits = self.lm_head(outputs.last_hidden_state)
             if hasattr(self, "final_logits_bias"):
                 logits = logits + self.final_logits_bias
@@ -194,12 +194,12 @@ class TranslationHead:
         rdrop_alpha: float,
     ) -> dict[str, Tensor]:
         """Return the loss and its parts by name. The losses of capsules have weights in the configuration."""
-        smoothing, is_plain = self.config.label_smoothing, _is_plain(self.lm_head)
+        smoothing, is_bare = self.config.label_smoothing, _is_bare(self.lm_head)
         bias = self.final_logits_bias.flatten() if hasattr(self, "final_logits_bias") else None
         states = outputs.last_hidden_state
         options = bias, smoothing, num_items_in_batch
         if rdrop_alpha:
-            if not is_plain:
+            if not is_bare:
                 raise ValueError("rdrop_alpha cannot be combined with an adapter or a hook on the output projection.")
             loss, divergence = rdrop_cross_entropy(states, self.lm_head.weight, labels, rdrop_alpha, *options)
             parts = {"lm_loss": (loss - rdrop_alpha * divergence).detach(), "rdrop_loss": divergence}
@@ -211,7 +211,7 @@ class TranslationHead:
             parts = {"lm_loss": loss}
         if self.guided_losses is not None:
             # A function, because hooks of accelerate would move a module among the arguments.
-            project = self.lm_head.weight if is_plain else lambda states: self.lm_head(states)
+            project = self.lm_head.weight if is_bare else lambda states: self.lm_head(states)
             read = outputs.guided_states, outputs.guided_capsules, labels, project
             for name, part in self.guided_losses(*read, num_items_in_batch).items():
                 parts[name] = part
@@ -244,7 +244,7 @@ class TranslationHead:
         return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)
 
 
-def _is_plain(projection: nn.Module) -> bool:
+def _is_bare(projection: nn.Module) -> bool:
     """Return whether a projection is only its weight, without adapter, bias or hook."""
     forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in projection.__dict__
     changed = forward or projection._backward_hooks or projection._backward_pre_hooks

@@ -68,7 +68,7 @@ def assert_same(found, expected):
 
 
 LOAD_AND_SAVE = """
-import multiprocessing
+import multiprocessing, os
 def results(model):
     tensors = {name: torch.tensor(value) for name, value in batch.items()}
     with torch.no_grad():
@@ -91,7 +91,10 @@ for method in methods:
     base = AutoModel.from_pretrained(f"first/{method}", **trust)
     translator = pipeline("translation", model=f"first/{method}", device="cpu", **trust)
     found[method] = [results(model), type(base).__name__, translator(sentences)]
+    # A model that is saved has all of its files, wherever it came from.
+    os.rename(f"first/{method}", "moved")
     model.save_pretrained(f"second/{method}")
+    os.rename("moved", f"first/{method}")
     translator.tokenizer.save_pretrained(f"second/{method}")
     again = AutoModelForSeq2SeqLM.from_pretrained(f"second/{method}", **trust)
     again.save_pretrained(f"third/{method}")
@@ -213,3 +216,12 @@ def test_a_plain_transformer_is_marian(tmp_path):
     ours.save_pretrained(tmp_path / "again")
     assert (tmp_path / "again" / "config.json").read_bytes() == (tmp_path / "config.json").read_bytes()
     assert AutoConfig.from_pretrained(tmp_path / "again").__class__ is MarianConfig
+
+
+def test_options_of_a_push(tmp_path, monkeypatch):
+    options = {"repo_id": "user/name", "create_pr": True, "max_shard_size": "1MB"}
+    sent = {}
+    model = save(tmp_path, "capsnmt")
+    monkeypatch.setattr(type(model), "push_to_hub", lambda self, **options: sent.update(options))
+    model.save_pretrained(tmp_path, push_to_hub=True, **options)
+    assert sent == options
