@@ -55,6 +55,9 @@ class _TaskAliases(dict):
         return "translation"
 
 
+_WHERE = ("revision", "token", "cache_dir", "subfolder", "local_files_only")
+
+
 class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
     """Keeps what the pipeline checks: missing weights, and whether the user chose a precision."""
 
@@ -63,6 +66,7 @@ class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
         model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         model.has_dtype_of_checkpoint = kwargs.get("dtype", "auto") == "auto"
         model.unfit_weights = unfit_weights(model, report)
+        model.loaded_from = {name: kwargs[name] for name in _WHERE if name in kwargs}
         return model
 
 

@@ -5,8 +5,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import transformers
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi
-from transformers import MarianMTModel, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
@@ -78,8 +79,8 @@ def files_to_push(folder: Path) -> list[str]:
 
 def _save(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     """Write the files to send: the weights as they are, and the configuration, source and tokenizer saved again."""
-    names = [name for name in load_config(folder).architectures or [] if hasattr(modeling, name)]
-    model = load_model(folder, getattr(modeling, names[0]) if names else MarianMTModel)
+    [name, *_] = load_config(folder).architectures or ["MarianMTModel"]
+    model = load_model(folder, getattr(modeling, name, None) or getattr(transformers, name))
     model.save_pretrained(target)
     if weights := [*folder.glob("model*.safetensors*")]:
         # Weights that are saved again may have another dtype.

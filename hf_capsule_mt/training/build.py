@@ -63,7 +63,7 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     if config.model_type == "marian":
         with readable_weights(path):
             model = _from_plain(path, config, args, **how)
-        check_loaded(model, set(), revision)
+        check_loaded(model, set(), revision=revision)
         return model
     if not isinstance(config, CONFIGURATIONS):
         raise ValueError(f"{path} is a {config.model_type} model. Start from Marian or a model of this package.")

@@ -106,15 +106,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             args.metric_for_best_model = None
         elif tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
             kwargs["compute_metrics"] = bleu_metric(tokenizer, args.bleu_tokenize)
-        if args.label_smoothing_factor and hasattr(getattr(model, "config", None), "label_smoothing"):
-            # With its own label smoothing the Trainer would drop the other parts of the model's loss.
-            model.config.label_smoothing, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
+        self.args, self._label_smoothing = args, args.label_smoothing_factor
         # accelerate would compile the whole model.
-        backend, args.torch_compile_backend = args.torch_compile_backend, None
+        self._backend, args.torch_compile_backend = args.torch_compile_backend, None
+        if model is not None:
+            self._prepare_model(model)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
-        args.torch_compile_backend = backend
-        if args.torch_compile:
-            _compile_layers(self.model, backend=backend, mode=args.torch_compile_mode)
+        args.torch_compile_backend = self._backend
         self._set_signature_columns_if_needed()
         if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
             raise ValueError(f"{type(self.model).__name__} has no R-Drop. Leave out rdrop_alpha.")
@@ -122,7 +120,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             raise ValueError("This process has several GPUs. Start one process for each with accelerate launch.")
         if self.args.ema_decay and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
             raise ValueError("ema_decay needs all weights in each process. Average checkpoints instead.")
-        _freeze_positions(self.model)
         # Processes would wait for gradients that never come. The Trainer has read the argument already.
         if _has_unread_weights(self.model):
             self.args.ddp_find_unused_parameters = True
@@ -142,6 +139,21 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.callback_handler.callbacks[:0] = [RunEvents(self), *filter(None, [self._average])]
         for callback in (self.identity, SourceCallback()):
             self.add_callback(callback)
+
+    def call_model_init(self, trial: Any = None) -> nn.Module:
+        """Return a new model of `model_init`."""
+        model = super().call_model_init(trial)
+        self._prepare_model(model)
+        return model
+
+    def _prepare_model(self, model: nn.Module) -> None:
+        """Give a model its label smoothing, compile it if asked for, and freeze its positions."""
+        if self._label_smoothing and hasattr(getattr(model, "config", None), "label_smoothing"):
+            # With its own label smoothing the Trainer would drop the other parts of the model's loss.
+            model.config.label_smoothing, self.args.label_smoothing_factor = self._label_smoothing, 0.0
+        if self.args.torch_compile:
+            _compile_layers(model, backend=self._backend, mode=self.args.torch_compile_mode)
+        _freeze_positions(model)
 
     def _averaged(self) -> AbstractContextManager:
         """Let the model have averaged weights, if the run averages."""

@@ -68,7 +68,7 @@ def load_model(
         model, report = model_class.from_pretrained(
             name, revision=revision, dtype=dtype, trust_remote_code=False, output_loading_info=True, **options
         )
-    check_loaded(model, unfit_weights(model, report), revision)
+    check_loaded(model, unfit_weights(model, report), revision=revision)
     return model
 
 
@@ -90,27 +90,26 @@ def unfit_weights(model: PreTrainedModel, report: Mapping[str, Any]) -> set[str]
     return unfit.union(report["unexpected_keys"]) if model.config.model_type in _OURS else unfit
 
 
-def check_loaded(model: PreTrainedModel, unfit: set[str], revision: str | None = None) -> None:
-    """Raise a ValueError if weights are `unfit`, or if one of our models or of Marian has no generation settings."""
+def check_loaded(model: PreTrainedModel, unfit: set[str], **where: Any) -> None:
+    """Raise a ValueError if weights are `unfit`, or if one of our models or of Marian has no generation settings.
+
+    `where` has arguments of `from_pretrained`, such as `revision`.
+    """
     name = model.name_or_path
     if unfit:
         shown = ", ".join(sorted(unfit)[:5])
         raise ValueError(f"{name} has other weights than its configuration: {shown}. It is incomplete or damaged.")
-    if (
-        model.config.model_type in ("marian", *_OURS)
-        and model.can_generate()
-        and not _has_settings(model, name, revision)
-    ):
+    if model.config.model_type in ("marian", *_OURS) and model.can_generate() and not _has_settings(model, **where):
         raise ValueError(f"{name} has no readable {GENERATION_CONFIG_NAME}. Copy it again from where it was saved.")
 
 
-def _has_settings(model: PreTrainedModel, name: str, revision: str | None) -> bool:
+def _has_settings(model: PreTrainedModel, **where: Any) -> bool:
     """Return whether a checkpoint has generation settings. Old ones of Marian have them in config.json."""
     if model.generation_config.num_beams is not None or model.generation_config.bad_words_ids is not None:
         return True
     # Transformers uses other settings if the file is missing or damaged.
     try:
-        GenerationConfig.from_pretrained(name, revision=revision)
+        GenerationConfig.from_pretrained(model.name_or_path, **where)
     except OSError:
         return False
     return True

@@ -66,7 +66,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if hasattr(self.model, "unfit_weights"):
-            check_loaded(self.model, self.model.unfit_weights)
+            check_loaded(self.model, self.model.unfit_weights, **self.model.loaded_from)
         if getattr(self.model, "has_dtype_of_checkpoint", False):
             in_usable_precision(self.model, self.device)
         tasks = getattr(self.model.config, "task_specific_params", None) or {}
@@ -152,14 +152,9 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
 
     def generate(self, source: dict[str, torch.Tensor], options: dict[str, Any]) -> Any:
         """Generate translations, with the engine if it supports the options."""
-        # Other arguments of generate() and dictionaries could load and run code.
-        fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
-        tasks = {} if "generation_config" in options else self._task_settings
-        settings = {name: value for name, value in tasks.items() if name in fields and not isinstance(value, dict)}
         if (first := source.pop("forced_bos_token_id", None)) is not None:
             # In a batch each sentence has the same one.
-            settings["forced_bos_token_id"] = first[0] if isinstance(first, list) else first
-        options = {**settings, **options}
+            options = {"forced_bos_token_id": first[0] if isinstance(first, list) else first, **options}
         engine = options.pop("engine", "fast")
         checks = []
         if settings_of(self.model, options).stop_strings is not None:
@@ -178,6 +173,11 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
     def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
         chunk = {name: model_inputs.pop(name) for name in ("segment", "is_last")}
         source = {name: model_inputs[name] for name in ("input_ids", "attention_mask")}
+        if "generation_config" not in options:
+            # Other arguments of generate() and dictionaries could load and run code.
+            fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+            tasks = {name: self._task_settings[name] for name in fields & self._task_settings.keys()}
+            options = {**{name: value for name, value in tasks.items() if not isinstance(value, dict)}, **options}
         found = {**super()._forward(model_inputs, **options), **chunk}
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
         if any(segment.needs_alignment for segment in segments):

@@ -5,8 +5,12 @@
 # You may obtain a copy of the License at
 #
 #     http://www.apache.org/licenses/LICENSE-2.0
-"""`pipeline("translation")`, which Transformers 5 took away: one text in, one text out."""
+"""`pipeline("translation")`, which Transformers 5 took away: one text in, one text out.
 
+Checkpoints carry this file. The pipeline of the package is built on it.
+"""
+
+import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -96,7 +100,7 @@ class TranslationPipeline(Pipeline):
     def encode(self, text: str, truncation: bool, **languages: str | None) -> BatchEncoding:
         """Tokenize a text. Raise a ValueError if it is too long for the model."""
         most = getattr(self.model.config, "max_position_embeddings", None)
-        limit = None if most is None else min(most, self.tokenizer.model_max_length)
+        limit = None if most is None else min(most, self.tokenizer.model_max_length or most)
         found = self.tokenize(text, truncation=truncation, max_length=limit if truncation else None, **languages)
         if limit is not None and (length := found["input_ids"].shape[1]) > limit:
             raise ValueError(f"A text has {length} tokens, and the model reads {limit}. Give truncation=True.")
@@ -110,7 +114,7 @@ class TranslationPipeline(Pipeline):
 
     def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
         text, sentences = model_inputs.pop("copied"), len(model_inputs["input_ids"])
-        words = self.generate(model_inputs, {**self.length_limits(model_inputs, options), **options})
+        words = self.generate(model_inputs, {**options, **self.length_limits(model_inputs, options)})
         return {"output_ids": getattr(words, "sequences", words).unflatten(0, (sentences, -1)), "copied": text}
 
     def generate(self, source: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -121,7 +125,7 @@ class TranslationPipeline(Pipeline):
         """Return a limit to the length of translations, unless the options have one."""
         if options.get("max_new_tokens") is not None:
             # Transformers would warn of two limits in each batch.
-            return {"max_length": None}
+            return {} if "max_length" in options else {"max_length": None}
         config = options.get("generation_config")
         own = config or self.model.generation_config
         has_limit = (own.max_length, own.max_new_tokens) != (None, None)
@@ -132,6 +136,11 @@ class TranslationPipeline(Pipeline):
         limits = (2 * source["attention_mask"].sum(-1) + 20).clamp(max=most - 1)
         # One to spare: some models are forced to write an end where the longest translation is cut.
         longest = {} if has_limit else {"max_length": min(int(limits.max()) + 2, most)}
+        if config is not None:
+            # Transformers wants all settings in one place.
+            config = copy.copy(config)
+            config.update(**longest)
+            longest = {"generation_config": config}
         return {**longest, "stopping_criteria": StoppingCriteriaList([self._sentence_limits(limits)])}
 
     def postprocess(

@@ -10,8 +10,12 @@ from huggingface_hub.utils import _http
 from loopback_hub import TOKEN
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 
-from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
-from hf_capsule_mt.hub.push import push_checkpoint
+from hf_capsule_mt import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianModel,
+    preset_config,
+)
+from hf_capsule_mt.hub.push import files_to_push, push_checkpoint
 
 SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29}
 CARD = "---\nlanguage: [en, de]\nlicense: apache-2.0\n---\n\n# USER/NAME\n"
@@ -125,6 +129,12 @@ def test_somebody_else_at_the_same_time(hub, checkpoint, monkeypatch):
     with pytest.raises(OSError, match="412"):
         push_checkpoint(checkpoint, "user/name", api=api)
     assert "theirs" in hub.repositories["user/name"].files
+
+
+def test_a_model_without_its_head_is_pushed(tmp_path):
+    none = {"layer_aggregation": None}
+    folder = save(tmp_path, CapsuleAggregatedMarianModel, **none)
+    assert "model.safetensors" in files_to_push(folder)
 
 
 def test_broken_checkpoints_are_not_sent(hub, tmp_path):

@@ -92,5 +92,7 @@ def test_rdrop_makes_two_passes(method, tmp_path):
 def test_label_smoothing_of_transformers_is_that_of_the_model(tmp_path):
     """It leaves the other parts of the loss as they are."""
     options = {"max_steps": 1}
-    here = train(tmp_path, label_smoothing_factor=0.1, **options)
-    assert here[0]["loss"] == train(tmp_path, weights={**WEIGHTS, "label_smoothing": 0.1}, **options)[0]["loss"]
+    expected = train(tmp_path, weights={**WEIGHTS, "label_smoothing": 0.1}, **options)[0]["loss"]
+    assert train(tmp_path, label_smoothing_factor=0.1, **options)[0]["loss"] == expected
+    made = train(tmp_path, label_smoothing_factor=0.1, model_init=True, **options)[-1]
+    assert made["loss"] == pytest.approx(sum(weight * made[name] for name, weight in zip(TERMS, (1, 0.5, 2))))

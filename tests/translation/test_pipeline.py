@@ -93,7 +93,7 @@ def test_token_ids(translator):
     assert [{"translation_text": text}] == translator(SENTENCES[0])
 
 
-def test_truncation(translator):
+def test_truncation(translator, monkeypatch):
     long = " ".join("abcdefgh" * 10)
     # The model has 64 positions, and its tokenizer cuts at 32, as `translate` does.
     for text in (long, " ".join("abcdefgh" * 4)):
@@ -101,6 +101,9 @@ def test_truncation(translator):
             translator(text)
     cut = " ".join(("abcdefgh" * 10)[:31])
     assert translator(long, truncation=True) == translator(cut)
+    # 0 is no limit.
+    monkeypatch.setattr(translator.tokenizer, "model_max_length", 0)
+    assert translator(" ".join("abcdefgh" * 4))
 
 
 def test_our_models(tmp_path):
@@ -163,6 +166,8 @@ def test_t5_gets_its_prefix_and_settings_from_the_task(caplog):
     by_hand = expected(model, tokenizer, "translate English to German: the house", **settings)
     assert german("the house", max_new_tokens=None) == by_hand
     assert german("the house", max_new_tokens=None) != plain("the house", max_new_tokens=None, max_length=9)
+    model.generation_config.max_new_tokens = None
+    assert german("the house") == by_hand
 
 
 KINDS = {"mbart": ("en_XX", "de_DE"), "nllb": ("eng_Latn", "deu_Latn"), "m2m100": ("en", "de")}
@@ -288,6 +293,17 @@ def test_one_rule_of_length(engine):
 def test_what_is_refused(translator, text, options):
     with pytest.raises(ValueError, match=r"."):
         translator(text, **options)
+
+
+def test_a_generation_config_has_all_settings(marian, caplog):
+    """Transformers will refuse it beside others. It stays as it is."""
+    translator, given = pipeline("translation", model=marian, device="cpu"), GenerationConfig(num_beams=2)
+    translator.model.generation_config.max_new_tokens = None
+    logging.enable_propagation()
+    assert translator("a b c", generation_config=given) == translator("a b c", num_beams=2)
+    logging.disable_propagation()
+    assert "deprecated" not in caplog.text
+    assert given.max_length is None
 
 
 def test_what_travels_translates_as_what_stays(translator):
