@@ -21,8 +21,8 @@ _CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make p
 def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return sum_n weight_n logsumexp(embedding @ query_n + bias), in the dtype of the weights.
 
-    Queries are `[N, d]`, the embedding `[V, d]`, weights `[N]` and the bias `[V]` without gradient. Sums use the dtype of
-    the weights, and products that of the queries. The gradient of the embedding has its own dtype.
+    Queries are `[N, d]`, the embedding `[V, d]`, weights `[N]` and the bias `[V]` without gradient. Sums use the dtype
+    of the weights, and products that of the queries. The gradient of the embedding has its own dtype.
     """
     queries, weights = _with_weight(weights, queries)
     differentiable = torch.is_grad_enabled() and (queries.requires_grad or embedding.requires_grad)
