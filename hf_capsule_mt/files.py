@@ -184,16 +184,9 @@ def hash_file(path: Path) -> str:
 def hash_text(lines: Iterable[str]) -> str:
     """Return the SHA-256 of lines, each ended by a newline."""
     digest = hashlib.sha256()
-    for _ in each_hashed(lines, digest):
-        pass
-    return digest.hexdigest()
-
-
-def each_hashed(lines: Iterable[str], digest: "hashlib._Hash") -> Iterator[str]:
-    """Yield lines, and add them to the digest of [`hash_text`]."""
     for line in lines:
         digest.update(line.encode() + b"\n")
-        yield line
+    return digest.hexdigest()
 
 
 def parse_override(text: str) -> tuple[str, Any]:

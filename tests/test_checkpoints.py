@@ -18,7 +18,7 @@ from benchmarks.speed.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.analysis.demo_answer import answer
 from hf_capsule_mt.cli import train, translate
-from hf_capsule_mt.decoding.generation import _log_once
+from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint
 from hf_capsule_mt.translation.loading import count_parameters, load_tokenizer
 
@@ -99,7 +99,7 @@ def test_there_are_some():
 
 
 def test_it_translates_with_the_engine(folder, caplog):
-    _log_once.cache_clear()
+    logger.info_once.cache_clear()
     with caplog.at_level("INFO", logger="hf_capsule_mt.decoding.generation"):
         # The card of the smallest model says that capitals are too much for it.
         german = SENTENCES if "rnmt" in folder.name else SENTENCES | CAPITALS

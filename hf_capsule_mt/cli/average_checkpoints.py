@@ -1,10 +1,12 @@
 """Average the weights of several checkpoints.
 
-hf-capsule-mt average_checkpoints --run_dir run --last 2 --output_dir run/average
-run/average is the average of run/checkpoint-1500, run/checkpoint-2000
+    hf-capsule-mt average_checkpoints --run_dir run --last 2 --output_dir run/average
+    run/average is the average of run/checkpoint-1500, run/checkpoint-2000
 
-hf-capsule-mt average_checkpoints --run_dir run --best 5 --metric bleu --output_dir run/average
-hf-capsule-mt average_checkpoints --checkpoints run/checkpoint-* --output_dir run/average
+    hf-capsule-mt average_checkpoints --run_dir run --best 5 --metric bleu --output_dir run/average
+    hf-capsule-mt average_checkpoints --checkpoints run/checkpoint-* --output_dir run/average
+
+With --run_dir the command chooses the checkpoints.
 """
 
 import argparse

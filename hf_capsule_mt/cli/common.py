@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from torch.distributed import distributed_c10d
 from tqdm import tqdm
 
-from hf_capsule_mt.data.parallel_text import ending_of_pairs, is_only_read
+from hf_capsule_mt.data.parallel_text import file_format
 from hf_capsule_mt.files import check_empty
 
 logger = logging.getLogger(__name__)
@@ -65,9 +65,8 @@ def check_text_file(option: str, path: Path) -> None:
     """Check that there is a file at `path`, and that its name is not for a file of pairs."""
     if not path.is_file():
         raise FileNotFoundError(f"{option}: there is no file {path}.")
-    ending = ending_of_pairs(path)
-    if ending is not None:
-        raise ValueError(f"{option} names {path}. A {ending} file holds pairs. Give a text file, one segment a line.")
+    if (kind := file_format(path)) != "text":
+        raise ValueError(f"{option} names {path}. A {kind} file holds pairs. Give a text file, one segment a line.")
 
 
 def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
@@ -86,7 +85,7 @@ def check_output_file(path: Path | None) -> None:
         return
     if path.exists() and (not path.is_file() or {Path("/dev"), Path("/proc")} & {*path.absolute().parents}):
         raise OSError(f"{path} is not a file that can be replaced. Name a file.")
-    if is_only_read(path):
+    if path.suffix in (".bz2", ".xz", ".zst"):
         raise ValueError(f"{path}: only .gz is written compressed.")
     folder = path.absolute().parent
     if not folder.is_dir():

@@ -33,7 +33,6 @@ from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 from hf_capsule_mt.data.parallel_text import (
-    check_corpus,
     check_parallel_files,
     each_checked,
     each_line,
@@ -42,7 +41,7 @@ from hf_capsule_mt.data.parallel_text import (
     file_format,
     write_parallel_text,
 )
-from hf_capsule_mt.files import each_hashed, environment, hash_file, locked_file, read_json, write_json
+from hf_capsule_mt.files import environment, hash_file, locked_file, read_json, write_json
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
@@ -63,13 +62,14 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     decoding.add_options(parser)
-    parser.add_argument(
+    corpus = parser.add_mutually_exclusive_group(required=True)
+    corpus.add_argument(
         "--train_file",
         nargs="+",
         default=[],
         help="The corpus: files as for hf-capsule-mt train, or one file of sources.",
     )
-    parser.add_argument("--dataset_name", help="Data set of the Hub, instead of files.")
+    corpus.add_argument("--dataset_name", help="Data set of the Hub, instead of files.")
     parser.add_argument("--dataset_config_name", help="Configuration of the data set.")
     parser.add_argument("--source_lang", help="Source language, as a .jsonl file or a data set names it, such as en.")
     parser.add_argument(
@@ -99,7 +99,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate as `translate` does, and write what comes out as a corpus."""
     args = build_parser().parse_args(argv)
     decoding.check_options(args)
-    check_corpus(args.train_file, args.dataset_name)
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
@@ -141,9 +140,10 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
 
 def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, str]:
     """Return the number of sentences and their hash. Warn if one lacks a code that it needs."""
-    name, digest = args.dataset_name or ", ".join(args.train_file), hashlib.sha256()
-    sources = each_checked(codes, _sources(args), name, partial(logger.warning, "%s"))
-    sentences = sum(1 for _ in each_hashed(sources, digest))
+    name, digest, sentences = args.dataset_name or ", ".join(args.train_file), hashlib.sha256(), 0
+    for source in each_checked(codes, _sources(args), name, partial(logger.warning, "%s")):
+        digest.update(source.encode() + b"\n")
+        sentences += 1
     if not sentences:
         raise ValueError(f"{name} holds no usable sentence.")
     return sentences, digest.hexdigest()

@@ -28,8 +28,6 @@ from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
 from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
 from hf_capsule_mt.evaluation.length import (
-    check_edges,
-    count_words,
     length_report,
     quantile_edges,
     score_by_length,
@@ -39,7 +37,6 @@ from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_tr
 from hf_capsule_mt.evaluation.significance import (
     DEFAULT_SAMPLES,
     TESTS,
-    check_test,
     compare_systems,
     comparison_report,
 )
@@ -189,10 +186,12 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if args.compare is not None:
         if len(args.compare) < 2:
             raise ValueError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
-        check_test(args.significance, args.metrics, args.seed)
+        if args.significance == "sign" and args.metrics != ["bleu"]:
+            raise ValueError(f"The sign test is only for bleu, not for {', '.join(args.metrics)}. Use bootstrap.")
         args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.significance)
-    if args.length_edges is not None:
-        check_edges(args.length_edges)
+    edges = args.length_edges or []
+    if any(after <= before for before, after in zip([0, *edges], edges)):
+        raise ValueError(f"--length_edges {' '.join(map(str, edges))} must rise, from at least 1.")
     if args.figure_file is not None:
         check_figure_file(args.figure_file)
     if _translates(args):
@@ -246,7 +245,7 @@ def _read(args: argparse.Namespace) -> _Texts | None:
     lines = systems | ({} if sources is None else {f"--input_file {args.input_file}": sources})
     check_line_counts(lines | {f"--references {file}": text for file, text in zip(args.references, references)})
     if sources is not None and args.length_buckets is not None:
-        quantile_edges(count_words(sources, args.source_tokenize), args.length_buckets)
+        quantile_edges([*map(len, split_words(sources, args.source_tokenize))], args.length_buckets)
     if _translates(args):
         systems = {args.model: _translate(args)}
     return None if None in systems.values() else _Texts(systems, references, sources)
@@ -278,7 +277,7 @@ def _measure(
         record = {"baseline": first, "settings": options, "systems": compared}
         yield "comparison", record, comparison_report(record)
     if args.length_buckets or args.length_edges:
-        lengths = count_words(texts.sources, args.source_tokenize)
+        lengths = [*map(len, split_words(texts.sources, args.source_tokenize))]
         edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
         cut = {"tokenize": args.tokenize, "lowercase": args.lowercase}
         buckets = score_by_length(texts.systems, texts.references, lengths, edges, **cut)

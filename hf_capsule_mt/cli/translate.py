@@ -21,6 +21,7 @@ are translated.
 """
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -47,7 +48,7 @@ from hf_capsule_mt.translation.documents import Fits, Segment, check_language, c
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
 from hf_capsule_mt.translation.partial_output import PartialOutput, folder_beside
-from hf_capsule_mt.translation.translation_report import Judgement, faults, judge, report_line, sequence_scores
+from hf_capsule_mt.translation.translation_report import Judgement, faults, judge, sequence_scores
 from hf_capsule_mt.translation.translator import Written, leave_out_copies, pad_rows, translate_batches
 
 from . import decoding
@@ -154,7 +155,7 @@ class Job:
         lines = []
         for index, number in enumerate(self.numbers):
             judged = {name: value for name, value in translations.get(index, {}).items() if name != "text"}
-            lines.append(report_line(number, Judgement(**judged | {"source_cut": index in self.cut})))
+            lines.append(json.dumps({"line": number, **vars(Judgement(**judged | {"source_cut": index in self.cut}))}))
         return lines
 
 

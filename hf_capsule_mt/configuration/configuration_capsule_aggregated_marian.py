@@ -115,11 +115,6 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
         """Whether the layers are aggregated by routing."""
         return self.layer_aggregation not in (None, "linear", "dynamic", "attention")
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the model is Marian: nothing is aggregated or guided."""
-        return self.layer_aggregation is None and self.head_aggregation is None and self.guided_routing is None
-
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""
         return self.layer_aggregation is not None and side in self.layer_aggregation_sides

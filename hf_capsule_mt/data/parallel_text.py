@@ -281,17 +281,6 @@ def without_compression(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in _COMPRESSIONS else path
 
 
-def ending_of_pairs(path: Path) -> str | None:
-    """Return the ending of a file if its lines are not plain segments."""
-    ending = without_compression(path).suffix
-    return ending if ending in _FORMATS else None
-
-
-def is_only_read(path: Path) -> bool:
-    """Return whether a file has a compression that this package reads and does not write."""
-    return path.suffix in _COMPRESSIONS.keys() - {".gz"}
-
-
 def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> Iterator[RawPair]:
     """Yield all pairs of a shard, also those without use.
 
@@ -386,12 +375,6 @@ def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple
 def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str) -> Iterator[RawPair]:
     """Yield all pairs of a data set, also those without use."""
     return (columns.pick(row, where) for row in columns.select(dataset))
-
-
-def check_corpus(files: Sequence[str] | None, dataset_name: str | None) -> None:
-    """Raise a ValueError unless either files or a data set are named."""
-    if bool(files) == (dataset_name is not None):
-        raise ValueError("Give either --train_file or --dataset_name.")
 
 
 # Text in memory, and written

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_capsule_mt.translation.language_codes import LANGUAGE_CODE
 
@@ -141,10 +141,3 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     except Exception as error:
         # On a full disk the library raises a bare Exception.
         raise OSError(f"The tokenizer cannot be saved in {folder}: {error}") from error
-
-
-def forbid_pad(generation_config: GenerationConfig, pad_token_id: int) -> None:
-    """Keep `generate()` from choosing the pad token, as OPUS-MT's configs do with `bad_words_ids`."""
-    bad_words_ids = generation_config.bad_words_ids or []
-    if [pad_token_id] not in bad_words_ids:
-        generation_config.bad_words_ids = [*bad_words_ids, [pad_token_id]]

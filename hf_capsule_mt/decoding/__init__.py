@@ -5,7 +5,7 @@ model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.gen
 
 from .constraints import NewTokenLimits
 from .engine import Engine, adapter_for
-from .fingerprint import UnsupportedError, UnsupportedModelError, only_listens
+from .fingerprint import UnsupportedError, UnsupportedModelError
 from .generation import engine_of, generate, release
 from .vocabulary import FiniteScores
 
@@ -18,6 +18,5 @@ __all__ = [
     "adapter_for",
     "engine_of",
     "generate",
-    "only_listens",
     "release",
 ]

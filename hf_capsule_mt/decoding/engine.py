@@ -15,14 +15,6 @@ from .products import PRECISIONS, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
 from .search import BeamSearch, GreedySearch, Settings, Translation
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "marian": MarianAdapter,
-    "capsule_aggregated_marian": MarianAdapter,
-    "rnmt": RNMTAdapter,
-    "caps_nmt": CapsNMTAdapter,
-}
-"""The adapters that decode models, by `model_type`."""
-
 
 def adapter_for(model: nn.Module) -> type[Adapter]:
     """Return the adapter that decodes a model.
@@ -30,8 +22,8 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
     Raises:
         UnsupportedModelError: if there is none for the model, its device or its precision.
     """
-    adapter = ADAPTERS.get(getattr(getattr(model, "config", None), "model_type", None))
-    if adapter is None or type(model) not in adapter.models:
+    adapters = (MarianAdapter, RNMTAdapter, CapsNMTAdapter)
+    if (adapter := next((each for each in adapters if type(model) in each.models), None)) is None:
         raise UnsupportedModelError(f"the engine does not know the model {type(model).__name__}")
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
     if len(kinds) > 1 or model.dtype != torch.float32 or not precisions_on(model.device):

@@ -10,6 +10,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 M = TypeVar("M", bound=nn.Module)
 _ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4", None)
 """Implementations of attention that differ only in their rounding."""
+_RECORDING = "transformers.utils.output_capturing"
+"""Where hooks are defined that only record what they see."""
 # Where the classes of modules are defined that the engine knows.
 _KNOWN_MODULES = (
     "torch.nn.modules.",
@@ -33,7 +35,7 @@ def check_plain(*modules: nn.Module) -> None:
         kind = type(module)
         if not f"{kind.__module__}.".startswith(_KNOWN_MODULES):
             raise UnsupportedModelError(f"the engine does not know the module {kind.__module__}.{kind.__qualname__}")
-        if not all(map(_only_listens, _hooks(module))):
+        if any(getattr(hook, "__module__", None) != _RECORDING for hook in _hooks(module)):
             raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")
         if any(type(each) is not nn.Parameter or each.is_meta for each in module.parameters(recurse=False)):
             raise UnsupportedModelError(f"a {kind.__name__} has a weight that is not a plain tensor")
@@ -64,17 +66,6 @@ def with_shared_weights(module: M) -> M:
         # accelerate keeps offloaded weights in its hook.
         shared += [*_added_hooks(part), *filter(None, [part.__dict__.get("_hf_hook")])]
     return deepcopy(module, {id(each): each for each in shared})
-
-
-def only_listens(hook: Callable) -> Callable:
-    """Mark a hook that changes nothing, as a decorator. It does not stop the engine, which does not call it."""
-    hook.only_listens = True
-    return hook
-
-
-def _only_listens(hook: Callable) -> bool:
-    recording = "transformers.utils.output_capturing"
-    return getattr(hook, "__module__", None) == recording or getattr(hook, "only_listens", False)
 
 
 def _added_hooks(module: nn.Module) -> list[Callable]:

@@ -1,8 +1,6 @@
 """The engine behind `generate()`: `model.generate(..., custom_generate=hf_capsule_mt.decoding.generate)`."""
 
-import logging
 from collections.abc import Mapping
-from functools import cache
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
 from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, logging
 
 from ..modeling.outputs import CACHE
 from .constraints import Constraints, NewTokenLimits
@@ -22,7 +20,7 @@ from .fingerprint import UnsupportedError, UnsupportedModelError
 from .search import Settings
 from .vocabulary import FiniteScores
 
-logger = logging.getLogger(__name__)
+logger = logging.get_logger(__name__)
 
 _MAKING = RLock()
 _engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
@@ -76,7 +74,8 @@ def generate(
             raise UnsupportedError(f"translations may have {min(limits)} to {max(limits)} tokens")
     except UnsupportedError as reason:
         is_expected = dtype == "float32" and not isinstance(reason, UnsupportedModelError)
-        _log_once(str(reason), logging.INFO if is_expected else logging.WARNING)
+        say = logger.info_once if is_expected else logger.warning_once
+        say(f"Transformers decodes, not the engine: {reason}")
         options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
         return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
     encoded, mask = model_kwargs["encoder_outputs"], model_kwargs.get("attention_mask")
@@ -199,8 +198,3 @@ def _transformers(
     found = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
     scores.check()
     return found
-
-
-@cache
-def _log_once(reason: str, level: int) -> None:
-    logger.log(level, "Transformers decodes, not the engine: %s", reason)

@@ -1,14 +1,13 @@
 """A step of decoding as a CUDA graph: one launch instead of some hundred, for which the device would wait."""
 
-import logging
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.utils import logging
 
-logger = logging.getLogger(__name__)
+logger = logging.get_logger(__name__)
 
 _UNCHANGED = ("adapter", "vocabulary", "settings", "routing")
 """Attributes of a search and its parts that stay the same from step to step."""
@@ -58,7 +57,7 @@ class StepGraph:
                 self._replay = self._record(step)
             except RuntimeError as error:
                 self._record = None
-                _warn_once(str(error))
+                logger.warning_once(f"The engine decodes without a CUDA graph, which takes longer: {error}")
         (self._replay or step)()
         self._is_warm = True
 
@@ -74,8 +73,3 @@ def _parts(owner: object) -> Iterator[Any]:
         for name, part in vars(owner).items():
             if name not in _UNCHANGED:
                 yield from _parts(part)
-
-
-@cache
-def _warn_once(reason: str) -> None:
-    logger.warning("The engine decodes without a CUDA graph, which takes longer: %s", reason)

@@ -53,10 +53,8 @@ def align_words(
     the alignment of every sentence. A sentence of 1,024 words or more, or none, has no links.
 
     Raises:
-        ValueError: if eflomal is not installed, or streams differ in length.
+        ValueError: if streams differ in length.
     """
-    if not has_eflomal():
-        raise ValueError(NO_EFLOMAL)
     left = [_join(words) for words in sources]
     right = [[_join(words) for words in stream] for stream in streams]
     more = zip(map(_join, more_sources), map(_join, more_targets), strict=True)

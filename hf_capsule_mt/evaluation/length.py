@@ -12,11 +12,6 @@ import numpy as np
 from .scores import make_metrics, markdown_table
 
 
-def count_words(sentences: Sequence[str], tokenize: str = "13a") -> list[int]:
-    """Return the number of words of each sentence, as sacreBLEU's tokenizer of this name has them."""
-    return [len(words) for words in split_words(sentences, tokenize)]
-
-
 def split_words(sentences: Sequence[str], tokenize: str = "13a") -> list[list[str]]:
     """Return the words of each sentence, as sacreBLEU's tokenizer of this name has them."""
     tokenizer = make_metrics(["bleu"], tokenize)["bleu"].tokenizer
@@ -72,12 +67,6 @@ def score_by_length(
             found[system] = {"bleu": score.score, "words": words, "ratio": ratio}
         buckets.append({"name": name, "longest": longest, "sentences": sum(inside), "systems": found})
     return buckets
-
-
-def check_edges(edges: Sequence[int]) -> None:
-    """Raise a ValueError unless the edges of buckets rise from at least 1."""
-    if not edges or any(after <= before for before, after in zip([0, *edges], edges)):
-        raise ValueError(f"The edges of buckets are {' '.join(map(str, edges))}. They must rise, from at least 1.")
 
 
 def length_report(record: Mapping[str, Any]) -> str:

@@ -38,7 +38,11 @@ _PAST, _PRESENT = "past_key_values.", "present."
 
 
 class _Family:
-    """What a family reads once a sentence, and its states after each word."""
+    """What a family reads once a sentence, and its states after each word.
+
+    `begin` returns the states before the first word, and others that never change. `step` returns the logits
+    `[batch, 1, vocabulary]` after words `[batch, 1]`, and the states.
+    """
 
     reads: tuple[str, ...]
     """Fields of the encoder's output that a step reads, where the model has them."""
@@ -47,14 +51,6 @@ class _Family:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-
-    def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
-        """Return the states before the first word, and others that never change."""
-        raise NotImplementedError
-
-    def step(self, words: Tensor, encoded: Tensors, mask: Tensor | None, states: Tensors) -> tuple[Tensor, Tensors]:
-        """Return the logits `[batch, 1, vocabulary]` after words `[batch, 1]`, and the states."""
-        raise NotImplementedError
 
 
 class _Marian(_Family):

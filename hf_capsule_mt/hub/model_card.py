@@ -9,11 +9,12 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, MarianConfig, PreTrainedConfig
 from transformers.hf_argparser import HfArg
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from hf_capsule_mt.data.parallel_text import without_compression
+from hf_capsule_mt.modeling.warm_start import is_plain
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
 PAPERS = Path(__file__).with_name("papers.yaml")
@@ -63,7 +64,7 @@ def make_model_card(
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     source, target = _languages(record["data"], details)
     # A plain model is saved as Marian.
-    family = "marian" if getattr(config, "is_plain", False) else config.model_type
+    family = "marian" if isinstance(config, MarianConfig) and is_plain(config) else config.model_type
     names = [LANGUAGES[code].title() if code in LANGUAGES else code for code in (source, target)]
     pair = " to ".join(names) if source and target else None
     method, size = record["model"].get("method") or family, record["model"].get("size")

@@ -11,6 +11,7 @@ from transformers.models.marian.modeling_marian import MarianModel, MarianMTMode
 
 from .. import modeling
 from ..modeling.portable_model import read_fields, write_fields
+from ..modeling.warm_start import is_plain
 from ..version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
@@ -45,7 +46,7 @@ def complete_checkpoint(model: PreTrainedModel, folder: Path) -> None:
     A model without aggregation or guided routing is Marian, and its configuration says so.
     """
     fields = read_fields(folder)
-    if isinstance(model, MarianModel | MarianMTModel) and model.config.is_plain:
+    if isinstance(model, MarianModel | MarianMTModel) and is_plain(model.config):
         own = {field.name for field in fields_of(type(model.config))}
         own -= {"label_smoothing", *(field.name for field in fields_of(MarianConfig))}
         fields = {name: value for name, value in fields.items() if name not in own}
@@ -65,16 +66,14 @@ def complete_checkpoint(model: PreTrainedModel, folder: Path) -> None:
 
 def _auto_map(model_class: type[PreTrainedModel]) -> dict[str, str]:
     family = model_class.config_class.model_type
+    classifies = "ForSequenceClassification" in model_class.__name__
     classes = {
         auto_class: kind
         for auto_class, kinds in modeling.AUTO_MODELS.items()
         for kind in kinds
         if kind.config_class is model_class.config_class
+        and ("ForSequenceClassification" in kind.__name__) == classifies
     }
-    if model_class in classes.values() and "ForSequenceClassification" in model_class.__name__:
-        classes = {"AutoModelForSequenceClassification": model_class}
-    else:
-        classes.pop("AutoModelForSequenceClassification", None)
     references = {auto_class: f"modeling_{family}.{kind.__name__}" for auto_class, kind in classes.items()}
     return {"AutoConfig": f"configuration_{family}.{model_class.config_class.__name__}", **references}
 

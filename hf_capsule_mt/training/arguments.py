@@ -12,7 +12,7 @@ from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration import METHODS, SIZES
-from hf_capsule_mt.data.parallel_text import Columns, check_corpus
+from hf_capsule_mt.data.parallel_text import Columns
 from hf_capsule_mt.files import parse_override
 
 
@@ -96,7 +96,8 @@ class DataArguments:
     shuffle_buffer: int = HfArg(default=100_000, help="Pairs that a stream shuffles and sorts by length together.")
 
     def __post_init__(self) -> None:
-        check_corpus(self.train_file, self.dataset_name)
+        if bool(self.train_file) == (self.dataset_name is not None):
+            raise ValueError("Give either --train_file or --dataset_name.")
 
     @property
     def columns(self) -> Columns:

@@ -1,6 +1,5 @@
 """The model that a training run starts from."""
 
-import dataclasses
 from typing import Any
 
 import torch
@@ -15,7 +14,8 @@ from hf_capsule_mt.configuration import (
     method_fields,
     preset_config,
 )
-from hf_capsule_mt.data.tokenizer import check_special_tokens, forbid_pad
+from hf_capsule_mt.configuration.presets import check_overrides
+from hf_capsule_mt.data.tokenizer import check_special_tokens
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.warm_start import is_plain
 from hf_capsule_mt.translation.loading import check_loaded, load_config, load_model, readable_weights
@@ -39,7 +39,7 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
 
 def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     check_special_tokens(tokenizer)
-    fields = _known(method_config_class(args.method), args.config_fields())
+    fields = args.config_fields()
     ids = {
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
@@ -50,8 +50,9 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
     config = preset_config(args.method, args.size or "base", **{**ids, **fields})
     model = AutoModelForSeq2SeqLM.from_config(config)
     max_length = getattr(config, "max_position_embeddings", MAX_LENGTH)
-    model.generation_config.update(**decoding_fields(args.method), max_length=max_length)
-    forbid_pad(model.generation_config, config.pad_token_id)
+    # OPUS-MT's configurations forbid the pad token in this way.
+    limits = {"max_length": max_length, "bad_words_ids": [[config.pad_token_id]]}
+    model.generation_config.update(**decoding_fields(args.method), **limits)
     return model
 
 
@@ -68,7 +69,8 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     if not isinstance(config, CONFIGURATIONS):
         raise ValueError(f"{path} is a {config.model_type} model. Start from Marian or a model of this package.")
     if args.method is None:
-        return load_model(path, **how, **_known(type(config), args.config_fields()))
+        check_overrides(type(config), args.config_fields())
+        return load_model(path, **how, **args.config_fields())
     if not is_plain(config):
         raise ValueError(f"{path} has a method already. Leave out --method.")
     return _from_plain(load_model(path, **how), config, args)
@@ -85,15 +87,7 @@ def _from_plain(
         raise ValueError(f"{args.model} cannot become {method}. Leave out one of both.")
     marian = CapsuleAggregatedMarianForConditionalGeneration
     begin = RNMTForConditionalGeneration.from_rnmt if is_recurrent else marian.from_marian
-    model = begin(plain, **how, **{**method_fields(method), **_known(config_class, args.config_fields())})
+    model = begin(plain, **how, **{**method_fields(method), **args.config_fields()})
     if args.lora_rank is not None and not is_plain(model.config):
         raise ValueError("--config_overrides add weights that an adapter would leave random. Leave out --lora_rank.")
     return model
-
-
-def _known(config_class: type, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields. Raise a ValueError for one that the configuration does not have, and would ignore."""
-    unknown = set(fields) - {field.name for field in dataclasses.fields(config_class)}
-    if unknown:
-        raise ValueError(f"config_overrides has {', '.join(sorted(unknown))}, which {config_class.__name__} has not.")
-    return fields

@@ -211,6 +211,3 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
                 texts.append(segment.around(segment.put_back(found["translation_text"], align)))
             parts.append(texts)
         return [{"translation_text": "".join(texts)} for texts in zip(*parts, strict=True)]
-
-
-__all__ = ["LANGUAGE_PAIR", "TranslationPipeline"]

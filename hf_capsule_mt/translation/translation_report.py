@@ -86,11 +86,6 @@ def sequence_scores(
     return found
 
 
-def report_line(line: int, judgement: Judgement) -> str:
-    """Return a line of a report. `line` is where the sentence begins in the input, from 1."""
-    return json.dumps({"line": line, **vars(judgement)})
-
-
 def faults(report: Iterable[str]) -> str | None:
     """Return a sentence about the translations of a report that look wrong, or None if all look right."""
     kinds = {

@@ -120,13 +120,8 @@ def translate_batches(
     if settings_of(model, options).stop_strings is not None:
         options.setdefault("tokenizer", tokenizer)
     for batch, generated, written in generate_batches(model, encoded, batches, **options):
-        texts = decode_words(tokenizer, written)
+        texts = tokenizer.batch_decode([each.words for each in written], skip_special_tokens=True)
         yield dict(zip(batch, texts if finish is None else finish(batch, generated, written, texts), strict=True))
-
-
-def decode_words(tokenizer: PreTrainedTokenizerBase, written: Iterable[Written]) -> list[str]:
-    """Return the texts of what was written, without special tokens."""
-    return tokenizer.batch_decode([each.words for each in written], skip_special_tokens=True)
 
 
 def words_before_end(generated: Tensor, settings: GenerationConfig, limits: Sequence[int]) -> list[Written]:

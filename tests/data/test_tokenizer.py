@@ -2,15 +2,14 @@ import copy
 import json
 
 import pytest
-import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.normalizers import Lowercase
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, MarianConfig, PreTrainedTokenizerFast
 
-from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, save_tokenizer, tokenizer_hash, train_joint_bpe
+from hf_capsule_mt.data.tokenizer import check_tokenizer, save_tokenizer, tokenizer_hash, train_joint_bpe
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde"] * 5 + [
     "house Haus"
@@ -87,18 +86,6 @@ def test_language_codes_are_one_token():
         assert ids[1:] == tokenizer("the house")["input_ids"]
         assert tokenizer.decode(ids, skip_special_tokens=True) == f"{code} the house"
     assert ">>hello<<" not in tokenizer.get_vocab()
-
-
-def test_forbid_pad_keeps_generate_from_choosing_pad():
-    torch.manual_seed(0)
-    model = MarianMTModel(tiny_config(vocab_size=10, decoder_vocab_size=10)).eval()
-    model.final_logits_bias[0, 0] = 1e4
-    inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "max_new_tokens": 4, "num_beams": 2}
-    assert model.generate(**inputs)[0, 1:].eq(0).all()
-    forbid_pad(model.generation_config, 0)
-    assert model.generation_config.bad_words_ids == [[0]]
-    generated = model.generate(**inputs)[0, 1:].tolist()
-    assert 0 not in generated[: generated.index(2) if 2 in generated else None]
 
 
 @pytest.mark.parametrize("fields", [{"pad_token_id": 3}, {"eos_token_id": 1}, {"vocab_size": 299}], ids=str)

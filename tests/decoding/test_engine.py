@@ -17,7 +17,7 @@ from transformers.generation import EosTokenCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate, release
-from hf_capsule_mt.decoding.generation import _log_once
+from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.decoding.marian_adapter import folded_aggregation
 from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import build_layer_aggregation
@@ -57,7 +57,7 @@ def _both(model, **options):
     ids=lambda options: next(iter(options)),
 )
 def test_what_it_cannot_do_goes_to_transformers(options, engine_calls, caplog):
-    _log_once.cache_clear()
+    logger.info_once.cache_clear()
     with caplog.at_level(logging.INFO, logger="hf_capsule_mt.decoding"):
         expected, found = _both(ending("marian/everything"), **options)
         # It is said once.
@@ -78,7 +78,7 @@ def test_what_it_cannot_do_goes_to_transformers(options, engine_calls, caplog):
     ids=["weights", "dtype"],
 )
 def test_who_gets_another_decoding_than_asked_for_is_warned(weights, options, reason, caplog):
-    _log_once.cache_clear()
+    logger.info_once.cache_clear()
     for _ in range(2):
         model = copy.deepcopy(ending("marian/everything")).to(weights)
         model.generate(**sources(2), **OPTIONS, **options, custom_generate=generate)

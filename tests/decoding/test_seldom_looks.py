@@ -137,7 +137,7 @@ def test_without_a_graph_it_decodes_as_before(monkeypatch, seldom, engine_calls,
         raise RuntimeError("no graphs here")
 
     monkeypatch.setitem(step_graph._RECORDERS, "cpu", fails)
-    step_graph._warn_once.cache_clear()
+    step_graph.logger.warning_once.cache_clear()
     for _ in range(2):
         check_agreement(ending("marian"), sources(4), engine_calls, max_new_tokens=9, num_beams=2)
     assert [record.message for record in caplog.records if "no graphs here" in record.message] == [
