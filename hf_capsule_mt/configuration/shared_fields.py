@@ -128,8 +128,3 @@ class RecurrentConfig(CapsuleConfig, PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
     forced_eos_token_id: int | list[int] | None = None
     decoder_start_token_id: int | None = 0
-
-    @property
-    def num_sentence_vectors(self) -> int:
-        """The number of vectors that a source sentence becomes."""
-        return {"capsule": self.num_sentence_capsules, "pooling": 4, None: 0}[self.sentence_aggregation]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.utils.output_capturing import OutputRecorder
 
@@ -97,23 +98,16 @@ class RoutedAggregation(nn.Module):
     capsules, and A gives one activation for each pair of capsules.
     """
 
-    def __init__(
-        self,
-        num_layers: int,
-        width: int,
-        routing: CapsuleRouting,
-        context: str = "all",
-        parameterization: str = "factored",
-    ) -> None:
+    def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
         super().__init__()
-        concatenated, joint = num_layers * width, parameterization == "joint"
-        self.num_layers = num_layers
-        whole = context == "all"
+        self.num_layers, width = num_layers, config.d_model
+        concatenated, joint = num_layers * width, config.layer_aggregation_parameterization == "joint"
+        whole = config.layer_aggregation_context == "all"
         self.inputs = Linear(concatenated, concatenated) if whole else BlockLinear(num_layers, width, width)
         self.votes = Linear(concatenated, concatenated) if joint else BlockLinear(num_layers, width, width)
-        self.routing = routing
+        self.routing = CapsuleRouting(config.layer_aggregation, config)
         self.activations = None
-        if routing.reads_activations:
+        if self.routing.reads_activations:
             pairs = num_layers * self.routing.num_capsules
             self.activations = Linear(concatenated, pairs) if joint else BlockLinear(num_layers, width, 1)
 
@@ -132,17 +126,20 @@ class RoutedAggregation(nn.Module):
 
 
 class LayerAggregation(nn.Module):
-    """An aggregator from `[..., L, d]` to `[..., d]`, and a LayerNorm.
+    """An aggregator of the layers of a stack, from `[..., L, d]` to `[..., d]`, and a LayerNorm.
 
     With the output "replace" the result is LayerNorm(aggregate). With "residual" it is
     H^L + gamma * LayerNorm(aggregate), and gamma starts at 0.
     """
 
-    def __init__(self, aggregator: nn.Module, width: int, output: str) -> None:
+    def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
         super().__init__()
-        self.aggregator = aggregator
+        kind, width = config.layer_aggregation, config.d_model
+        combine = COMBINATIONS.get(kind)
+        self.aggregator = RoutedAggregation(config, num_layers) if combine is None else combine(num_layers, width)
         self.layer_norm = nn.LayerNorm(width)
-        self.gamma = nn.Parameter(torch.zeros(width)) if output == "residual" else None
+        is_residual = config.layer_aggregation_output == "residual"
+        self.gamma = nn.Parameter(torch.zeros(width)) if is_residual else None
 
     def init_weights(self, std: float) -> None:
         """Switch the residual off, unless gamma was loaded."""
@@ -167,8 +164,8 @@ class LayerAggregation(nn.Module):
 class HeadRouting(CapsuleRouting):
     """Routes the votes of heads, and lets Transformers record the assignment under a place such as "encoder_self.0"."""
 
-    def __init__(self, place: str, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, config: PreTrainedConfig, place: str) -> None:
+        super().__init__(config.head_aggregation, config)
         self.place = place
 
     def forward(
@@ -188,13 +185,13 @@ class RoutedHeads(nn.Module):
     LoRA finds two linear maps here: `inputs` (f, for all heads together) and `votes` (W).
     """
 
-    def __init__(self, width: int, num_heads: int, routing: HeadRouting, input_norm: bool = False) -> None:
+    def __init__(self, config: PreTrainedConfig, num_heads: int, place: str) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.input_norm = input_norm
-        self.inputs = UnitGainLinear(width, num_heads * width)
-        self.votes = UnitGainLinear(width, width)
-        self.routing = routing
+        self.input_norm = config.head_aggregation_input_norm
+        self.inputs = UnitGainLinear(config.d_model, num_heads * config.d_model)
+        self.votes = UnitGainLinear(config.d_model, config.d_model)
+        self.routing = HeadRouting(config, place)
 
     def forward(self, heads: Tensor) -> Tensor:
         """Aggregate concatenated heads `[..., d]` to `[..., d]`."""
@@ -212,14 +209,15 @@ class ResidualRoutedHeads(nn.Module):
     """W^O O + gamma * routed(O): a trained W^O plus routed heads. Gamma starts at 0.
 
     The LayerNorm of the attention's residual connection follows. W^O keeps Marian's names `out_proj.weight` and
-    `out_proj.bias`. Arguments are those of [`RoutedHeads`].
+    `out_proj.bias`.
     """
 
-    def __init__(self, width: int, num_heads: int, routing: HeadRouting, input_norm: bool = False) -> None:
+    def __init__(self, config: PreTrainedConfig, num_heads: int, place: str) -> None:
         super().__init__()
+        width = config.d_model
         self.weight = nn.Parameter(torch.empty(width, width))
         self.bias = nn.Parameter(torch.zeros(width))
-        self.routed = RoutedHeads(width, num_heads, routing, input_norm)
+        self.routed = RoutedHeads(config, num_heads, place)
         self.gamma = nn.Parameter(torch.zeros(width))
 
     def init_weights(self, std: float) -> None:

@@ -232,26 +232,15 @@ def _weighted_sums(weights: Tensor, values: Tensor, num_past: int, dtype: torch.
     return GuidedRoutingOutput(capsules.transpose(1, 2).to(dtype), weights.detach().movedim(1, -1).to(dtype))
 
 
-class GuidedCapsules(NamedTuple):
-    """The numbers of PAST, FUTURE and redundant capsules, and the width of one."""
-
-    past: int
-    future: int
-    redundant: int
-    dim: int
-
-
 class GuidedVotes(nn.Module):
-    """Votes of the source tokens for capsules, and keys for their scores. The encoder makes them once a sentence.
+    """Votes of the source tokens for capsules, and keys for their scores. The encoder makes them once a sentence."""
 
-    `kind` is "gdr", "classifier" or "attention". `width` is the width of the encoder's states.
-    """
-
-    def __init__(self, kind: str, width: int, capsules: GuidedCapsules) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
-        self.capsule_dim = capsules.dim
+        kind, width, self.capsule_dim = config.guided_routing, config.d_model, config.guided_capsule_dim
         self.routes = kind == "gdr"
-        voted_for = capsules.past + capsules.future + (capsules.redundant if self.routes else 0)
+        redundant = config.num_redundant_capsules if self.routes else 0
+        voted_for = config.num_past_capsules + config.num_future_capsules + redundant
         self.votes = Linear(width, voted_for * self.capsule_dim, bias=False)
         if self.routes:
             self.keys = Linear(self.capsule_dim, self.capsule_dim, bias=False)
@@ -295,34 +284,27 @@ class GuidedContext(NamedTuple):
 class GuidedRouting(nn.Module):
     """o = z + FFN([z; PAST; FUTURE]) (section 3.2), where z and the votes make the capsules.
 
-    `kind` is "gdr" (Algorithm 1), or a baseline of Fig. 6, "classifier" or "attention". `width` is that of the
-    decoder's states, and `hidden_width` that of the FFN's hidden layer. Dropout acts on the output of the FFN.
+    `hidden_width` is that of the FFN's hidden layer. Dropout acts on the output of the FFN.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        width: int,
-        capsules: GuidedCapsules,
-        hidden_width: int,
-        dropout: float = 0.0,
-        num_iterations: int = 3,
-    ) -> None:
+    def __init__(self, config: PreTrainedConfig, hidden_width: int) -> None:
         super().__init__()
-        self.kind, capsule_dim = kind, capsules.dim
-        self.num_past, self.num_capsules = capsules.past, capsules.past + capsules.future
-        self.num_iterations = num_iterations
+        self.kind = kind = config.guided_routing
+        width, capsule_dim = config.d_model, config.guided_capsule_dim
+        self.num_past = config.num_past_capsules
+        self.num_capsules = config.num_past_capsules + config.num_future_capsules
+        self.num_iterations = config.guided_routing_iterations
         attends = kind == "attention"
         self.queries = Linear(width, (2 if attends else 1) * capsule_dim, bias=False)
         # Plain parameters: sharding and offloading load the weights of an nn.Linear only while its own forward runs.
         if kind == "gdr":
             self.capsule_map = nn.Parameter(torch.empty(capsule_dim, capsule_dim))
         if not attends:
-            classes = 1 if kind == "gdr" else 2 + (capsules.redundant > 0)
+            classes = 1 if kind == "gdr" else 2 + (config.num_redundant_capsules > 0)
             self.score_weight = nn.Parameter(torch.empty(classes, capsule_dim))
         self.fc1 = Linear(width + self.num_capsules * capsule_dim, hidden_width)
         self.fc2 = Linear(hidden_width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(config.dropout)
 
     def init_weights(self, std: float | None = None) -> None:
         """Draw the parameters of this module from N(0, std^2), or with unit gain, unless they were loaded."""
@@ -365,19 +347,16 @@ class GuidedRouting(nn.Module):
 
 
 class GuidedLosses(nn.Module):
-    """The bag-of-words loss and the bilingual content agreement loss. Both are optional, and not yet weighted.
+    """The bag-of-words loss and the bilingual content agreement loss, not yet weighted. One of weight 0 is left out."""
 
-    `width` is the width of the decoder's states and of the embedding.
-    """
-
-    def __init__(self, width: int, capsules: GuidedCapsules, bow_loss: bool = True, bca_loss: bool = True) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
-        past, future = capsules.past * capsules.dim, capsules.future * capsules.dim
-        self.names = [name for name, there in (("bow_loss", bow_loss), ("bca_loss", bca_loss)) if there]
-        self.num_past = capsules.past
-        if bow_loss:
+        width, self.num_past = config.d_model, config.num_past_capsules
+        past, future = (n * config.guided_capsule_dim for n in (config.num_past_capsules, config.num_future_capsules))
+        self.names = [name for name in ("bow_loss", "bca_loss") if getattr(config, f"{name}_weight") > 0]
+        if "bow_loss" in self.names:
             self.past_bow, self.future_bow = (Linear(size, width, bias=False) for size in (past, future))
-        if bca_loss:
+        if "bca_loss" in self.names:
             self.past_bca, self.future_bca = (Linear(width, size, bias=False) for size in (past, future))
 
     def forward(
@@ -429,34 +408,3 @@ GUIDED_PARTS = tuple(f"{place}." for place in _PLACES)
 """Prefixes of the names of guided routing's weights in all models."""
 READ_BY_LOSSES = (r"^guided_losses\.",)
 """Names of weights that only losses read. A model without these losses lacks them."""
-
-
-def build_guided_votes(config: PreTrainedConfig) -> GuidedVotes | None:
-    """Build the votes."""
-    if config.guided_routing is None:
-        return None
-    return GuidedVotes(config.guided_routing, config.d_model, _capsules(config))
-
-
-def build_guided_routing(config: PreTrainedConfig, hidden_width: int) -> GuidedRouting | None:
-    """Build the routing."""
-    if config.guided_routing is None:
-        return None
-    sizes = config.d_model, _capsules(config), hidden_width
-    return GuidedRouting(config.guided_routing, *sizes, config.dropout, config.guided_routing_iterations)
-
-
-def build_guided_losses(config: PreTrainedConfig) -> GuidedLosses | None:
-    """Build the losses."""
-    if config.guided_routing is None:
-        return None
-    return GuidedLosses(config.d_model, _capsules(config), config.bow_loss_weight > 0, config.bca_loss_weight > 0)
-
-
-def _capsules(config: PreTrainedConfig) -> GuidedCapsules:
-    return GuidedCapsules(
-        past=config.num_past_capsules,
-        future=config.num_future_capsules,
-        redundant=config.num_redundant_capsules,
-        dim=config.guided_capsule_dim,
-    )

@@ -13,14 +13,9 @@ from transformers.utils.output_capturing import capture_outputs
 from ..configuration.configuration_caps_nmt import CapsNMTConfig
 from .outputs import CACHE, OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput, decoder_layers, under_both_names
 from .recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
-from .recurrent_seq2seq import (
-    RecurrentHead,
-    RecurrentModel,
-    RecurrentPreTrainedModel,
-    build_sentence_aggregation,
-    build_sentence_projection,
-)
+from .recurrent_seq2seq import RecurrentHead, RecurrentModel, RecurrentPreTrainedModel
 from .routing import next_word_mask
+from .sentence_capsules import SENTENCE_AGGREGATIONS, SentenceProjection
 from .translation_head import TranslationHead
 
 
@@ -43,8 +38,8 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
         self.layers = nn.ModuleList(
             BidirectionalLayer(config.d_model, config.dropout) for _ in range(config.encoder_layers)
         )
-        self.aggregation = build_sentence_aggregation(config)
-        self.projection = build_sentence_projection(config)
+        self.aggregation = SENTENCE_AGGREGATIONS[config.sentence_aggregation](config)
+        self.projection = SentenceProjection(config)
         self.dropout = nn.Dropout(config.dropout)
         self.post_init()
 

@@ -29,21 +29,18 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .aggregation import (
-    COMBINATIONS,
     RECORDED_HEADS,
-    HeadRouting,
     LayerAggregation,
     ResidualRoutedHeads,
-    RoutedAggregation,
     RoutedHeads,
     record_heads,
     with_head_routing,
 )
-from .guided_routing import READ_BY_LOSSES, build_guided_losses, build_guided_routing, build_guided_votes
+from .guided_routing import READ_BY_LOSSES, GuidedLosses, GuidedRouting, GuidedVotes
 from .linear import init_words, use_products
 from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput, decoder_layers, under_both_names
 from .portable_model import PortableModel
-from .routing import CapsuleRouting, word_mask
+from .routing import word_mask
 from .translation_head import EncoderDecoder, TranslationHead, UntiedEmbeddings
 
 
@@ -168,27 +165,6 @@ def _positions(count: int, width: int) -> Tensor:
     return torch.from_numpy(np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)).float()
 
 
-def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
-    """Return the arguments of [`CapsuleRouting`] that layers and heads share."""
-    return {
-        "num_capsules": config.num_output_capsules or config.d_model,
-        "num_iterations": config.routing_iterations,
-        "inverse_temperature": config.inverse_temperature,
-    }
-
-
-def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: int) -> LayerAggregation:
-    """Build the layer aggregation of a stack of `num_layers`."""
-    size = num_layers, config.d_model
-    if config.routes_layers:
-        routing = CapsuleRouting(config.layer_aggregation, **_routing_settings(config))
-        how = config.layer_aggregation_context, config.layer_aggregation_parameterization
-        aggregator = RoutedAggregation(*size, routing, *how)
-    else:
-        aggregator = COMBINATIONS[config.layer_aggregation](*size)
-    return LayerAggregation(aggregator, config.d_model, config.layer_aggregation_output)
-
-
 def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig, site: str, layer: int) -> None:
     """Replace `attention.out_proj` by an aggregation, if the configuration has one at this site and layer.
 
@@ -196,8 +172,7 @@ def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig,
     """
     if config.aggregates_heads(site, layer):
         kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
-        routing = HeadRouting(f"{site}.{layer}", config.head_aggregation, **_routing_settings(config))
-        attention.out_proj = kind(config.d_model, attention.num_heads, routing, config.head_aggregation_input_norm)
+        attention.out_proj = kind(config, attention.num_heads, f"{site}.{layer}")
 
 
 class _Layer:
@@ -248,8 +223,7 @@ class _Stack:
         self.embed_positions.__class__ = Positions
         config, num_layers = self.config, getattr(self.config, f"{side}_layers")
         self.layers = nn.ModuleList(layer_class(config, layer) for layer in range(num_layers))
-        aggregates = config.aggregates_layers(side)
-        self.aggregation = build_layer_aggregation(config, num_layers) if aggregates else None
+        self.aggregation = LayerAggregation(config, num_layers) if config.aggregates_layers(side) else None
 
     def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
         """Run Marian's stack. Return its outputs with the aggregate, `layer_routing` and `head_routing`."""
@@ -269,7 +243,7 @@ class CapsuleAggregatedMarianEncoder(_Stack, CapsuleAggregatedMarianPreTrainedMo
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
         self._build(CapsuleAggregatedMarianEncoderLayer, "encoder")
-        self.guided_votes = build_guided_votes(config)
+        self.guided_votes = None if config.guided_routing is None else GuidedVotes(config)
         self.post_init()
 
     @can_return_tuple
@@ -349,7 +323,7 @@ class CapsuleAggregatedMarianModel(EncoderDecoder, CapsuleAggregatedMarianPreTra
         super().__init__(config)
         self.encoder = CapsuleAggregatedMarianEncoder(config)
         self.decoder = CapsuleAggregatedMarianDecoder(config)
-        self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
+        self.guided_routing = None if config.guided_routing is None else GuidedRouting(config, config.decoder_ffn_dim)
         self.post_init()
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -401,7 +375,7 @@ class CapsuleAggregatedMarianForConditionalGeneration(
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
         self.model = CapsuleAggregatedMarianModel(config)
-        self.guided_losses = build_guided_losses(config)
+        self.guided_losses = None if config.guided_routing is None else GuidedLosses(config)
         self.post_init()
 
     def _resize_final_logits_bias(self, new_num_tokens: int) -> None:

@@ -12,18 +12,13 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_rnmt import RNMTConfig
-from .guided_routing import READ_BY_LOSSES, GuidedContext, build_guided_losses, build_guided_routing, build_guided_votes
+from .guided_routing import READ_BY_LOSSES, GuidedContext, GuidedLosses, GuidedRouting, GuidedVotes
 from .linear import UnitGainLinear
 from .outputs import CACHE, OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput, decoder_layers, under_both_names
 from .recurrent import BidirectionalGRULayer, ConditionalGRU, RecurrentCache
-from .recurrent_seq2seq import (
-    RecurrentHead,
-    RecurrentModel,
-    RecurrentPreTrainedModel,
-    build_sentence_aggregation,
-    build_sentence_projection,
-)
+from .recurrent_seq2seq import RecurrentHead, RecurrentModel, RecurrentPreTrainedModel
 from .routing import mean_over_words, next_word_mask, word_mask
+from .sentence_capsules import SENTENCE_AGGREGATIONS, SentenceProjection
 from .translation_head import TranslationHead
 
 
@@ -52,9 +47,9 @@ class RNMTEncoder(RNMTPreTrainedModel):
         self.key_projection = UnitGainLinear(config.d_model, config.d_model)
         self.aggregation = None
         if config.sentence_aggregation is not None:
-            self.aggregation = build_sentence_aggregation(config)
-            self.projection = build_sentence_projection(config)
-        self.guided_votes = build_guided_votes(config)
+            self.aggregation = SENTENCE_AGGREGATIONS[config.sentence_aggregation](config)
+            self.projection = SentenceProjection(config)
+        self.guided_votes = None if config.guided_routing is None else GuidedVotes(config)
         self.post_init()
 
     @capture_outputs
@@ -100,7 +95,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.start = UnitGainLinear(config.d_model, config.d_model)
         self.recurrence = ConditionalGRU(config.d_model)
-        self.guided_routing = build_guided_routing(config, 4 * config.d_model)
+        self.guided_routing = None if config.guided_routing is None else GuidedRouting(config, 4 * config.d_model)
         self.readout = UnitGainLinear(3 * config.d_model, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.post_init()
@@ -207,7 +202,7 @@ class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTraine
         super().__init__(config)
         self.model = RNMTModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        self.guided_losses = build_guided_losses(config)
+        self.guided_losses = None if config.guided_routing is None else GuidedLosses(config)
         self.post_init()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Parts that the recurrent families share: initial weights, embeddings, heads, and the aggregation of a sentence."""
+"""Parts that the recurrent families share: initial weights, embeddings and heads."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from .outputs import RecurrentEncoderOutput
 from .portable_model import PortableModel
 from .recurrent import reading_orders
 from .routing import reading_mask, word_mask
-from .sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
 from .translation_head import EncoderDecoder, UntiedEmbeddings
 
 
@@ -90,23 +89,3 @@ class RecurrentHead(UntiedEmbeddings):
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift `labels` `[batch, target]` right. The decoder reads the result to predict them."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
-
-
-def build_sentence_aggregation(config: RecurrentConfig) -> SentenceCapsules | SentencePooling:
-    """Build the aggregation of the encoder's states."""
-    if config.sentence_aggregation == "pooling":
-        return SentencePooling()
-    return SentenceCapsules(
-        config.d_model,
-        config.num_sentence_capsules,
-        config.routing_iterations,
-        config.position_aware_routing,
-        config.share_routing_weights,
-        config.separable_scoring,
-    )
-
-
-def build_sentence_projection(config: RecurrentConfig) -> SentenceProjection:
-    """Build the map from the aggregate to the state of the sentence."""
-    squashed = config.sentence_aggregation == "capsule"
-    return SentenceProjection(config.d_model, config.num_sentence_vectors, squashed)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 EPSILON = 1e-8
@@ -112,23 +113,18 @@ ROUTINGS = {
 
 
 class CapsuleRouting(nn.Module):
-    """Routes votes to N output capsules and concatenates these. N divides the width of the votes.
+    """Routes votes to N output capsules, and concatenates these. The algorithm is one of `ROUTINGS`."""
 
-    `algorithm` is one of `ROUTINGS`. Only one that reads activations uses `inverse_temperature`.
-    """
-
-    def __init__(
-        self, algorithm: str, num_capsules: int, num_iterations: int = 3, inverse_temperature: float = 0.01
-    ) -> None:
+    def __init__(self, algorithm: str, config: PreTrainedConfig) -> None:
         super().__init__()
         if algorithm not in ROUTINGS:
             raise ValueError(f"There is no routing {algorithm!r:.80}. Use one of {', '.join(ROUTINGS)}.")
         self.algorithm = algorithm
-        self.num_capsules = num_capsules
-        self.num_iterations = num_iterations
-        self.inverse_temperature = inverse_temperature
+        self.num_capsules = config.num_output_capsules or config.d_model
+        self.num_iterations = config.routing_iterations
+        self.inverse_temperature = config.inverse_temperature
         for name in ROUTINGS[algorithm].parameters:
-            setattr(self, name, nn.Parameter(torch.zeros(num_capsules)))
+            setattr(self, name, nn.Parameter(torch.zeros(self.num_capsules)))
 
     @property
     def reads_activations(self) -> bool:

@@ -5,6 +5,7 @@ Where the mask `[batch, source]` is False, states contribute exactly nothing.
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from .linear import UnitGainLinear
@@ -15,7 +16,7 @@ from .routing import compute_dtype, hide_missing, in_compute_dtype, mean_over_wo
 class SentenceCapsules(nn.Module):
     """Dynamic routing of states to M capsules of width d (Eq. 7-14), with the three strategies of section 3.2.
 
-    Non-sharing weights: every iteration has its own W_j, unless `share_weights`.
+    Non-sharing weights: every iteration has its own W_j, unless `share_routing_weights`.
 
     Position-aware routing: the sinusoid of a position is added to its state, and the sinusoid of j to capsule j for the
     comparison with states. A capsule is at most 1 long, so its sinusoid is scaled from sqrt(d / 2) to length 1. The
@@ -25,24 +26,17 @@ class SentenceCapsules(nn.Module):
     with ReLU between them, serves states and capsules.
     """
 
-    def __init__(
-        self,
-        width: int,
-        num_capsules: int,
-        num_iterations: int = 3,
-        position_aware: bool = True,
-        share_weights: bool = False,
-        separable_scoring: bool = True,
-    ) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
-        self.num_capsules = num_capsules
-        self.num_iterations = num_iterations
-        self.position_aware = position_aware
-        own_weights = 1 if share_weights else num_iterations
+        width = config.d_model
+        self.num_capsules = config.num_sentence_capsules
+        self.num_iterations = config.routing_iterations
+        self.position_aware = config.position_aware_routing
+        own_weights = 1 if config.share_routing_weights else self.num_iterations
         self.weight = nn.Parameter(torch.empty(own_weights, width, self.num_capsules * width))
         self.scoring = None
         # A single iteration compares nothing.
-        if separable_scoring and num_iterations > 1:
+        if config.separable_scoring and self.num_iterations > 1:
             self.scoring = nn.Sequential(UnitGainLinear(width, width), nn.ReLU(), UnitGainLinear(width, width))
 
     def init_weights(self) -> None:
@@ -97,6 +91,9 @@ class SentenceCapsules(nn.Module):
 class SentencePooling(nn.Module):
     """The largest, the mean, the first and the last state (Eq. 2-4), or zero for a sentence without tokens."""
 
+    def __init__(self, config: PreTrainedConfig) -> None:
+        super().__init__()
+
     def forward(
         self, states: Tensor, mask: Tensor | None = None, output_routing: OutputRouting = False
     ) -> tuple[Tensor, None]:
@@ -110,6 +107,9 @@ class SentencePooling(nn.Module):
         rows = torch.arange(states.shape[0], device=states.device)
         pooled = torch.stack([largest, mean.to(states.dtype), states[rows, first], states[rows, last]], dim=1)
         return pooled.masked_fill(missing.all(1, keepdim=True), 0.0), None
+
+
+SENTENCE_AGGREGATIONS = {"capsule": SentenceCapsules, "pooling": SentencePooling}
 
 
 def sinusoids(length: int, vectors: Tensor) -> Tensor:
@@ -129,12 +129,14 @@ def _einsum(equation: str, *operands: Tensor) -> Tensor:
 class SentenceProjection(nn.Linear):
     """W_c of Eq. 5, from the concatenated vectors of a sentence `[batch, M * d]` to `[batch, d]`.
 
-    Its outputs start with about unit variance, as the embeddings to which they are added. `squashed` says that the
-    vectors are capsules, at most 1 long, and not pooled states.
+    Its outputs start with about unit variance, as the embeddings to which they are added. Capsules are at most 1 long,
+    pooled states are not.
     """
 
-    def __init__(self, width: int, num_vectors: int, squashed: bool) -> None:
-        super().__init__(num_vectors * width, width, bias=False)
+    def __init__(self, config: PreTrainedConfig) -> None:
+        squashed = config.sentence_aggregation == "capsule"
+        num_vectors = config.num_sentence_capsules if squashed else 4
+        super().__init__(num_vectors * config.d_model, config.d_model, bias=False)
         self.initial_std = (num_vectors if squashed else self.in_features) ** -0.5
 
     def init_weights(self) -> None:

@@ -42,10 +42,7 @@ def test_the_one_layer_of_rnmts_decoder(tmp_path):
 def test_methods():
     assert preset_config("capsnmt", "tiny").sentence_aggregation == "capsule"
     assert preset_config("capsnmt-pooling", "tiny").sentence_aggregation == "pooling"
-    assert preset_config("capsnmt", "tiny").num_sentence_vectors == 6
-    assert preset_config("capsnmt-pooling", "tiny").num_sentence_vectors == 4
     assert method_config_class("capsnmt") is method_config_class("capsnmt-pooling") is CapsNMTConfig
     assert preset_config("rnmt", "tiny").sentence_aggregation is None
-    assert preset_config("rnmt", "tiny").num_sentence_vectors == 0
     assert preset_config("capsnmt-hybrid", "tiny").sentence_aggregation == "capsule"
     assert method_config_class("rnmt") is method_config_class("capsnmt-hybrid") is RNMTConfig

@@ -20,7 +20,7 @@ from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, gen
 from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.decoding.marian_adapter import folded_aggregation
 from hf_capsule_mt.decoding.products import Product
-from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import build_layer_aggregation
+from hf_capsule_mt.modeling.aggregation import LayerAggregation
 
 OPTIONS = {"num_beams": 3, "max_new_tokens": 8}
 
@@ -205,7 +205,7 @@ def test_folded_aggregation(kind, context, parameterization):
     config = aggregated(kind, **fields).config
     model = aggregated(kind, **fields)
     aggregation = model.model.decoder.aggregation
-    assert type(aggregation) is type(build_layer_aggregation(config, config.decoder_layers))
+    assert type(aggregation) is LayerAggregation
     layers = list(torch.randn(config.decoder_layers, 7, config.d_model))
     with torch.no_grad():
         torch.testing.assert_close(

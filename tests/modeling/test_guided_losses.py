@@ -4,7 +4,8 @@ import pytest
 import torch
 from reference import guided_routing as reference
 
-from hf_capsule_mt.modeling.guided_routing import GuidedCapsules, GuidedLosses
+from hf_capsule_mt import RNMTConfig
+from hf_capsule_mt.modeling.guided_routing import GuidedLosses
 from hf_capsule_mt.modeling.losses import _SCORE_CHUNK, bag_of_words_loss, shares
 
 WIDTH, CAPSULE, VOCABULARY = 5, 3, 11
@@ -14,14 +15,14 @@ LABELS = {
     "both sides": [[-100, 4, 4, 6, -100], [7, 8, 9, 10, 2], [-100, -100, -100, 5, -100]],
     "in the middle": [[3, -100, 4, 6], [-100, 8, -100, 9]],
 }
-CAPSULES = GuidedCapsules(past=1, future=2, redundant=2, dim=CAPSULE)
+CONFIG = RNMTConfig(guided_routing="gdr", num_past_capsules=1, d_model=WIDTH, guided_capsule_dim=CAPSULE)
 every_label = pytest.mark.parametrize("labels", [torch.tensor(rows) for rows in LABELS.values()], ids=LABELS)
 
 
-def make(labels, **switches):
+def make(labels):
     """The losses in float64, and states, capsules and embedding for them."""
     torch.manual_seed(0)
-    module = GuidedLosses(WIDTH, CAPSULES, **switches).double()
+    module = GuidedLosses(CONFIG).double()
     shapes = (*labels.shape, WIDTH), (*labels.shape, 3, CAPSULE), (VOCABULARY, WIDTH)
     return module, *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
 

@@ -8,14 +8,13 @@ from hf_capsule_mt import CapsuleAggregatedMarianConfig
 from hf_capsule_mt.modeling import guided_routing as additive_scores_module
 from hf_capsule_mt.modeling.guided_routing import (
     AdditiveScoresFunction,
-    GuidedCapsules,
     GuidedRouting,
     GuidedVotes,
     additive_scores,
     guided_dynamic_routing,
 )
 
-WIDTH, SOURCE_WIDTH, CAPSULE = 6, 5, 4
+WIDTH, CAPSULE = 6, 4
 # B, T, S
 SHAPES = [(1, 1, 1), (2, 3, 4), (3, 2, 7)]
 KINDS = {
@@ -31,13 +30,9 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 def make(kind, seed=0):
     """The two modules in float64, with every weight random."""
-    config = CapsuleAggregatedMarianConfig(**KINDS[kind], guided_capsule_dim=CAPSULE)
+    config = CapsuleAggregatedMarianConfig(**KINDS[kind], d_model=WIDTH, guided_capsule_dim=CAPSULE, dropout=0.0)
     torch.manual_seed(seed)
-    counts = config.num_past_capsules, config.num_future_capsules, config.num_redundant_capsules
-    how, capsules = config.guided_routing, GuidedCapsules(*counts, CAPSULE)
-    iterations = config.guided_routing_iterations
-    votes = GuidedVotes(how, SOURCE_WIDTH, capsules)
-    modules = votes, GuidedRouting(how, WIDTH, capsules, hidden_width=7, num_iterations=iterations)
+    modules = GuidedVotes(config), GuidedRouting(config, hidden_width=7)
     for module in modules:
         for parameter in module.double().parameters():
             torch.nn.init.normal_(parameter, std=0.7)
@@ -49,7 +44,7 @@ def inputs(shape, seed=1):
     generator = torch.Generator().manual_seed(seed)
     batch, length, source = shape
     states = torch.randn(batch, length, WIDTH, dtype=torch.float64, generator=generator)
-    sources = torch.randn(batch, source, SOURCE_WIDTH, dtype=torch.float64, generator=generator)
+    sources = torch.randn(batch, source, WIDTH, dtype=torch.float64, generator=generator)
     mask = torch.rand(batch, source, generator=generator) < 0.6
     mask[:, source // 2] = True
     return states.requires_grad_(), sources.requires_grad_(), mask

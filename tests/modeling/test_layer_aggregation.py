@@ -8,10 +8,8 @@ from aggregated_models import changed, count_parameters
 from reference.layer_aggregation import aggregate_layers
 
 from hf_capsule_mt.configuration import preset_config
-from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import (
-    CapsuleAggregatedMarianForConditionalGeneration,
-    build_layer_aggregation,
-)
+from hf_capsule_mt.modeling.aggregation import LayerAggregation
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
 
 NUM_LAYERS, WIDTH = 3, 8
 ROUTINGS = ["dynamic_routing", "em_routing"]
@@ -37,7 +35,7 @@ def make_config(kind, output="replace", **overrides):
 
 def make_module(config, dtype=torch.float64):
     """A module whose every parameter is random."""
-    module = build_layer_aggregation(config, NUM_LAYERS).to(dtype)
+    module = LayerAggregation(config, NUM_LAYERS).to(dtype)
     torch.manual_seed(0)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -121,7 +119,7 @@ def test_assignments_match_loops(kind):
 def test_the_gradient_of_the_norm_under_autocast(routing):
     """That of the bias is the sum over thousands of positions, where bfloat16 would stop at 256."""
     config = make_config((routing, "factored", "all"), num_output_capsules=4)
-    module = build_layer_aggregation(config, NUM_LAYERS)
+    module = LayerAggregation(config, NUM_LAYERS)
     torch.manual_seed(0)
     layers, wanted = torch.randn(NUM_LAYERS, 4000, WIDTH), torch.rand(4000, WIDTH)
     with torch.autocast("cpu", torch.bfloat16):

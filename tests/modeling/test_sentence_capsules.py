@@ -8,8 +8,7 @@ from reference.sentence_capsules import pool_sentences, route_sentences
 from torch import nn
 
 from hf_capsule_mt import CapsNMTConfig, dynamic_routing
-from hf_capsule_mt.modeling.recurrent_seq2seq import build_sentence_aggregation, build_sentence_projection
-from hf_capsule_mt.modeling.sentence_capsules import SentencePooling
+from hf_capsule_mt.modeling.sentence_capsules import SENTENCE_AGGREGATIONS, SentencePooling, SentenceProjection
 
 WIDTH = 8
 # Table 2, row by row, and each strategy alone.
@@ -32,7 +31,7 @@ def make_config(strategy="all", **fields):
 
 def make_module(config, dtype=torch.float64, std=0.5):
     """A module whose every parameter is random."""
-    module = build_sentence_aggregation(config).to(dtype)
+    module = SENTENCE_AGGREGATIONS[config.sentence_aggregation](config).to(dtype)
     torch.manual_seed(0)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=std)
@@ -94,7 +93,7 @@ def test_without_strategies_it_is_dynamic_routing():
 
 @pytest.mark.parametrize("aggregation", [*STRATEGIES, "pooling"])
 def test_padding_contributes_exactly_nothing(aggregation):
-    module = SentencePooling() if aggregation == "pooling" else make_module(make_config(aggregation))
+    module = SentencePooling(make_config()) if aggregation == "pooling" else make_module(make_config(aggregation))
     states = make_states(4, 5)
     # What stands there may be anything, infinity included.
     hidden = states.masked_fill(~MASK.unsqueeze(-1), math.inf).requires_grad_()
@@ -114,7 +113,7 @@ def test_padding_contributes_exactly_nothing(aggregation):
 
 @pytest.mark.parametrize("aggregation", [*STRATEGIES, "pooling"])
 def test_a_sentence_without_words_is_zero(aggregation):
-    module = SentencePooling() if aggregation == "pooling" else make_module(make_config(aggregation))
+    module = SentencePooling(make_config()) if aggregation == "pooling" else make_module(make_config(aggregation))
     states, mask = make_states(2, 5).requires_grad_(), MASK[2:].clone()
     mask[0] = False
     vectors, _ = module(states, mask)
@@ -127,7 +126,7 @@ def test_a_sentence_without_words_is_zero(aggregation):
 
 def test_pooling_matches_loops():
     states = make_states(4, 5).requires_grad_()
-    fast, slow = SentencePooling()(states, MASK)[0], pool_sentences(states, MASK)
+    fast, slow = SentencePooling(make_config())(states, MASK)[0], pool_sentences(states, MASK)
     torch.testing.assert_close(fast, slow)
     cotangent = torch.randn(fast.shape, dtype=torch.float64)
     gradients = [torch.autograd.grad(one, states, cotangent)[0] for one in (fast, slow)]
@@ -153,7 +152,7 @@ def test_assignments(strategy):
 @pytest.mark.parametrize("fields", [{}, {"sentence_aggregation": "pooling"}], ids=["capsule", "pooling"])
 def test_the_sentence_starts_as_large_as_a_word(fields):
     config = CapsNMTConfig(d_model=256, **fields)
-    aggregation, projection = build_sentence_aggregation(config), build_sentence_projection(config)
+    aggregation, projection = SENTENCE_AGGREGATIONS[config.sentence_aggregation](config), SentenceProjection(config)
     torch.manual_seed(0)
     for module in (*aggregation.modules(), projection):
         if hasattr(module, "init_weights"):
