@@ -4,17 +4,28 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
+from PIL import Image
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .demo_answer import LONGEST_INPUT, Load, answer, draw_picture, picture_titles
-from .routing_figures import follows_step, look_for
-from .sentence import SentenceRouting
+from hf_capsule_mt.data.encoding import source_limit, tokenize_lines
+from hf_capsule_mt.hub.model_card import describe_architecture
+from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.loading import count_parameters
 
+from .routing_figures import follows_step, look_for, sentence_pictures
+from .sentence import SentenceRouting, read_sentence
+
+Load = Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]
+"""From a checkpoint's folder or name to its model and tokenizer."""
+LONGEST_INPUT = 1000
+"""Characters. Some models have no limit of their own, and a page must answer in time."""
 TITLE = "Capsule-routing translation"
 _INTRODUCTION = f"""# {TITLE}
 Type a sentence or click an example. You see its translation, and where routing sends layers, heads and words."""
@@ -142,11 +153,41 @@ def _connect(
     gr.on([panel["title"].input, panel["step"].input], **drawing, trigger_mode="always_last")
 
 
+class Answer(NamedTuple):
+    """The routing and translation of a sentence, a description of the model, and what the visitor should change."""
+
+    routing: SentenceRouting | None = None
+    architecture: str = ""
+    problem: str = ""
+
+
+def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
+    """Translate a sentence. A mistake of the visitor becomes the answer's problem."""
+    try:
+        text = " ".join((sentence or "").split())
+        if not text or not (name or "").strip():
+            raise ValueError("Type a sentence, and choose a checkpoint: its folder, or its name on the Hub.")
+        if len(text) > LONGEST_INPUT:
+            raise ValueError(f"The text has more than {LONGEST_INPUT} characters. Shorten it.")
+        model, tokenizer = load(name.strip())
+        limit, length = source_limit(model.config, tokenizer), len(tokenize_lines(tokenizer, [text])[0])
+        if length > limit:
+            raise ValueError(f"The sentence has {length} tokens, and this model reads at most {limit}. Shorten it.")
+        codes = LanguageCodes(tokenizer)
+        missing = codes.are_missing([text])
+        problem = f"The model was not told which language to write: {codes.missing()}." if missing else ""
+        architecture = f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
+        return Answer(read_sentence(model, tokenizer, text), architecture, problem)
+    except (ValueError, OSError) as error:
+        return Answer(problem=str(error))
+
+
 def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:
     """Return the updates of a panel's components, without the picture."""
     found = answer(load, name, sentence)
     routing = found.routing
-    titles = picture_titles(routing) if routing is not None else []
+    # There are none without routing, or if the model wrote nothing.
+    titles = list(sentence_pictures(routing, 0)) if routing and routing.target_words else []
     problem = f'<div class="problem" role="alert">{escape(found.problem)}</div>'
     chosen = title if title in titles else next(iter(titles), None)
     # Not as components: one that is made while another page is being built would join that page.
@@ -164,14 +205,17 @@ def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> 
 
 def _draw(routing: SentenceRouting | None, title: str | None, step: float | None) -> list[Any]:
     """Return the new words on the picture, slider and picture."""
-    if routing is None or step is None or title not in picture_titles(routing):
+    if routing is None or step is None or not routing.target_words:
         return [gr.skip()] * 3
-    has_steps = follows_step(title) and len(routing.target_words) > 1
     # The slider may still be where the sentence before had more words.
     step = max(1, min(int(step), len(routing.target_words)))
-    picture = draw_picture(routing, title, step - 1)
+    draw = sentence_pictures(routing, step - 1).get(title)
+    if draw is None:
+        return [gr.skip()] * 3
+    stream = BytesIO()
+    draw().savefig(stream, format="png", dpi=150, bbox_inches="tight")
     return [
         gr.update(value=look_for(title), visible=True),
-        gr.update(visible=has_steps),
-        gr.update(value=picture, alt_text=title, visible=True),
+        gr.update(visible=follows_step(title) and len(routing.target_words) > 1),
+        gr.update(value=Image.open(stream), alt_text=title, visible=True),
     ]

@@ -74,7 +74,7 @@ def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
 
 
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of [`record_routing`]'s record, with "gates" of [`record_gates`] and a [`Worth`], "worth"."""
+    """Return the tables of a record that has what [`record_routing`] returns, and "gates" and "worth"."""
     routing, tables = record["routing"], []
 
     def add(title: str, head: list[str], rows: list[list[str]], of: str = "", **values: int) -> None:

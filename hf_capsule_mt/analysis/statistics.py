@@ -6,7 +6,6 @@ An assignment is `[R, iterations, inputs, N]`: R routings of input capsules to N
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +27,7 @@ def entropies(assignment: Tensor) -> Tensor:
     return torch.special.entr(assignment.double()).sum(-1)
 
 
-def diversities(assignment: Tensor, mask: Tensor | None = None) -> Tensor:
+def diversities(assignment: Tensor) -> Tensor:
     """1 minus the mean cosine of every two output capsules' assignments, `[R, iterations]`.
 
     It is Eq. 18 of Dou et al. (2019), which is printed without the 1 -. The cosine with a capsule that gets nothing is
@@ -37,10 +36,7 @@ def diversities(assignment: Tensor, mask: Tensor | None = None) -> Tensor:
     capsules = assignment.shape[-1]
     if capsules == 1:
         return assignment.new_zeros(assignment.shape[:2], dtype=torch.float64)
-    assignment = assignment.double()
-    if mask is not None:
-        assignment = assignment.masked_fill(~mask[:, None, :, None], 0.0)
-    units = torch.nn.functional.normalize(assignment, dim=-2, eps=1e-300)
+    units = torch.nn.functional.normalize(assignment.double(), dim=-2, eps=1e-300)
     # The sum over pairs, from the square of the sum.
     cosines = (units.sum(-1).square().sum(-1) - units.square().sum((-1, -2))) / 2
     # Only rounding makes it negative.
@@ -60,12 +56,13 @@ class AssignmentSums:
         if mask is None:
             mask = torch.ones(assignment.shape[0], assignment.shape[2], dtype=torch.bool, device=assignment.device)
         there = mask.any(-1)
-        assignment, mask = assignment[there].double(), mask[there]
+        mask = mask[there]
+        assignment = assignment[there].double().masked_fill(~mask[:, None, :, None], 0.0)
         self.routings += len(assignment)
         self.inputs += int(mask.sum())
-        self._entropy += entropies(assignment).masked_fill(~mask[:, None], 0.0).sum((0, 2)).cpu()
-        self._diversity += diversities(assignment, mask).sum(0).cpu()
-        summed = assignment.masked_fill(~mask[:, None, :, None], 0.0).sum(0)
+        self._entropy += entropies(assignment).sum((0, 2)).cpu()
+        self._diversity += diversities(assignment).sum(0).cpu()
+        summed = assignment.sum(0)
         self._assignment += (summed if self.keep_inputs else summed.sum(1, keepdim=True)).cpu()
 
     @property
@@ -128,14 +125,6 @@ ALIKE = 1e-6
 """Mean assignments that differ by no more are not ranked: they differ by rounding."""
 
 
-class WordShare(NamedTuple):
-    """How much of a token id a capsule gets, in the mean over `count` occurrences."""
-
-    word: int
-    share: float
-    count: int
-
-
 class WordShares:
     """How much of every token id the capsules get."""
 
@@ -148,8 +137,11 @@ class WordShares:
         values = torch.cat([torch.ones_like(shares[..., :1]), shares], dim=-1)[mask]
         self._sums.index_add_(0, sources[mask].cpu(), values.double().cpu())
 
-    def largest(self, most: int = 10, least_count: int = LEAST_COUNT) -> list[list[WordShare]]:
-        """For every capsule the words that it gets most of, best first. None if all are equal."""
+    def largest(self, most: int = 10, least_count: int = LEAST_COUNT) -> list[list[tuple[int, float, int]]]:
+        """For every capsule the token ids that it gets most of, best first, with the share and the occurrences of each.
+
+        There are none if all are equal.
+        """
         counts = self._sums[:, 0]
         words = (counts >= max(least_count, 1)).nonzero().squeeze(-1)
         means = self._sums[words, 1:] / counts[words, None]
@@ -157,7 +149,7 @@ class WordShares:
         for column in means.t():
             differ = len(column) > 0 and column.max() - column.min() > ALIKE
             order = column.argsort(descending=True, stable=True)[:most] if differ else ()
-            found.append([WordShare(int(words[i]), float(column[i]), int(counts[words[i]])) for i in order])
+            found.append([(int(words[i]), float(column[i]), int(counts[words[i]])) for i in order])
         return found
 
 

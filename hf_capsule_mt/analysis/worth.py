@@ -7,7 +7,7 @@ capsules. It does not say how a model that was trained without them would do.
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,21 +26,16 @@ Change = Callable[[Tensor], Tensor]
 """From capsules to what the model reads instead."""
 
 
-class Worth(NamedTuple):
-    """Losses in nats a target token, ends of sentences included, without label smoothing.
+def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> dict[str, Any]:
+    """Measure what its capsules are worth to a model of this package that routes.
 
-    Attributes:
-        loss: of the model as it is.
-        added: what is added without the capsules of a place: "encoder layers", "decoder layers", "heads" (all at once),
-            "guided capsules" or "sentence capsules". Empty for a corpus of one line.
+    Losses are in nats a target token, ends of sentences included, without label smoothing.
+
+    Returns:
+        "loss", of the model as it is, and "added", by place what is added without the capsules there: "encoder layers",
+        "decoder layers", "heads" (all at once), "guided capsules" or "sentence capsules". It is empty for a corpus of
+        one line.
     """
-
-    loss: float
-    added: dict[str, float]
-
-
-def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> Worth:
-    """Measure what its capsules are worth to a model of this package that routes."""
     places = _places(model) if len(corpus.lines) > 1 else {}
     means = {site: _Mean() for sites in places.values() for site in sites}
     words = sum(len(corpus.targets[index]) for index in corpus.lines)
@@ -66,7 +61,7 @@ def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batc
         for place, sites in places.items():
             instead = {site: means[site].instead_of for site in sites}
             added[place] = loss(f"without {place}", lambda _, instead=instead: instead) - own
-    return Worth(own, added)
+    return {"loss": own, "added": added}
 
 
 class _Site(NamedTuple):

@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         "gates": record_gates(model),
-        "worth": measure_worth(model, corpus, **limit)._asdict(),
+        "worth": measure_worth(model, corpus, **limit),
         **record_routing(statistics, tokenizer),
         "environment": environment(model.device),
     }

@@ -9,12 +9,11 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.analysis.demo_answer import LONGEST_INPUT, answer, draw_picture, picture_titles
-from hf_capsule_mt.analysis.routing_figures import follows_step, look_for
+from hf_capsule_mt.analysis.routing_figures import follows_step, look_for, sentence_pictures
 from hf_capsule_mt.translation.loading import count_parameters
 from hf_capsule_mt.translation.translator import translate_lines
 
-pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="the pictures need matplotlib")
+pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
 EVERYTHING = {
     "layer_aggregation": "em_routing",
     "head_aggregation": "simple_routing",
@@ -51,22 +50,25 @@ def load(name):
     ],
 )
 def test_translation_and_pictures(name, titles):
+    from hf_capsule_mt.analysis.demo_page import _respond, answer
+
     found = answer(load, f" {name} ", " a b\nc  d ")
     model, tokenizer = load(name)
     assert not found.problem
     assert [found.routing.translation] == translate_lines(model, tokenizer, ["a b c d"])
     assert found.architecture.endswith(f" {count_parameters(model):,} parameters.")
-    assert picture_titles(found.routing) == titles
+    assert _respond(load, name, "a b c d", None)[2]["choices"] == titles
     assert all(look_for(title) for title in titles)
 
 
 def test_a_picture_is_another_at_every_step_where_it_says_so():
+    from hf_capsule_mt.analysis.demo_page import _draw, answer
+
     routing = answer(load, "everything", "a b c d").routing
     assert len(routing.target_words) > 1
-    titles = picture_titles(routing)
     for title in ["Encoder layers", "Heads: cross.0", "PAST and FUTURE by iteration"]:
-        assert title in titles
-        pictures = [draw_picture(routing, title, step) for step in (0, 1)]
+        assert title in sentence_pictures(routing, 0)
+        pictures = [_draw(routing, title, step)[2]["value"] for step in (1, 2)]
         assert pictures[0].width > 300
         assert (pictures[0].tobytes() != pictures[1].tobytes()) == follows_step(title), title
 
@@ -76,12 +78,14 @@ def test_a_picture_is_another_at_every_step_where_it_says_so():
     [
         ("marian", " \n ", "Type a sentence"),
         ("marian", "a " * 64, "65 tokens"),
-        ("marian", "a" * (LONGEST_INPUT + 1), "more than"),
+        ("marian", "a" * 1001, "more than"),
         ("absent", "a", "absent is not a folder"),
         (" ", "a", "choose a checkpoint"),
     ],
 )
 def test_mistakes_are_told(name, sentence, problem):
+    from hf_capsule_mt.analysis.demo_page import answer
+
     found = answer(load, name, sentence)
     assert problem in found.problem
     assert found.routing is None

