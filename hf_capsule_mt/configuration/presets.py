@@ -70,16 +70,6 @@ _SIZES = {
     },
 }
 
-_CAPSNMT_DECODING = {"num_beams": 8, "length_penalty": 0.8}
-# Generation settings of new models.
-_DECODING = {
-    CapsuleAggregatedMarianConfig: {"num_beams": 4},
-    CapsNMTConfig: _CAPSNMT_DECODING,
-    # The paper prints none. This is the setting of the Transformer that RNMT is compared with.
-    RNMTConfig: {"num_beams": 4},
-}
-_DECODING_OF_METHOD = {"capsnmt-hybrid": _CAPSNMT_DECODING}
-
 _SHARED = {
     "vocab_size": 32000,
     "pad_token_id": 0,
@@ -105,8 +95,8 @@ def method_config_class(method: str) -> type[PreTrainedConfig]:
 
 
 def decoding_fields(method: str) -> dict[str, Any]:
-    """Return the generation settings of a `method` in its paper."""
-    return dict(_DECODING_OF_METHOD.get(method, _DECODING[method_config_class(method)]))
+    """Return the generation settings of a `method` in its paper. RNMT's prints none, so it has the Transformer's."""
+    return {"num_beams": 8, "length_penalty": 0.8} if method.startswith("capsnmt") else {"num_beams": 4}
 
 
 def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:

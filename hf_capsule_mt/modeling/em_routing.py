@@ -190,22 +190,16 @@ def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
     traced = type(votes) is not Tensor or torch.compiler.is_compiling() or torch.jit.is_tracing()
     if votes.device.type == "cuda" and votes.dtype == torch.float32 and not traced:
         kernels = _kernels(votes.device)
-        if kernels is not None and kernels.fit(votes):
-            return kernels.route, kernels.route_backward
+        if kernels is not None and kernels[0](votes):
+            return kernels[1:]
         if kernels is not None and len(votes):
             logger.warning_once(f"EM routing is slower here: its Triton kernels do not fit votes {[*votes.shape[1:]]}.")
     return _route, _route_backward
 
 
-class _Kernels(NamedTuple):
-    fit: Callable[[Tensor], bool]
-    route: Callable
-    route_backward: Callable
-
-
 @cache
-def _kernels(device: torch.device) -> _Kernels | None:
-    """Return the Triton kernels, if they run on this device and compute the same as `_route`.
+def _kernels(device: torch.device) -> tuple[Callable, Callable, Callable] | None:
+    """Return `fit`, `route` and `route_backward` of Triton kernels, if they run here and compute what `_route` does.
 
     They need a C compiler. A version of Triton may compile them wrongly, so they are tried first.
     """
@@ -223,7 +217,7 @@ def _kernels(device: torch.device) -> _Kernels | None:
             f"{type(error).__name__}: {error}"
         )
         return None
-    return _Kernels(fit, route, route_backward)
+    return fit, route, route_backward
 
 
 def _check_kernels(device: torch.device, route: Callable, route_backward: Callable) -> None:

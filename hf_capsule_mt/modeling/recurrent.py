@@ -1,6 +1,6 @@
 """Recurrent networks: LSTM and GRU layers, a conditional GRU, and a loop over tokens that can be exported."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib import import_module
 
 import torch
@@ -204,9 +204,9 @@ class BidirectionalLayer(GradientCheckpointingLayer):
 
     def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
-        directions = ((self.forward_lstm, forward_order), (self.backward_lstm, backward_order))
-        outputs = _read_both_ways(hidden_states, directions)
-        return self.layer_norm(hidden_states + self.dropout(outputs))
+        forward = _read(self.forward_lstm, hidden_states, forward_order)
+        backward = _read(self.backward_lstm, hidden_states, backward_order)
+        return self.layer_norm(hidden_states + self.dropout(torch.cat([forward, backward], dim=-1)))
 
 
 class BidirectionalGRULayer(GradientCheckpointingLayer):
@@ -220,8 +220,12 @@ class BidirectionalGRULayer(GradientCheckpointingLayer):
 
     def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
-        directions = ((self.forward_gru, forward_order), (self.backward_gru, backward_order))
-        return _read_both_ways(self.dropout(hidden_states), directions)
+        states = self.dropout(hidden_states)
+        forward, backward = (
+            _read(self.forward_gru, states, forward_order),
+            _read(self.backward_gru, states, backward_order),
+        )
+        return torch.cat([forward, backward], dim=-1)
 
 
 class RecurrentLayer(GradientCheckpointingLayer):
@@ -268,10 +272,6 @@ def reading_orders(mask: Tensor) -> tuple[Tensor, Tensor]:
     places = torch.arange(mask.shape[1], device=mask.device)
     padding = places + mask.shape[1]
     return torch.where(mask, places, padding).argsort(-1), torch.where(mask, places.flip(0), padding).argsort(-1)
-
-
-def _read_both_ways(states: Tensor, directions: Iterable[tuple[OneWayRNN, Tensor | None]]) -> Tensor:
-    return torch.cat([_read(network, states, order) for network, order in directions], dim=-1)
 
 
 def _read(network: OneWayRNN, states: Tensor, order: Tensor | None) -> Tensor:

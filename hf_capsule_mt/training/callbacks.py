@@ -12,9 +12,6 @@ from transformers.trainer_utils import SaveStrategy
 
 from hf_capsule_mt.data.streaming import TokenBudgetStream
 
-TOGETHER = 10
-"""Several processes ask each other only at every tenth update: each question waits for the device."""
-
 
 class DivergenceError(ValueError):
     """A loss, a gradient or a weight is not finite."""
@@ -124,7 +121,8 @@ class StopOnSigterm(TrainerCallback):
         """Ask all processes, which must save together, and stop if one received the signal."""
         received = self._received
         if args.world_size > 1:
-            if state.global_step % TOGETHER:
+            # Each question waits for the device.
+            if state.global_step % 10:
                 return
             flag = torch.tensor(int(received), device=args.device)
             torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
