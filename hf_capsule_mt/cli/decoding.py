@@ -33,7 +33,7 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     parser.add_argument(
         "--max_new_tokens",
         type=at_least(1),
-        help="Longest translation, in tokens (default: 20 more than twice the source, and at most what the checkpoint's "
+        help="Longest translation, in tokens (default: 20 more than twice the source, and at most what "
         "generation_config.json allows).",
     )
     parser.add_argument(
