@@ -1,4 +1,4 @@
-"""The routing of one sentence and its translation, word by word, and the names of what is routed."""
+"""The sentences that routing is measured on, the routing of one of them, and the names of what is routed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,9 +6,10 @@ from typing import Any
 
 from tokenizers.decoders import ByteLevel
 from torch import Tensor
+from tqdm import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import encode_lines, source_limit
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
 from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.translator import evaluating, generate_batches
 
@@ -40,15 +41,10 @@ def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
     return tuple(WORD_START + text[1:] if text.startswith(" ") else text for text in texts)
 
 
-def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
-    """Return what a model of this configuration routes, if anything: "layers", "heads", "guided" and "sentence"."""
-    kinds = {
-        "layers": getattr(config, "routes_layers", False),
-        "heads": getattr(config, "head_aggregation", None) is not None,
-        "guided": getattr(config, "guided_routing", None) is not None,
-        "sentence": getattr(config, "sentence_aggregation", None) == "capsule",
-    }
-    return tuple(kind for kind, there in kinds.items() if there)
+def has_routing(config: PreTrainedConfig) -> bool:
+    """Return whether a model of this configuration routes anything."""
+    routes = getattr(config, "routes_layers", False) or getattr(config, "sentence_aggregation", None) == "capsule"
+    return routes or any(getattr(config, name, None) is not None for name in ("head_aggregation", "guided_routing"))
 
 
 def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
@@ -122,7 +118,7 @@ def read_encoded(
     """Read the routing of token ids, ends of sentences included."""
     translation = tokenizer.decode(target_ids, skip_special_tokens=True)
     texts = source_subwords(tokenizer, source_ids), target_subwords(tokenizer, target_ids), translation
-    if not kinds_of_routing(model.config) or not target_ids:
+    if not has_routing(model.config) or not target_ids:
         return SentenceRouting(*texts)
     with evaluating(model):
         output = teacher_force(model, [source_ids], [target_ids], output_routing="all").output
@@ -141,3 +137,55 @@ def read_encoded(
 
 def _first(assignment: Tensor | None) -> Tensor | None:
     return None if assignment is None else assignment[0].float().cpu()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Line i has the token ids `sources[i]`, and the model is made to write `targets[i]`. A blank line has none."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+
+    def __post_init__(self) -> None:
+        if not self.lines:
+            raise ValueError("No line has both a source and a translation.")
+
+    @property
+    def lines(self) -> list[int]:
+        """The indices of lines that have both sides."""
+        return [index for index, sides in enumerate(zip(self.sources, self.targets, strict=True)) if all(sides)]
+
+    def batches(self, max_tokens: int) -> list[list[int]]:
+        """Indices in batches of similar length: of at most `max_tokens` of the longer side, or of one line."""
+        there = set(self.lines)
+        pairs = enumerate(zip(self.sources, self.targets))
+        lengths = [max(map(len, pair)) if index in there else 0 for index, pair in pairs]
+        return batch_by_tokens(lengths, max(max_tokens, *lengths))
+
+
+def encode_references(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str], references: Sequence[str]
+) -> Corpus:
+    """A corpus of sentences and as many translations. What exceeds the model's positions is cut, with a warning."""
+    limit = source_limit(model.config, tokenizer)
+    targets = encode_lines(tokenizer, references, limit, side="text_target")
+    return Corpus(encode_lines(tokenizer, sources, limit), targets)
+
+
+def translate_corpus(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    *,
+    max_tokens_per_batch: int = 4096,
+    **generate_options: Any,
+) -> Corpus:
+    """A corpus of sentences and the model's own translations, with the options of `generate_batches`."""
+    encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
+    batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
+    targets = [[] for _ in encoded]
+    batches = tqdm(batches, unit=" batches", desc="translating")
+    for batch, _, written in generate_batches(model, encoded, batches, **generate_options):
+        for index, each in zip(batch, written, strict=True):
+            targets[index] = each.ids
+    return Corpus(encoded, targets)

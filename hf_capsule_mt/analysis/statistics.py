@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.translation.attention import TeacherForcedPass, attended_positions, attending, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
 
-from .corpus import Corpus
-from .sentence import guided_groups, guided_names
+from .sentence import Corpus, guided_groups, guided_names
 
 
 def entropies(assignment: Tensor) -> Tensor:

@@ -18,10 +18,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.analysis.corpus import encode_references, translate_corpus
 from hf_capsule_mt.analysis.figures import check_matplotlib
 from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
-from hf_capsule_mt.analysis.sentence import kinds_of_routing, read_encoded
+from hf_capsule_mt.analysis.sentence import encode_references, has_routing, read_encoded, translate_corpus
 from hf_capsule_mt.analysis.statistics import measure_routing
 from hf_capsule_mt.analysis.worth import measure_worth, record_gates
 from hf_capsule_mt.data.parallel_text import read_lines
@@ -103,7 +102,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     check_new_folder(args.output_dir)
     check_matplotlib()
     config = decoding.pin_revision(args)
-    if not kinds_of_routing(config):
+    if not has_routing(config):
         raise ValueError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
 
 

@@ -249,19 +249,13 @@ def _route(
 
 
 def _route_backward(
-    grad_capsules: Tensor,
-    votes: Tensor,
-    input_activations: Tensor,
-    floor: Tensor,
-    beta_a: Tensor,
-    beta_u: Tensor,
-    schedule: tuple[float, ...],
+    grad_capsules: Tensor, votes: Tensor, input_activations: Tensor, floor: Tensor, *others: Any
 ) -> list[Tensor]:
     """Return gradients of votes, input activations, floor, beta_a and beta_u, chunk by chunk."""
     results = []
     for part in _vote_chunks(votes):
         parts = (tensor[part] for tensor in (grad_capsules, votes, input_activations, floor))
-        results.append(_chunk_gradients(*parts, beta_a, beta_u, schedule))
+        results.append(_chunk_gradients(*parts, *others))
     of_chunks, of_betas = [result[:3] for result in results], [result[3:] for result in results]
     return [*_concatenate(of_chunks), *map(sum, zip(*of_betas))]
 

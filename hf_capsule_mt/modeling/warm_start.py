@@ -43,7 +43,13 @@ def from_marian(
         plain, model_type = marian.config, marian.config.model_type
     if model_type not in ("marian", own.model_type) or not is_plain(plain):
         raise ValueError(f"from_marian takes a plain Marian model, not {model_type} with routing or aggregation.")
-    config = aggregated_config(plain, overrides)
+    fields = plain.to_dict()
+    for name in ("model_type", "architectures"):
+        fields.pop(name)
+    if not isinstance(plain, CapsuleAggregatedMarianConfig):
+        fields = {field.name: fields[field.name] for field in fields_of(MarianConfig) if field.name in fields}
+    residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
+    config = CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
     # Positions are computed, so their number may differ.
     more = {"ignore_mismatched_sizes": config.max_position_embeddings != plain.max_position_embeddings}
     if isinstance(marian, PreTrainedModel):
@@ -104,17 +110,6 @@ def is_plain(config: PreTrainedConfig) -> bool:
     """Return whether a model has no routing or aggregation."""
     fields = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
     return all(getattr(config, name, None) is None for name in fields)
-
-
-def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
-    """Return the configuration of a Marian model with `overrides`. Aggregations are residual by default."""
-    fields = config.to_dict()
-    for name in ("model_type", "architectures"):
-        fields.pop(name)
-    if not isinstance(config, CapsuleAggregatedMarianConfig):
-        fields = {field.name: fields[field.name] for field in fields_of(MarianConfig) if field.name in fields}
-    residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
-    return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
 
 
 def added_weights(model: PreTrainedModel) -> set[str]:

@@ -31,7 +31,7 @@ from hf_capsule_mt import (
     dynamic_routing,
     preset_config,
 )
-from hf_capsule_mt.analysis.sentence import kinds_of_routing
+from hf_capsule_mt.analysis.sentence import has_routing
 from hf_capsule_mt.hub.model_card import describe_architecture
 from hf_capsule_mt.modeling.routing import ROUTINGS, CapsuleRouting, RoutingAlgorithm
 
@@ -209,7 +209,7 @@ def test_a_routing_that_is_added_by_its_name_is_configured_run_analysed_and_desc
     monkeypatch.setitem(ROUTINGS, "uniform_routing", RoutingAlgorithm(dynamic_routing))
     fields = {"layer_aggregation": "uniform_routing", "layer_aggregation_context": "own", "routing_iterations": 2}
     config = preset_config("transformer", "tiny", **fields)
-    assert kinds_of_routing(config) == ("layers",)
+    assert has_routing(config)
     assert "aggregated by uniform routing" in describe_architecture(config)
     assert aggregated("none", **fields)(**training_batch(), output_routing=True).encoder_layer_routing is not None
 
