@@ -151,7 +151,6 @@ def draw_heat_maps(
 
 
 def _size(cells: Sequence[int], rows: Axis, columns: Axis, shape: tuple[int, int], title: str) -> tuple[float, float]:
-    """Return the width and height of panels of so many `cells`, rows and columns."""
     width = _NUMBERED if columns[1] is None else max(5 * _CELL, _CELL * cells[1])
     tallest_column = 0.2 if columns[1] is None else _LETTER * max(map(len, columns[1]))
     full_width = shape[1] * (width + _BAR) + _LETTER * max(map(len, rows[1])) + _AROUND

@@ -77,7 +77,6 @@ class _Site(NamedTuple):
 
 
 def _places(model: nn.Module) -> dict[str, list[_Site]]:
-    """Return the sites of a model by the name of their place."""
     found: dict[str, list[_Site]] = {}
     for name, module in model.named_modules():
         side = _side_of(name)

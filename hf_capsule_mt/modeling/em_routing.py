@@ -185,7 +185,6 @@ class EMRoutingFunction(torch.autograd.Function):
 
 
 def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
-    """Return the functions for the forward and the backward pass."""
     # A subclass may have no memory, as in tracing.
     traced = type(votes) is not Tensor or torch.compiler.is_compiling() or torch.jit.is_tracing()
     if votes.device.type == "cuda" and votes.dtype == torch.float32 and not traced:

@@ -77,7 +77,6 @@ def route_backward(
 def _inputs(
     votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
 ) -> list[Tensor | int]:
-    """Return the first arguments of both kernels."""
     tensors = votes, input_activations, floor, beta_a, beta_u, _schedule_on(votes.device, schedule)
     return [*(tensor.contiguous() for tensor in tensors), *votes.shape[1:]]
 
@@ -89,7 +88,6 @@ def _schedule_on(device: torch.device, schedule: tuple[float, ...]) -> Tensor:
 
 
 def _settings(votes: Tensor, input_activations: Tensor, schedule: tuple[float, ...]) -> dict[str, int | bool | float]:
-    """Return the settings that the kernels are compiled for."""
     inputs, outputs, width = _block(votes)
     warps = max(1, min(16, inputs * outputs * width // _VOTES_OF_A_WARP))
     return {

@@ -148,15 +148,8 @@ def guided_dynamic_routing(
 ) -> GuidedRoutingOutput:
     """Guided dynamic routing (Algorithm 1, Eq. 4-7). W_b of Eq. 7 is in three parts.
 
-    Args:
-        votes: v `[B, J, S, D]` (Eq. 5).
-        keys: W_v v `[B, J, S, D]`.
-        queries: W_z z `[B, T, D]`.
-        capsule_map: W_Omega `[D, D]`, for the capsules.
-        score_weight: w `[1, D]`.
-        num_iterations: iterations, at least 1.
-        mask: `[B, S]`, False for padding.
-        every_iteration: whether to return the assignment of every iteration.
+    Votes v (Eq. 5) and keys W_v v are `[B, J, S, D]`, and queries W_z z are `[B, T, D]`. `capsule_map` is W_Omega
+    `[D, D]`, and `score_weight` is w `[1, D]`. The mask `[B, S]` is False for padding.
     """
     dtype = queries.dtype
     votes, keys, queries, capsule_map, score_weight = in_compute_dtype(votes, keys, queries, capsule_map, score_weight)
@@ -184,13 +177,8 @@ def guided_classifier(
 ) -> GuidedRoutingOutput:
     """The baseline CLF (Fig. 6, footnote 5): each token is PAST, FUTURE or redundant, and capsules are weighted sums.
 
-    Args:
-        values: `[B, J, S, D]`, for the PAST and then the FUTURE capsules.
-        keys: W_h h `[B, 1, S, D]`.
-        queries: W_z z `[B, T, D]`.
-        score_weight: `[2 or 3, D]`, of the classes.
-        num_past: the number of PAST capsules.
-        mask: `[B, S]`, False for padding.
+    Values are `[B, J, S, D]`, for `num_past` PAST capsules, then for FUTURE. Keys W_h h are `[B, 1, S, D]`, queries
+    W_z z `[B, T, D]`, and weights of the classes `[2 or 3, D]`. The mask `[B, S]` is False for padding.
     """
     dtype = queries.dtype
     values, keys, queries, score_weight = in_compute_dtype(values, keys, queries, score_weight)
@@ -204,12 +192,7 @@ def guided_attention(
 ) -> GuidedRoutingOutput:
     """The baseline ATTN (Fig. 6): scaled dot-product attention to PAST, and another to FUTURE.
 
-    Args:
-        values: `[B, J, S, D]`, for the PAST and then the FUTURE capsules.
-        keys: `[B, 2, S, D]`.
-        queries: `[B, T, 2 * D]`.
-        num_past: the number of PAST capsules.
-        mask: `[B, S]`, False for padding.
+    Keys are `[B, 2, S, D]`, and queries `[B, T, 2 * D]`. All else is as in [`guided_classifier`].
     """
     dtype = queries.dtype
     values, keys, queries = in_compute_dtype(values, keys, queries)

@@ -186,12 +186,9 @@ def label_smoothed_cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of target tokens, in nats, with label smoothing (Szegedy et al. 2016).
 
-    Args:
-        logits: `[batch, length, vocabulary]`. They are converted to float32, unless they are float64.
-        labels: `[batch, length]`. Positions with -100 do not count.
-        label_smoothing: the probability that is spread evenly over the vocabulary.
-        num_items_in_batch: the number to divide the sum by, instead of the number of labels. The Trainer counts labels
-            over all accumulation steps and processes.
+    Logits `[batch, length, vocabulary]` are converted to float32, unless they are float64. Labels `[batch, length]` of
+    -100 do not count. The smoothing is the probability that is spread evenly over the vocabulary. The sum is divided by
+    `num_items_in_batch`, which the Trainer counts over all accumulation steps and processes, or by the labels.
     """
     labels = labels.to(logits.device)
     reduction = "mean" if num_items_in_batch is None else "sum"

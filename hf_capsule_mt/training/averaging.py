@@ -94,7 +94,6 @@ def _at_least(count: int, folders: list[Path], run_dir: str | Path) -> list[Path
 
 
 def _tensor_files(folder: Path) -> dict[str, Path]:
-    """Return the file of each tensor of a checkpoint."""
     index, whole = folder / SAFE_WEIGHTS_INDEX_NAME, folder / SAFE_WEIGHTS_NAME
     if index.is_file():
         return {tensor: folder / name for tensor, name in read_json(index)["weight_map"].items()}

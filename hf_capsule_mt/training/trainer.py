@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sized
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +155,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             _compile_layers(model, backend=self._backend, mode=self.args.torch_compile_mode)
         _freeze_positions(model)
 
-    def _averaged(self) -> AbstractContextManager:
-        """Let the model have averaged weights, if the run averages."""
-        return nullcontext() if self._average is None else self._average.in_model()
-
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Train as the Trainer does. The output folder is locked, and a resumed run has the data of its beginning.
 
@@ -279,7 +275,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if is_checkpoint and self.args.should_save:
             # The state is saved last. With it a checkpoint is complete.
             (folder / TRAINER_STATE).unlink(missing_ok=True)
-        with self._averaged():
+        with self._average.in_model() if self._average else nullcontext():
             self._check_finite()
             super().save_model(output_dir, _internal_call)
         if is_checkpoint and self._average is not None and self.args.should_save:
@@ -384,7 +380,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             # All processes gather weights at every step, so none may stop before the others.
             self._gen_kwargs["synced_gpus"] = True
         try:
-            with self._averaged():
+            with self._average.in_model() if self._average else nullcontext():
                 return super().evaluation_loop(*args, **kwargs)
         finally:
             # Training will change the weights: drop the engine's copies.
