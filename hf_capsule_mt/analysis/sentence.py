@@ -10,6 +10,7 @@ from tqdm import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
+from hf_capsule_mt.modeling.aggregation import COMBINATIONS
 from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.translator import evaluating, generate_batches
 
@@ -43,8 +44,9 @@ def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
 
 def has_routing(config: PreTrainedConfig) -> bool:
     """Return whether a model of this configuration routes anything."""
-    routes = getattr(config, "routes_layers", False) or getattr(config, "sentence_aggregation", None) == "capsule"
-    return routes or any(getattr(config, name, None) is not None for name in ("head_aggregation", "guided_routing"))
+    unrouted = {"layer_aggregation": COMBINATIONS, "sentence_aggregation": ["pooling"]}
+    kinds = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
+    return any(getattr(config, kind, None) not in (None, *unrouted.get(kind, ())) for kind in kinds)
 
 
 def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:

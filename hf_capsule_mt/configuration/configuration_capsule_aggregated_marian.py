@@ -110,11 +110,6 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
             if self.aggregates_layers(side) and getattr(self, f"{side}_layerdrop"):
                 raise ValueError(f"{side}_layerdrop cannot be combined with layer_aggregation. Set it to 0.")
 
-    @property
-    def routes_layers(self) -> bool:
-        """Whether the layers are aggregated by routing."""
-        return self.layer_aggregation not in (None, "linear", "dynamic", "attention")
-
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""
         return self.layer_aggregation is not None and side in self.layer_aggregation_sides

@@ -13,7 +13,7 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from .linear import Linear, UnitGainLinear
 from .outputs import OutputRouting
-from .routing import CapsuleRouting
+from .routing import ROUTINGS, CapsuleRouting
 
 
 class BlockLinear(nn.Module):
@@ -107,7 +107,7 @@ class RoutedAggregation(nn.Module):
         self.votes = Linear(concatenated, concatenated) if joint else BlockLinear(num_layers, width, width)
         self.routing = CapsuleRouting(config.layer_aggregation, config)
         self.activations = None
-        if self.routing.reads_activations:
+        if ROUTINGS[config.layer_aggregation].reads_activations:
             pairs = num_layers * self.routing.num_capsules
             self.activations = Linear(concatenated, pairs) if joint else BlockLinear(num_layers, width, 1)
 

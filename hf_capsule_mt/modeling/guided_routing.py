@@ -386,8 +386,7 @@ class GuidedLosses(nn.Module):
         return {name: total / items for name, total in sums.items()}
 
 
-_PLACES = ("model.encoder.guided_votes", "model.guided_routing", "model.decoder.guided_routing", "guided_losses")
-GUIDED_PARTS = tuple(f"{place}." for place in _PLACES)
+GUIDED_PARTS = "model.encoder.guided_votes.", "model.guided_routing.", "model.decoder.guided_routing.", "guided_losses."
 """Prefixes of the names of guided routing's weights in all models."""
 READ_BY_LOSSES = (r"^guided_losses\.",)
 """Names of weights that only losses read. A model without these losses lacks them."""

@@ -126,11 +126,6 @@ class CapsuleRouting(nn.Module):
         for name in ROUTINGS[algorithm].parameters:
             setattr(self, name, nn.Parameter(torch.zeros(self.num_capsules)))
 
-    @property
-    def reads_activations(self) -> bool:
-        """Whether the algorithm reads the activations of input capsules."""
-        return ROUTINGS[self.algorithm].reads_activations
-
     def init_weights(self, std: float) -> None:
         """Zero the parameters of the algorithm, unless they were loaded."""
         for name in ROUTINGS[self.algorithm].parameters:
