@@ -399,8 +399,8 @@ def _jobs(
         places = range(len(window)) if segments is None else [segment.line for segment in segments]
         numbers = [done + 1 + place for place in places]
         encoded = tokenize_lines(tokenizer, sources, limit)
-        cut = cut_lines(tokenizer, sources, encoded, limit, numbers)
         copies = leave_out_copies(window if segments is None else [segment.text for segment in segments], encoded)
+        cut = cut_lines(tokenizer, sources, encoded, limit, numbers)
         batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, numbers)
         progress.skip(len(sources) - sum(map(len, batches)))
         yield Job(window, encoded, batches, numbers, args.revision, segments, cut, copies, code)

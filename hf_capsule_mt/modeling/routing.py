@@ -62,7 +62,7 @@ def simple_routing(
 ) -> RoutingOutput:
     """Simple routing (Li et al. 2019, Algorithm 1, Eq. 7-8): the total input is a weighted mean of the votes.
 
-    Algorithm 1 names only Eq. 7. Capsules are also squashed (Eq. 8) in every iteration, as section 4.2.2 says.
+    Algorithm 1 names only Eq. 7. Capsules are also squashed (Eq. 8), in every iteration: the paper does not say when.
     Arguments and result are those of [`dynamic_routing`].
     """
     return _agreement_routing(votes, num_iterations, mask, return_all_coefficients, normalize=True)

@@ -121,9 +121,10 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             # There is none, so this is an error.
             codes.of(tgt_lang, "tgt_lang")
         for number, segment in enumerate(segments, 1):
-            encoding = self.encode(segment.source, truncation, source=source, target=target)
-            chunk = {"segment": segment, "is_last": number == len(segments), "copied": copied(segment.text)}
-            yield {**encoding, **chunk}
+            found = copied(segment.text)
+            read = segment.source if found is None else segment.text[:1]
+            encoding = self.encode(read, truncation, source=source, target=target)
+            yield {**encoding, "segment": segment, "is_last": number == len(segments), "copied": found}
 
     def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
         """Return both languages: those given, those in the name of the task, or the tokenizer's."""

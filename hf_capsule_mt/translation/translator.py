@@ -21,7 +21,7 @@ from transformers import (
 from transformers.generation import GenerationMode
 from transformers.utils import logging
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, positions, source_limit
+from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, positions, source_limit, tokenize_lines
 from hf_capsule_mt.data.parallel_text import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
 
@@ -80,8 +80,10 @@ def translate_lines(
     """
     if isinstance(lines, str):
         raise TypeError(f"lines is one text, {lines!r:.80}. Give a list of lines.")
-    encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer), numbers)
+    limit = source_limit(model.config, tokenizer)
+    encoded = tokenize_lines(tokenizer, lines, limit)
     translations = leave_out_copies(lines, encoded)
+    cut_lines(tokenizer, lines, encoded, limit, numbers)
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch, numbers)
     for batch in translate_batches(model, tokenizer, encoded, batches, **options):
         translations.update(batch)

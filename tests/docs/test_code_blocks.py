@@ -4,15 +4,17 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
+import torch
 from code_blocks import NEEDS, PAGES, ROOT, blocks, commands, run_command
 from elsewhere import run_elsewhere
 from huggingface_hub import constants
 from loopback_hub import TOKEN
 
 from hf_capsule_mt.configuration import presets
-from hf_capsule_mt.modeling.routing import ROUTINGS
+from hf_capsule_mt.modeling import routing
 
 RUN = {"bash", "python", "yaml"}
 # Of the models of size "tiny" that pages make: what takes seconds, and has all that the pages look at.
@@ -45,7 +47,7 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
         smaller = {name: value for name, value in LEAST.items() if name in sizes["tiny"]}
         monkeypatch.setitem(sizes, "tiny", sizes["tiny"] | smaller)
     # A tutorial adds an algorithm, which other tests do not know.
-    monkeypatch.setitem(ROUTINGS, "cosine_routing", None)
+    monkeypatch.setitem(routing.ROUTINGS, "cosine_routing", None)
     # A study runs its commands in processes of their own, of which each would import everything anew.
     monkeypatch.setattr("benchmarks.studies.run.run_command", partial(_run_step, monkeypatch))
     names = {"__name__": "__main__"}
@@ -56,6 +58,15 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
         card = hub.repositories["user/name"].files["README.md"].decode()
         assert "license: apache-2.0" in card or "license: cc-by-4.0" in card
     assert TOKEN not in "".join(capsys.readouterr())
+
+
+def test_the_algorithm_of_the_contributors_guide():
+    code = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```python\n")[1].partition("```")[0]
+    names = {**vars(routing), "ROUTINGS": {}}
+    exec(dedent(code), names)
+    routed = names["uniform_routing"](torch.ones(4, 2, 8, dtype=torch.bfloat16), return_all_coefficients=True)
+    assert routed.capsules.dtype == torch.bfloat16
+    assert routed.all_coefficients.shape == (3, 4, 2)
 
 
 def test_the_notebook_has_the_code_of_its_page():

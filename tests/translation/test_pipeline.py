@@ -253,7 +253,7 @@ def test_a_sentence_of_a_document_that_is_too_long(translator):
     assert cut["translation_text"] == " ".join(expected[2:])
 
 
-@pytest.mark.parametrize("text", ["---", "♪", "1984", "[1]", "  ", "\u200b"])
+@pytest.mark.parametrize("text", ["---", "♪", "1984 " * 100, "[1]", "  ", "\u200b"])
 def test_a_text_without_letters_is_copied(translator, text):
     """A model would invent a translation."""
     assert translator([text, "a b"], batch_size=2)[0] == {"translation_text": text.strip()}
