@@ -238,13 +238,6 @@ RECORDED_HEADS = {
 """Outputs of heads that Transformers can record, as it records hidden states."""
 
 
-def record_heads(output_routing: OutputRouting) -> dict[str, bool]:
-    """Return the arguments for a stack's forward that make Transformers record for [`with_head_routing`]."""
-    if not output_routing:
-        return {}
-    return {"output_head_votes" if output_routing == "all" else "output_head_routing": True}
-
-
 def with_head_routing(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stack's outputs with `head_routing`, the assignments of heads by place, made of what was recorded.
 

@@ -114,23 +114,6 @@ def exponentiate(scores: Tensor) -> tuple[Tensor, Tensor]:
     return total, total.log() + largest
 
 
-def two_pass_sums(
-    one: Tensor, other: Tensor, embedding: Tensor, weights: Tensor, alpha: float, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return sum_n weight_n (log Z_n + log Z'_n + alpha D_n), and sum_n weight_n D_n without its gradient.
-
-    Z_n and Z'_n are the partition functions of the scores embedding @ state + bias of the states one_n and other_n. D_n
-    is the mean of both Kullback-Leibler divergences between their distributions p and q, in nats. With d the difference
-    of the scores it is (p - q) d / 2, because log Z_n and log Z'_n cancel.
-
-    States are those of the first and of the second pass, `[N, d]`. All else is as in [`log_partition_sum`].
-    """
-    one, other, weights = _with_weight(weights, one, other)
-    with torch.no_grad():
-        total, apart, *gradients = _two_passes(one, other, embedding, bias, weights, alpha)
-    return KnownGradients.apply(total, one, other, embedding, *gradients), apart
-
-
 @torch.library.custom_op(
     f"{_NAMESPACE}::two_passes",
     mutates_args=(),
@@ -139,7 +122,14 @@ def two_pass_sums(
 def _two_passes(
     one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
 ) -> list[Tensor]:
-    """Return both sums, and the gradients of the passes and the embedding."""
+    """Return sum_n weight_n (log Z_n + log Z'_n + alpha D_n), sum_n weight_n D_n, and gradients of the first sum.
+
+    Z_n and Z'_n are the partition functions of the scores embedding @ state + bias of the states one_n and other_n. D_n
+    is the mean of both Kullback-Leibler divergences between their distributions p and q, in nats. With d the difference
+    of the scores it is (p - q) d / 2, because log Z_n and log Z'_n cancel.
+
+    States are those of the first and of the second pass, `[N, d]`. All else is as in [`log_partition_sum`].
+    """
     partitions, apart = weights.new_zeros(()), weights.new_zeros(())
     grads = torch.empty_like(one), torch.empty_like(other)
     # Transposed, because that sum is fastest.
@@ -240,8 +230,10 @@ def rdrop_cross_entropy(
     """
     words = _real_words(states, embedding, labels)
     with torch.autocast(states.device.type, enabled=False):
-        weights = words.weights.chunk(2)[0]
-        loss, apart = two_pass_sums(*words.states.chunk(2), words.embedding, weights, alpha, bias)
+        one, other, weights = _with_weight(words.weights.chunk(2)[0], *words.states.chunk(2))
+        with torch.no_grad():
+            total, apart, *gradients = _two_passes(one, other, words.embedding, bias, weights, alpha)
+        loss = KnownGradients.apply(total, one, other, words.embedding, *gradients)
         loss = loss - _scores_of_targets(words, bias, label_smoothing)
     items = words.items(num_items_in_batch)
     return loss / items, apart / items

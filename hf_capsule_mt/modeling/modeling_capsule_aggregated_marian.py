@@ -33,7 +33,6 @@ from .aggregation import (
     LayerAggregation,
     ResidualRoutedHeads,
     RoutedHeads,
-    record_heads,
     with_head_routing,
 )
 from .guided_routing import READ_BY_LOSSES, GuidedLosses, GuidedRouting, GuidedVotes
@@ -217,7 +216,8 @@ class _Stack:
     def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
         """Run Marian's stack. Return its outputs with the aggregate, `layer_routing` and `head_routing`."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
-        kwargs |= record_heads(output_routing)
+        if output_routing:
+            kwargs["output_head_votes" if output_routing == "all" else "output_head_routing"] = True
         outputs = with_head_routing(super().forward(*args, layer_outputs=layers, return_dict=True, **kwargs))
         if self.aggregation is not None:
             outputs["last_hidden_state"], outputs["layer_routing"] = self.aggregation(layers, output_routing)
