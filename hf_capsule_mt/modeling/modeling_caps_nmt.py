@@ -23,7 +23,6 @@ class CapsNMTPreTrainedModel(RecurrentPreTrainedModel):
     """The base of the family."""
 
     config: CapsNMTConfig
-    config_class = CapsNMTConfig
     _no_split_modules = ("BidirectionalLayer", "RecurrentLayer", "SentenceCapsules")
 
 

@@ -108,7 +108,6 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
     """Weight initialisation and loading, shared by the models of the family."""
 
     config: CapsuleAggregatedMarianConfig
-    config_class = CapsuleAggregatedMarianConfig
     _no_split_modules = (
         "CapsuleAggregatedMarianEncoderLayer",
         "CapsuleAggregatedMarianDecoderLayer",

@@ -26,7 +26,6 @@ class RNMTPreTrainedModel(RecurrentPreTrainedModel):
     """The base of the family."""
 
     config: RNMTConfig
-    config_class = RNMTConfig
     _no_split_modules = ("BidirectionalGRULayer", "ConditionalGRU", "SentenceCapsules", "GuidedVotes", "GuidedRouting")
 
 
