@@ -119,6 +119,17 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
     # Positions are computed. Marian also lists the bias, which would silently become zero.
     _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
 
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        # Marian's own __init__ would apply this flag of old configurations to layers that are then replaced.
+        self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
+        super().__init__(config)
+
+    def post_init(self) -> None:
+        """Finish the initialisation, as [`PreTrainedModel.post_init`] does."""
+        if self._checkpointing_requested:
+            self.config.gradient_checkpointing = True
+        super().post_init()
+
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         """Load a model as [`PreTrainedModel.from_pretrained`] does, and freeze its positions.
