@@ -109,50 +109,33 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder. The folder is made if it is missing, and removed if it is empty at the end.
+    """Hold the lock of a folder. The folder is made if it is missing, and then removed if it is empty at the end.
 
     The same thread may take the lock again inside the block.
 
     Raises:
         BlockingIOError: if another process or thread holds the lock.
     """
-    is_new = not folder.exists()
+    is_new, path = not folder.exists(), folder / LOCK
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with _locked(folder / LOCK, f"Another process works in {folder}. Wait for it, or name another folder."):
-            yield
-    finally:
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
-
-
-@contextmanager
-def locked_file(path: Path) -> Iterator[None]:
-    """Hold the lock of a file that will be written, as [`locked`] does for a folder."""
-    with _locked(Path(f"{path}.lock"), f"Another process writes {path}. Wait for it, or name another file."):
-        yield
-
-
-@contextmanager
-def _locked(path: Path, refusal: str) -> Iterator[None]:
     # A soft lock would outlive a killed process, and refuse a new one on another machine for ever.
     lock = FileLock(path.resolve(), is_singleton=True, fallback_to_soft=False)
     try:
         lock.acquire(timeout=GRACE)
     except Timeout as error:
+        refusal = f"Another process works in {folder}. Wait for it, or name another folder."
         raise BlockingIOError(refusal) from error
     except (OSError, NotImplementedError) as error:
         logger.warning("%s cannot be locked (%s). Make sure that no other process writes there.", path, error)
-        path.unlink(missing_ok=True)
-        yield
-        return
     try:
         yield
     finally:
-        if lock.lock_counter == 1:
+        if lock.lock_counter <= 1:
             path.unlink(missing_ok=True)
         lock.release()
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def write_json(path: Path, record: Any) -> None:

@@ -11,7 +11,7 @@ from threading import Timer
 import pytest
 from filelock import FileLock
 
-from hf_capsule_mt.files import LOCK, locked, locked_file, replace_text, replaced_file
+from hf_capsule_mt.files import LOCK, locked, replace_text, replaced_file
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
@@ -78,19 +78,6 @@ def test_the_lock_of_another(tmp_path, monkeypatch):
         Timer(0.2, other.release).start()
         with locked(tmp_path):
             assert not other.is_locked
-
-
-def test_a_file_has_one_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
-    path = tmp_path / "out.de"
-    with FileLock(f"{path}.lock"):
-        with pytest.raises(BlockingIOError), locked_file(path):
-            pass
-        with locked_file(tmp_path / "other.de"):
-            pass
-    with locked_file(path), locked_file(path):
-        assert [file.name for file in tmp_path.iterdir()] == ["out.de.lock"]
-    assert not [*tmp_path.iterdir()]
 
 
 def test_a_lock_that_is_left_on_a_file_system_without_locks(tmp_path, monkeypatch, caplog):

@@ -41,7 +41,7 @@ from hf_capsule_mt.data.parallel_text import (
     file_format,
     write_parallel_text,
 )
-from hf_capsule_mt.files import environment, hash_file, locked_file, read_json, write_json
+from hf_capsule_mt.files import environment, hash_file, locked, read_json, write_json
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
@@ -106,13 +106,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_distinct((("--output_file", Path(file)) for file in args.output_file), inputs)
     state = decoding.process_state(args.device)
     # The first process writes for all.
-    with locked_file(Path(args.output_file[0])) if state.is_main_process else nullcontext():
-        _distill(args, state)
+    folder = Path(f"{args.output_file[0]}.distilling")
+    with locked(folder) if state.is_main_process else nullcontext():
+        _distill(args, state, folder)
     leave_group_at_exit()
 
 
-def _distill(args: argparse.Namespace, state: PartialState) -> None:
-    started, folder = time.time(), Path(f"{args.output_file[0]}.distilling")
+def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> None:
+    started = time.time()
     finished = folder / "finished.json"
     files = {"output_file": folder / "translations", "report_file": folder / "report"}
     sentences, settings, sources = 0, {}, iter(())
@@ -120,7 +121,6 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
         decoding.pin_revision(args)
         sentences, digest = _look_through(args, LanguageCodes(decoding.load_tokenizer(args.model, args.revision)))
         settings, sources = {"data": digest, **decoding.settings(args)}, _sources(args)
-        folder.mkdir(exist_ok=True)
         if finished.is_file() and read_json(finished) != settings:
             raise ValueError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
     if not broadcast_object_list([finished.is_file()])[0]:

@@ -12,6 +12,7 @@ from tiny_marian import save_tiny_teacher
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.distill import main
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
+from hf_capsule_mt.files import LOCK
 
 TOO_LONG = " ".join("a" * 40)
 SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v w x y z a b c"]
@@ -127,8 +128,9 @@ def test_unlikely_translations_are_left_out(teacher, judged, expected, corpus, t
 
 def test_not_twice_at_once(teacher, corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
-    with FileLock(tmp_path / "out.tsv.lock"):
-        assert "Another process writes" in error_of(options(teacher, corpus, [tmp_path / "out.tsv"]), capsys)
+    (tmp_path / "out.tsv.distilling").mkdir()
+    with FileLock(tmp_path / "out.tsv.distilling" / LOCK):
+        assert "Another process works in" in error_of(options(teacher, corpus, [tmp_path / "out.tsv"]), capsys)
 
 
 def error_of(arguments, capsys):

@@ -247,7 +247,7 @@ def test_another_run_does_not_continue_it(checkpoint, source, tmp_path, capsys, 
     assert (tmp_path / "out.de.unfinished" / "lines").is_file()
 
 
-@pytest.mark.parametrize("name", ["out.de.lock", "out.de.unfinished/notes"])
+@pytest.mark.parametrize("name", ["out.de.lock", "out.de.partial", "out.de.unfinished/notes"])
 def test_files_of_a_user_stay(checkpoint, source, tmp_path, expected, name):
     own = tmp_path / name
     own.parent.mkdir(exist_ok=True)
