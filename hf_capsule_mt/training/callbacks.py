@@ -2,6 +2,7 @@
 
 import math
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,18 @@ class StopOnSigterm(TrainerCallback):
         self.stopped = False
         """Whether the run was ended by the signal."""
         self._received = False
+        self._before: Any = None
 
     def __enter__(self) -> "StopOnSigterm":
-        self._before = signal.signal(signal.SIGTERM, self._receive)
+        # Python lets only the main thread handle signals.
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._receive)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        # None is a handler that Python did not set.
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
 
     def _receive(self, *signal_and_frame: Any) -> None:
         self._received = True
