@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 
 import pytest
 import torch
@@ -66,6 +67,19 @@ def positions_made_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MarianSinusoidalPositionalEmbedding, "create_weight", create_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def records_made_once():
+    """Every run asks for the versions of packages and for the commit, and its card compiles the same template."""
+    import jinja2
+
+    from hf_capsule_mt import files
+
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name in ((files, "version"), (files, "_commit"), (jinja2.Environment, "compile")):
+            patch.setattr(place, name, cache(getattr(place, name)))
         yield
 
 

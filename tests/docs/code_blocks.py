@@ -47,7 +47,7 @@ _SMALLER = {
     r"--warmup_steps (200|2000)": "--warmup_steps 1",
     r"--min_score -1.5": "--min_score -20",
     r"python -m benchmarks.speed latency": "python -m benchmarks.speed latency --num_sentences 1",
-    r"hf-capsule-mt analyze": "hf-capsule-mt analyze --lines 1",
+    r"hf-capsule-mt analyze": "hf-capsule-mt analyze --lines",
     r"--num_train 4000 --num_validation 500 --num_test 1000": "--num_train 12 --num_validation 6 --num_test 6",
     r"export --model run/average --output_dir onnx": "export --model capsnmt --output_dir onnx",
     r"export --model run/average": "export --model marian",

@@ -22,7 +22,8 @@ TINY = [
 FEW = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--warmup_steps", "2", "--use_cpu"]
 # As `hf-capsule-mt` runs each, the last one as `python -m hf_capsule_mt`, in one process that imports everything once.
 EACH = """
-import json, runpy, sys
+import gc, json, runpy, sys
+gc.disable()  # It would look through all that is imported, again and again.
 from hf_capsule_mt_command import main
 
 *commands, last = json.loads(sys.argv[1])
@@ -104,7 +105,7 @@ def commands():
     train_files = ["--train_file", "train.en", "train.de"]
     model = ["--method", "em-routing", "--size", "tiny", "--config_overrides", *TINY, "--tokenizer_name", "tokenizer"]
     decoding = ["--input_file", "test.en", "--device", "cpu"]
-    one_drawn = ["--lines", "1"]
+    none_drawn = ["--lines"]
     short = ["--num_beams", "1", "--max_new_tokens", "8"]
     return [
         ["train_tokenizer", *train_files, "--vocab_size", "300", "--output_dir", "tokenizer"],
@@ -112,5 +113,5 @@ def commands():
         ["average_checkpoints", "--run_dir", "run", "--last", "2", "--output_dir", "average"],
         ["translate", "--model", "average", *decoding, *short, "--output_file", "out.de"],
         ["evaluate", "--hypotheses", "out.de", "--references", "test.de", "--output_file", "scores.json"],
-        ["analyze", "--model", "average", *decoding, "--references", "test.de", *one_drawn, "--output_dir", "report"],
+        ["analyze", "--model", "average", *decoding, "--references", "test.de", *none_drawn, "--output_dir", "report"],
     ]

@@ -110,6 +110,7 @@ def test_other_commands(forms, tmp_path, capsys):
         source,
         "--output_dir",
         tmp_path / "analysis",
+        "--lines",
         *decoding,
     )
 
