@@ -6,13 +6,16 @@ import subprocess
 import sys
 
 _BLOCKED = """
-import json, sys
+import gc, json, sys
+# While modules are imported it looks through all of them again and again, and finds nothing.
+gc.disable()
 # Every import of them fails.
 sys.modules.update(dict.fromkeys(["hf_capsule_mt", "accelerate", "peft", "scipy", "torchao"]))
 import torch
 from transformers import logging
 logging.set_verbosity_error()
 logging.disable_progress_bar()
+gc.enable()
 found = {}
 """
 

@@ -1,4 +1,4 @@
-"""Strings of ten letters, as digits, that a model must learn to rewrite, by the commands that users type."""
+"""Strings of seven letters, as digits, that a model must learn to rewrite, by the commands that users type."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt.cli import evaluate, train, train_tokenizer, translate
 
-SIZES = {"train": 6000, "test": 200}
+SIZES = {"train": 1200, "test": 100}
 
 
 def write_digits(folder, lengths, rewrite):
@@ -18,7 +18,7 @@ def write_digits(folder, lengths, rewrite):
     generator = random.Random(0)
     strings = {}
     while len(strings) < sum(SIZES.values()):
-        strings[" ".join(generator.choices("abcdefghij", k=generator.randint(*lengths)))] = None
+        strings[" ".join(generator.choices("abcdefg", k=generator.randint(*lengths)))] = None
     remaining = iter(strings)
     for part, size in SIZES.items():
         lines = [next(remaining) for _ in range(size)]
@@ -43,7 +43,7 @@ def learned_bleu(method, config_overrides, schedule):
 
 # As many capsules as digits: with more, one of them may be all but unused.
 MODEL = ["d_model=64", "encoder_layers=2", "decoder_layers=2", "dropout=0", "num_sentence_capsules=4"]
-SCHEDULE = ["--max_tokens_per_batch", "512", "--max_steps", "360", "--learning_rate", "4e-3", "--warmup_steps", "200"]
+SCHEDULE = ["--max_tokens_per_batch", "256", "--max_steps", "340", "--learning_rate", "4e-3", "--warmup_steps", "150"]
 
 
 def losses_without_each_vector(model, batch):
@@ -82,7 +82,7 @@ REVERSING = [
     *("d_model=64", "dropout=0", "guided_capsule_dim=32", "encoder_ffn_dim=128", "decoder_ffn_dim=128"),
     *("encoder_layers=1", "decoder_layers=1"),
 ]
-REVERSING_SCHEDULE = ["--max_tokens_per_batch", "512", "--max_steps", "250", "--warmup_steps", "80", *SCHEDULE[4:6]]
+REVERSING_SCHEDULE = ["--max_tokens_per_batch", "256", "--max_steps", "260", "--warmup_steps", "80", *SCHEDULE[4:6]]
 
 
 def past_assignments(model, tokenizer):
