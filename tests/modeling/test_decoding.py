@@ -81,8 +81,10 @@ def test_reordered_cache_continues_the_chosen_beams(model, cache_kind):
     assert not torch.allclose(*continued), "the order does nothing"
 
 
-@pytest.mark.parametrize(("num_beams", "length_penalty"), [(5, 0.0), (4, 2.0)])
-@every_kind
+@pytest.mark.parametrize(
+    ("name", "num_beams", "length_penalty"),
+    [(name, 4, 2.0) for name in MARIANS + RECURRENTS] + [(name, 5, 0.0) for name in (MARIANS[0], RECURRENTS[0])],
+)
 def test_beam_search_is_a_hand_written_one(model, num_beams, length_penalty):
     outputs = model.generate(
         **source_batch(),

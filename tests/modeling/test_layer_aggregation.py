@@ -1,6 +1,7 @@
 """Layer aggregation against its loops, its place in the stack, and the published parameter counts."""
 
 import itertools
+from functools import cache
 
 import pytest
 import torch
@@ -137,6 +138,11 @@ def test_a_new_residual_is_exactly_the_top_layer(kind):
         assert torch.equal(stack.aggregation(layers)[0], layers[-1])
 
 
+@cache
+def plain_parameters(size):
+    return count_parameters("transformer", size)
+
+
 @pytest.mark.parametrize(
     ("method", "size", "published"),
     [
@@ -148,7 +154,7 @@ def test_a_new_residual_is_exactly_the_top_layer(kind):
 )
 def test_published_parameter_counts(method, size, published):
     """Dou et al. 2019, Tables 1 and 2, over the plain model."""
-    plain = count_parameters("transformer", size)
+    plain = plain_parameters(size)
     joint = {"layer_aggregation_parameterization": "joint"} if method.endswith("routing") else {}
     added = count_parameters(method, size, **joint) - plain
     assert added == pytest.approx(published, rel=0.01)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import routing as reference
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -108,6 +108,7 @@ def entropy(coefficients):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_matches_loops(algorithm, data):
     leading = tuple(data.draw(st.lists(st.integers(1, 2), max_size=3), label="leading"))
