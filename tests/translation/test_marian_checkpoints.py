@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from opus_mt import FORMS, save_opus_mt
+from opus_mt import FORMS, REAL_FORMS, save_opus_mt
 from safetensors.torch import load_file, save_file
 from tiny_marian import tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, pipeline
@@ -53,8 +53,11 @@ def run(command, *words):
     command.main([str(word) for word in words])
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+# The real ones, whose vocabularies are large, have the weights of those of 2020 and of 2022.
+@pytest.mark.parametrize(
+    ("aggregation", "form"),
+    [(kind, form) for kind in AGGREGATIONS for form in FORMS if kind == "em_routing" or form not in REAL_FORMS],
+)
 def test_a_warm_start_translates_as_its_parent(forms, form, aggregation):
     folder = forms[form]
     parent = MarianMTModel.from_pretrained(folder, dtype=torch.float32)
