@@ -47,7 +47,7 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
         choices=["auto", "float32", "bfloat16", "float16", "int8"],
         default="auto",
         help="Precision of decoding. auto (default): the checkpoint's on a GPU, float32 on a CPU. int8 is fastest on a "
-        "CPU, and needs --engine fast.",
+        "CPU for models of OPUS-MT's size, and needs --engine fast.",
     )
     parser.add_argument(
         "--engine",
