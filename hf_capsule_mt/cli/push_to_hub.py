@@ -10,7 +10,7 @@
 
 The model is loaded first, so that a broken checkpoint is found before anything is sent. Its source, its tokenizer and
 the card, README.md, go with it. Optimizer states, logs and other files stay at home. Weights, tokenizers and Python
-files of an earlier model in the repository are deleted. Other files stay.
+files of an earlier model in the repository are deleted. The repository keeps its other files.
 
 The card is written if there is no README.md, or an option of the card is given. You may change it after a --dry_run:
 without an option of the card it is then sent as you left it.

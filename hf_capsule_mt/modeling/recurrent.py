@@ -76,9 +76,7 @@ def _exported_scan(
 
 
 class RecurrentCache:
-    """The states `[batch, d]` of a decoder's recurrent layers, such as an LSTM's hidden and cell state, or None at
-    first.
-    """
+    """The states `[batch, d]` of a decoder's recurrent layers, two of an LSTM. At the start they are None."""
 
     # `generate()` reads these from any cache.
     is_compileable = False
@@ -221,10 +219,8 @@ class BidirectionalGRULayer(GradientCheckpointingLayer):
     def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
         states = self.dropout(hidden_states)
-        forward, backward = (
-            _read(self.forward_gru, states, forward_order),
-            _read(self.backward_gru, states, backward_order),
-        )
+        forward = _read(self.forward_gru, states, forward_order)
+        backward = _read(self.backward_gru, states, backward_order)
         return torch.cat([forward, backward], dim=-1)
 
 

@@ -74,7 +74,11 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         if others and self.task not in others:
             logger.warning(f"Texts have no prefix. To add it, name the task, as in pipeline({others[0]!r}).")
         # The prefix and generation settings that models such as T5 have for each task.
-        self._task_settings = tasks.get(self.task, {})
+        settings = tasks.get(self.task, {})
+        self._prefix = settings.get("prefix", "")
+        # Other arguments of generate() and dictionaries could load and run code.
+        fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")} & settings.keys()
+        self._task_settings = {name: settings[name] for name in fields if not isinstance(settings[name], dict)}
         self._takes_languages = hasattr(self.tokenizer, "_build_translation_inputs")
         self._language_codes = LanguageCodes(self.tokenizer)
 
@@ -143,7 +147,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         # A tokenizer has one language, and one way to cut, for all threads.
         with TOKENIZING:
             if not self._takes_languages:
-                return super().tokenize(self._task_settings.get("prefix", "") + text, **options)
+                return super().tokenize(self._prefix + text, **options)
             own = self.tokenizer.src_lang
             try:
                 languages = {"src_lang": source, "tgt_lang": target}
@@ -175,10 +179,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         chunk = {name: model_inputs.pop(name) for name in ("segment", "is_last")}
         source = {name: model_inputs[name] for name in ("input_ids", "attention_mask")}
         if "generation_config" not in options:
-            # Other arguments of generate() and dictionaries could load and run code.
-            fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
-            tasks = {name: self._task_settings[name] for name in fields & self._task_settings.keys()}
-            options = {**{name: value for name, value in tasks.items() if not isinstance(value, dict)}, **options}
+            options = {**self._task_settings, **options}
         found = {**super()._forward(model_inputs, **options), **chunk}
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
         if any(segment.needs_alignment for segment in segments):

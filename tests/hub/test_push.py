@@ -132,9 +132,7 @@ def test_somebody_else_at_the_same_time(hub, checkpoint, monkeypatch):
 
 
 def test_a_model_without_its_head_is_pushed(tmp_path):
-    none = {"layer_aggregation": None}
-    folder = save(tmp_path, CapsuleAggregatedMarianModel, **none)
-    assert "model.safetensors" in files_to_push(folder)
+    assert "model.safetensors" in files_to_push(save(tmp_path, CapsuleAggregatedMarianModel, layer_aggregation=None))
 
 
 def test_broken_checkpoints_are_not_sent(hub, tmp_path):
