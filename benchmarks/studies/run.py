@@ -58,8 +58,8 @@ class Step:
                 launcher = re.sub(r" --mixed_precision[ =]\S+", "", launcher)
                 launcher += f" --mixed_precision {self.mixed_precision}"
             start = shlex.split(launcher)
-        module = ["benchmarks.studies", "export"] if self.command == "export" else [f"hf_capsule_mt.cli.{self.command}"]
-        words = [*start, "-m", *module]
+        package = "benchmarks.studies" if self.command == "export" else "hf_capsule_mt"
+        words = [*start, "-m", package, self.command]
         for name, value in self.options.items():
             if value is True:
                 words.append(f"--{name}")

@@ -104,7 +104,3 @@ def _check_arguments(args: argparse.Namespace) -> None:
     config = decoding.pin_revision(args)
     if not has_routing(config):
         raise ValueError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
-
-
-if __name__ == "__main__":
-    main()

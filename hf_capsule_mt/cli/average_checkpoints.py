@@ -46,7 +46,3 @@ def main(argv: Sequence[str] | None = None) -> None:
         checkpoints = best_checkpoints(args.run_dir, args.best, args.metric)
     average_checkpoints(checkpoints, args.output_dir)
     print(f"{args.output_dir} is the average of {', '.join(map(str, checkpoints))}")
-
-
-if __name__ == "__main__":
-    main()

@@ -124,7 +124,3 @@ def _checked(model: str, device: str | None) -> argparse.Namespace:
     options = argparse.Namespace(model=model, revision=None, dtype="auto", device=device)
     decoding.pin_revision(options)
     return options
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Translate a training corpus with a teacher, for a student to train on.
 
-    accelerate launch -m hf_capsule_mt.cli.distill --model runs/transformer/average --num_beams 4 \\
+    accelerate launch -m hf_capsule_mt distill --model runs/transformer/average --num_beams 4 \\
         --train_file train.en train.de --output_file distilled.en distilled.de
     distilled.en, distilled.de: 29000 of 29000 sentences, 0 left out
 
@@ -201,7 +201,3 @@ def _finish(args: argparse.Namespace, translations: Path, report: Path, sentence
         **({} if args.min_score is None else {"min_score": args.min_score, "below_min_score": len(unlikely)}),
         "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -338,7 +338,3 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
         "references": list(map(describe, args.references)),
         "environment": environment("cpu" if args.model is None else args.device),
     }
-
-
-if __name__ == "__main__":
-    main()

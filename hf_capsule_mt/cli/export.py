@@ -41,7 +41,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     difference = export_checkpoint(args.model, args.output_dir, args.format, args.revision or "main")
     print(f"{args.output_dir}: {', '.join(sorted(file.name for file in args.output_dir.iterdir()))}")
     print(f"largest difference from the model: {difference:.1e}")
-
-
-if __name__ == "__main__":
-    main()

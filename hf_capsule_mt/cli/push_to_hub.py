@@ -90,7 +90,3 @@ def _write_card(args: argparse.Namespace) -> None:
     evaluations = [read_json(path) for path in args.evaluations]
     card = make_model_card(read_json(record), evaluations, CardDetails(repo_id=args.repo_id, **given))
     replace_text(args.model / CARD, str(card))
-
-
-if __name__ == "__main__":
-    main()

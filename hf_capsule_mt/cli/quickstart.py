@@ -96,7 +96,3 @@ def _show(corpus: Path, output: Path) -> None:
 
 def _say(text: str) -> None:
     print(f"\n== {text}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

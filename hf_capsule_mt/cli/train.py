@@ -22,8 +22,8 @@ then holds the model with the adapter in it, and the adapter itself in adapter/.
 
 Several processes share the batch of each update:
 
-    accelerate launch --num_processes 8 -m hf_capsule_mt.cli.train ...
-    torchrun --nproc_per_node 2 -m hf_capsule_mt.cli.train --use_cpu ...
+    accelerate launch --num_processes 8 -m hf_capsule_mt train ...
+    torchrun --nproc_per_node 2 -m hf_capsule_mt train --use_cpu ...
 """
 
 import argparse
@@ -206,7 +206,3 @@ def _print_curves(
         logger.warning(
             f"No checkpoint is better than the model that training started from. Do not use {args.output_dir}."
         )
-
-
-if __name__ == "__main__":
-    main()

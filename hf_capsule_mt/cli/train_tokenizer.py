@@ -73,7 +73,3 @@ def _read(args: argparse.Namespace) -> list[TextCorpus]:
         return [read_corpus(corpus, columns) for corpus in find_corpora(args.train_file, columns)]
     columns.check(f"--dataset_name {args.dataset_name}")
     return [read_hub_corpus(args.dataset_name, args.dataset_config_name, "train", columns)]
-
-
-if __name__ == "__main__":
-    main()

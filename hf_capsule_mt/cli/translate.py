@@ -4,7 +4,7 @@
     Wo hast du diesen Mantel gekauft?
 
     hf-capsule-mt translate --model Helsinki-NLP/opus-mt-en-de --input_file in.en --output_file out.de --num_beams 4
-    accelerate launch -m hf_capsule_mt.cli.translate --model run --input_file in.en.gz --output_file out.de
+    accelerate launch -m hf_capsule_mt translate --model run --input_file in.en.gz --output_file out.de
 
 Line i of the output translates line i of the input. Lines without letters are copied. The input may have any size.
 With --output_file, finished lines are kept in the folder OUTPUT.unfinished. After an interruption the same command
@@ -405,7 +405,3 @@ def _jobs(
         progress.skip(len(sources) - sum(map(len, batches)))
         yield Job(window, encoded, batches, numbers, args.revision, segments, cut, copies, code)
         done += len(window)
-
-
-if __name__ == "__main__":
-    main()

@@ -100,7 +100,7 @@ class RunRecorder:
         # A token and the option before it are left out.
         pairs = zip(["", *self.arguments], self.arguments)
         own = [word for before, word in pairs if "hub_token" not in f"{before} {word}".replace("-", "_")]
-        return shlex.join(map(str, [*words, "-m", "hf_capsule_mt.cli.train", *own]))
+        return shlex.join(map(str, [*words, "-m", "hf_capsule_mt", "train", *own]))
 
 
 def _bleu_signature(tokenize: str) -> str:

@@ -39,7 +39,7 @@ def test_every_row_can_be_run(path):
             if step.command != "export":
                 parser = parsers.setdefault(step.command, parser_of(step.command))
                 words = step.words(study.launcher)
-                parser.parse_args(words[words.index("-m") + 2 :])
+                parser.parse_args(words[words.index("-m") + 3 :])
     averaged = study.options.get("average_checkpoints", {"last": 1})["last"]
     assert averaged < study.options["train"]["save_total_limit"]
 
@@ -107,7 +107,8 @@ def small(tmp_path):
 
 def in_this_process(words, *others):
     """Run a command here, where its imports are done."""
-    importlib.import_module(words[words.index("-m") + 1]).main(words[words.index("-m") + 2 :])
+    name, *options = words[words.index("-m") + 2 :]
+    importlib.import_module(f"hf_capsule_mt.cli.{name}").main(options)
     return 0
 
 
@@ -118,7 +119,7 @@ def test_a_study_is_run_once_and_reported(small, tmp_path, monkeypatch, capsys):
     commands = []
 
     def fails_at_the_average(words, *others):
-        commands.append(words[words.index("-m") + 1].rpartition(".")[2])
+        commands.append(words[words.index("-m") + 2])
         return 1 if commands[-1] == "average_checkpoints" else in_this_process(words)
 
     monkeypatch.setattr(run, "run_command", fails_at_the_average)

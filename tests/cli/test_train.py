@@ -61,7 +61,7 @@ def test_the_result_loads(run):
 def test_the_record(run, corpus):
     written = json.loads((run / "run_record.json").read_text(encoding="utf-8"))
     assert written["command"].startswith(
-        "accelerate launch --num_processes 1 --mixed_precision no -m hf_capsule_mt.cli.train --method em-routing "
+        "accelerate launch --num_processes 1 --mixed_precision no -m hf_capsule_mt train --method em-routing "
     )
     assert written["model"]["method"] == "em-routing"
     assert written["model"]["config_overrides"] == SMALL
@@ -88,7 +88,7 @@ def test_the_model_card(run):
     card = ModelCard.load(run / "README.md")
     (result,) = card.data.eval_results
     assert result.metric_value == round(written["metrics"]["eval_bleu"], 2)
-    assert "accelerate launch --num_processes 1 --mixed_precision no -m hf_capsule_mt.cli.train" in card.text
+    assert "accelerate launch --num_processes 1 --mixed_precision no -m hf_capsule_mt train" in card.text
     assert str(run) not in card.text
     # The languages are not known: the files end in .source and .target.
     assert card.data.language is None

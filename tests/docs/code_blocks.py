@@ -103,7 +103,7 @@ def run_command(words, monkeypatch):
 
 
 def _without_launcher(words):
-    """The command and its options, of `hf-capsule-mt NAME ...` or of `LAUNCHER -m hf_capsule_mt.cli.NAME ...`."""
+    """The command and its options, of `hf-capsule-mt NAME ...` or of `LAUNCHER -m hf_capsule_mt NAME ...`."""
     launcher, *rest = words
     if words[:2] == ["python", "-m"]:
         return words[2:]
@@ -120,7 +120,6 @@ def _without_launcher(words):
         parsed = get_args_parser().parse_args(rest)
     else:
         raise AssertionError(f"{shlex.join(words)} is not a command of ours; say in front of its block what it needs")
-    module, _, name = parsed.training_script.rpartition(".")
     assert parsed.module
-    assert module == "hf_capsule_mt.cli"
-    return [name, *parsed.training_script_args]
+    assert parsed.training_script == "hf_capsule_mt"
+    return parsed.training_script_args

@@ -74,7 +74,7 @@ def test_two_processes_are_one_with_twice_the_batch(folder, tmp_path, name, opti
     expected_losses, expected_bleu, expected_weights, _ = results(tmp_path)
     assert processes == 2
     card = (folder / name / "README.md").read_text()
-    assert "torchrun --nproc_per_node 2 -m hf_capsule_mt.cli.train --method" in card
+    assert "torchrun --nproc_per_node 2 -m hf_capsule_mt train --method" in card
     assert len(losses) == 32
     assert losses == pytest.approx(expected_losses, rel=1e-6)
     assert bleu == expected_bleu
