@@ -27,13 +27,7 @@ from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.files import environment, new_folder
 
 from . import decoding
-from .common import (
-    CommandParser,
-    check_line_counts,
-    check_new_folder,
-    check_text_file,
-    report_user_errors,
-)
+from .common import CommandParser, check_line_counts, check_new_folder, check_text_file, report_user_errors
 
 _DRAWN = 3
 

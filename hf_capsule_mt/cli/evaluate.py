@@ -27,19 +27,9 @@ from hf_capsule_mt.data.parallel_text import check_two_files, read_lines, read_p
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
 from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
-from hf_capsule_mt.evaluation.length import (
-    length_report,
-    quantile_edges,
-    score_by_length,
-    split_words,
-)
+from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
-from hf_capsule_mt.evaluation.significance import (
-    DEFAULT_SAMPLES,
-    TESTS,
-    compare_systems,
-    comparison_report,
-)
+from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compare_systems, comparison_report
 from hf_capsule_mt.files import environment, hash_file, write_json
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 

@@ -84,11 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=10_000,
         help="Number of input lines to read, sort and write at a time. Lower it to save memory (default: %(default)s).",
     )
-    parser.add_argument(
-        "--interactive",
-        action="store_true",
-        help="Translate each line as soon as it arrives.",
-    )
+    parser.add_argument("--interactive", action="store_true", help="Translate each line as soon as it arrives.")
     parser.add_argument(
         "--documents",
         metavar="LANGUAGE",

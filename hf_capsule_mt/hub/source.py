@@ -32,11 +32,7 @@ _LICENCE = """# Copyright 2026 The hf-capsule-mt authors.
 """
 _KERNELS = "em_routing_kernels"
 _CUSTOM_PIPELINES = {
-    "translation": {
-        "impl": f"{_PIPELINE}.TranslationPipeline",
-        "pt": ["AutoModelForSeq2SeqLM"],
-        "type": "text",
-    }
+    "translation": {"impl": f"{_PIPELINE}.TranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}
 }
 
 

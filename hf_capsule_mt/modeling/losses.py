@@ -169,10 +169,7 @@ def _shapes_of_two_passes(
 
 
 def label_smoothed_cross_entropy(
-    logits: Tensor,
-    labels: Tensor,
-    label_smoothing: float = 0.0,
-    num_items_in_batch: Tensor | int | None = None,
+    logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, num_items_in_batch: Tensor | int | None = None
 ) -> Tensor:
     """Return the cross entropy of target tokens, in nats, with label smoothing (Szegedy et al. 2016).
 

@@ -28,13 +28,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from .aggregation import (
-    RECORDED_HEADS,
-    LayerAggregation,
-    ResidualRoutedHeads,
-    RoutedHeads,
-    with_head_routing,
-)
+from .aggregation import RECORDED_HEADS, LayerAggregation, ResidualRoutedHeads, RoutedHeads, with_head_routing
 from .guided_routing import READ_BY_LOSSES, GuidedLosses, GuidedRouting, GuidedVotes
 from .linear import init_words, use_products
 from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput, decoder_layers, under_both_names

@@ -87,9 +87,7 @@ def _agreement_routing(
         if iteration + 1 < num_iterations:
             logits = logits + (capsules.unsqueeze(-3) * votes).sum(-1)
     return RoutingOutput(
-        capsules.to(dtype),
-        every[-1],
-        all_coefficients=torch.stack(every) if return_all_coefficients else None,
+        capsules.to(dtype), every[-1], all_coefficients=torch.stack(every) if return_all_coefficients else None
     )
 
 
@@ -105,10 +103,7 @@ class RoutingAlgorithm(NamedTuple):
     reads_activations: bool = False
 
 
-ROUTINGS = {
-    "dynamic_routing": RoutingAlgorithm(dynamic_routing),
-    "simple_routing": RoutingAlgorithm(simple_routing),
-}
+ROUTINGS = {"dynamic_routing": RoutingAlgorithm(dynamic_routing), "simple_routing": RoutingAlgorithm(simple_routing)}
 """The algorithms by name. A module that adds one enters it here."""
 
 
