@@ -189,7 +189,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         return name, {"True": True, "False": False, "None": None}.get(value, value)
 
 
-_PACKAGES = (
+_NAMED = [
     "hf-capsule-mt",
     "torch",
     "transformers",
@@ -198,7 +198,7 @@ _PACKAGES = (
     "datasets",
     "sacrebleu",
     "ctranslate2",
-)
+]
 
 
 def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
 
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     packages = {}
-    for name in _PACKAGES:
+    for name in _NAMED:
         with suppress(PackageNotFoundError):
             packages[name] = version(name)
     return {

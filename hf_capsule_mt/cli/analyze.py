@@ -40,9 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.set_defaults(max_tokens_per_batch=1024)
     parser.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line, may be .gz.")
     parser.add_argument("--references", type=Path, help="Analyze these translations (default: the model's own).")
-    parser.add_argument(
-        "--lines", type=int, nargs="*", help=f"Numbers of the lines to draw, from 1 (default: the first {_DRAWN})."
-    )
+    parser.add_argument("--lines", type=int, nargs="*", help=f"Lines to draw, from 1 (default: the first {_DRAWN}).")
     parser.add_argument("--output_dir", type=Path, required=True, help="New folder for the report.")
     return parser
 

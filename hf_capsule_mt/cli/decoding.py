@@ -27,9 +27,7 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     """Add the options that name the model and say how it decodes."""
     add_model(parser, required=required)
     parser.add_argument("--num_beams", type=at_least(1), help="Beam size (default: the model's own).")
-    parser.add_argument(
-        "--length_penalty", type=float, help="Above 0 favours long translations (default: the model's own)."
-    )
+    parser.add_argument("--length_penalty", type=float, help="Above 0: longer translations (default: the model's own).")
     parser.add_argument(
         "--max_new_tokens",
         type=at_least(1),

@@ -56,9 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="Sentences to click. The page opens with the first one (default: some in English).",
     )
     parser.add_argument("--host", help="Address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1).")
-    parser.add_argument(
-        "--port", type=int, help="Port to listen on (default: $GRADIO_SERVER_PORT, or the first free one from 7860 on)."
-    )
+    parser.add_argument("--port", type=int, help="Port (default: $GRADIO_SERVER_PORT, or the first free from 7860 on).")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
     return parser
 

@@ -32,11 +32,12 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
+from hf_capsule_mt.data.arrow_cache import read_corpora
 from hf_capsule_mt.data.parallel_text import (
+    Columns,
     check_parallel_files,
     each_checked,
     each_line,
-    each_source,
     expand,
     file_format,
     write_parallel_text,
@@ -159,8 +160,9 @@ def _sources(args: argparse.Namespace) -> Iterator[str]:
     files = _files(args)
     if len(args.train_file) == 1 and file_format(files[0]) == "text":
         return chain.from_iterable(map(each_line, files))
-    dataset = {"dataset_name": args.dataset_name, "dataset_config_name": args.dataset_config_name}
-    return each_source(args.train_file, args.source_lang, args.target_lang, **dataset)
+    columns = Columns(args.source_lang, args.target_lang)
+    texts = read_corpora(args.train_file, columns, args.dataset_name, args.dataset_config_name)
+    return chain.from_iterable(text.sources() for text in texts)
 
 
 def _finish(args: argparse.Namespace, translations: Path, report: Path, sentences: int) -> dict[str, Any]:

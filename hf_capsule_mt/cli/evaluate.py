@@ -87,9 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
         "model", "The model that translates --input_file, or aligns words with --aligner attention."
     )
     decoding.add_options(model, required=False)
-    model.add_argument(
-        "--target_lang", help="Language to write, for multilingual OPUS-MT: pt puts >>pt<< in front of every source."
-    )
+    model.add_argument("--target_lang", help="Language to write with multilingual OPUS-MT: pt stands for >>pt<<.")
     model.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
 
     test = parser.add_argument_group("significance", "With --compare: is the difference from the baseline chance?")
@@ -113,9 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     group = parser.add_argument_group("length", "BLEU by the length of the source (--input_file).")
     lengths = group.add_mutually_exclusive_group()
-    lengths.add_argument(
-        "--length_buckets", type=at_least(2), metavar="N", help="Show BLEU in N buckets, from short to long sources."
-    )
+    lengths.add_argument("--length_buckets", type=at_least(2), metavar="N", help="BLEU in N buckets by source length.")
     lengths.add_argument(
         "--length_edges",
         type=int,
@@ -126,9 +122,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--figure_file", type=Path, help="Draw the buckets (.png, .svg or .pdf). It needs matplotlib.")
 
     group = parser.add_argument_group("adequacy", "Under- and over-translated words of the sources (--input_file).")
-    group.add_argument(
-        "--adequacy", action="store_true", help="Measure the coverage difference ratio (Kong et al. 2019)."
-    )
+    group.add_argument("--adequacy", action="store_true", help="Coverage difference ratio (Kong et al. 2019).")
     group.add_argument(
         "--aligner",
         choices=list(ALIGNERS),
@@ -237,17 +231,13 @@ def _read(args: argparse.Namespace) -> _Texts | None:
     if sources is not None and args.length_buckets is not None:
         quantile_edges([*map(len, split_words(sources, args.source_tokenize))], args.length_buckets)
     if _translates(args):
-        systems = {args.model: _translate(args)}
-    return None if None in systems.values() else _Texts(systems, references, sources)
-
-
-def _translate(args: argparse.Namespace) -> list[str] | None:
-    options = options_like(args, output_file=args.translations_file)
-    found = [line for window in translate_windows(options) for line in window]
-    args.revision = options.revision
-    if not PartialState().is_main_process:
-        return None
-    return found if args.translations_file is None else read_lines(args.translations_file)
+        options = options_like(args, output_file=args.translations_file)
+        found = [line for window in translate_windows(options) for line in window]
+        args.revision = options.revision
+        if not PartialState().is_main_process:
+            return None
+        systems = {args.model: found if args.translations_file is None else read_lines(args.translations_file)}
+    return _Texts(systems, references, sources)
 
 
 def _measure(

@@ -26,9 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     decoding.add_model(parser)
-    parser.add_argument(
-        "--format", choices=list(SUFFIXES), default="onnx", help="Format of the files (default: %(default)s)."
-    )
+    parser.add_argument("--format", choices=list(SUFFIXES), default="onnx", help="File format (default: %(default)s).")
     parser.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not hold files.")
     return parser
 

@@ -43,9 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="METHOD",
         help="Kind of model to train (default: %(default)s).",
     )
-    parser.add_argument(
-        "--max_steps", type=at_least(1), default=500, help="Updates of training (default: %(default)s)."
-    )
+    parser.add_argument("--max_steps", type=at_least(1), default=500, help="Training updates (default: %(default)s).")
     return parser
 
 

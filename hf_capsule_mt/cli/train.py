@@ -165,9 +165,7 @@ def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: Ru
     if stop.stopped:
         if trainer.is_world_process_zero():
             step = trainer.state.global_step
-            print(
-                f"Stopped by SIGTERM after update {step}. Continue with --resume_from_checkpoint last.", file=sys.stderr
-            )
+            print(f"Stopped by SIGTERM at update {step}. Continue with --resume_from_checkpoint last.", file=sys.stderr)
         leave_group_at_exit()
         raise SystemExit(StopOnSigterm.STATUS)
     if model_args.lora_rank is not None:
@@ -203,6 +201,4 @@ def _print_curves(
             "is that of the last update. Lower --learning_rate, or raise --max_general_loss."
         )
     elif not max(each["bleu"] for each in evaluations[1:]) > evaluations[0]["bleu"]:
-        logger.warning(
-            f"No checkpoint is better than the model that training started from. Do not use {args.output_dir}."
-        )
+        logger.warning(f"No checkpoint is better than the model at the start. Do not use {args.output_dir}.")

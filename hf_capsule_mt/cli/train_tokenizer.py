@@ -16,8 +16,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.data.arrow_cache import Sentences, TextCorpus, read_corpus, read_hub_corpus
-from hf_capsule_mt.data.parallel_text import Columns, find_corpora
+from hf_capsule_mt.data.arrow_cache import Sentences, read_corpora
+from hf_capsule_mt.data.parallel_text import Columns
 from hf_capsule_mt.data.tokenizer import save_tokenizer, train_joint_bpe
 
 from .common import CommandParser, at_least, check_output_folder, report_user_errors
@@ -46,9 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--vocab_size", type=int, default=32_000, help="Number of tokens (default: %(default)s).")
     parser.add_argument("--output_dir", type=Path, required=True, help="Folder for the tokenizer.")
-    parser.add_argument(
-        "--overwrite_output_dir", action="store_true", help="Write into the folder even if it is not empty."
-    )
+    parser.add_argument("--overwrite_output_dir", action="store_true", help="Write into a folder that is not empty.")
     return parser
 
 
@@ -59,17 +57,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_output_folder(args.output_dir)
     if not args.overwrite_output_dir and args.output_dir.is_dir() and any(args.output_dir.iterdir()):
         raise ValueError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
-    texts = _read(args)
+    columns = Columns(args.source_lang, args.target_lang, args.source_column, args.target_column)
+    texts = read_corpora(args.train_file, columns, args.dataset_name, args.dataset_config_name)
     for text in texts:
         print(text.report)
     tokenizer = train_joint_bpe(Sentences(texts, args.max_sentences), args.vocab_size)
     save_tokenizer(tokenizer, args.output_dir)
     print(f"{len(tokenizer)} tokens saved in {args.output_dir}")
-
-
-def _read(args: argparse.Namespace) -> list[TextCorpus]:
-    columns = Columns(args.source_lang, args.target_lang, args.source_column, args.target_column)
-    if args.train_file:
-        return [read_corpus(corpus, columns) for corpus in find_corpora(args.train_file, columns)]
-    columns.check(f"--dataset_name {args.dataset_name}")
-    return [read_hub_corpus(args.dataset_name, args.dataset_config_name, "train", columns)]

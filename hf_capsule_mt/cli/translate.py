@@ -90,15 +90,9 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="LANGUAGE",
         help="Translate running text in this language, such as en, sentence by sentence.",
     )
-    parser.add_argument(
-        "--sentences", metavar="LANGUAGE", help="Cut each line into sentences of this language, such as en."
-    )
-    parser.add_argument(
-        "--target_lang", help="Language to write, for multilingual OPUS-MT: pt puts >>pt<< in front of every source."
-    )
-    parser.add_argument(
-        "--tags", action="store_true", help="Put tags of XML or HTML around the translations of their words."
-    )
+    parser.add_argument("--sentences", metavar="LANGUAGE", help="Cut lines into sentences of a language, such as en.")
+    parser.add_argument("--target_lang", help="Language to write with multilingual OPUS-MT: pt stands for >>pt<<.")
+    parser.add_argument("--tags", action="store_true", help="Put tags of XML or HTML around the words they belong to.")
     parser.add_argument(
         "--keep",
         metavar="REGEX",

@@ -7,16 +7,3 @@ from .presets import METHODS, SIZES, decoding_fields, method_config_class, metho
 
 CONFIGURATIONS = (CapsuleAggregatedMarianConfig, CapsNMTConfig, RNMTConfig)
 """The configuration classes of all families."""
-
-__all__ = [
-    "CONFIGURATIONS",
-    "METHODS",
-    "SIZES",
-    "CapsNMTConfig",
-    "CapsuleAggregatedMarianConfig",
-    "RNMTConfig",
-    "decoding_fields",
-    "method_config_class",
-    "method_fields",
-    "preset_config",
-]

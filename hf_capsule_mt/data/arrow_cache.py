@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_capsule_mt.files import new_folder, read_json, write_json
 
 from .encoding import shortened
-from .parallel_text import Columns, Corpus, RawPair, ReadReport, hub_pairs, read_shard, useful_pairs
+from .parallel_text import Columns, Corpus, RawPair, ReadReport, find_corpora, hub_pairs, read_shard, useful_pairs
 from .tokenizer import tokenizer_hash
 
 if TYPE_CHECKING:
@@ -48,6 +48,21 @@ class TextCorpus:
     name: str
     """What error messages call it."""
 
+    def sources(self) -> Iterator[str]:
+        """Yield the sources from the Arrow files."""
+        for batch in self.dataset.select_columns("source").iter(_CHUNK):
+            yield from batch["source"]
+
+
+def read_corpora(
+    files: Sequence[str | Path], columns: Columns, dataset_name: str | None = None, configuration: str | None = None
+) -> list[TextCorpus]:
+    """Return the corpora that `files` name, or the training split of a data set, as below."""
+    if dataset_name is None:
+        return [read_corpus(corpus, columns) for corpus in find_corpora(files, columns)]
+    columns.check(f"--dataset_name {dataset_name}")
+    return [read_hub_corpus(dataset_name, configuration, "train", columns)]
+
 
 def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -> TextCorpus:
     """Return the pairs of files, from the cache if they are there.
@@ -57,7 +72,7 @@ def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -
     """
     pairs = (pair for shard in corpus.shards for pair in read_shard(shard, columns, name))
     files = [(shard.format, *map(_stamp, shard.paths)) for shard in corpus.shards]
-    named = any(shard.has_names for shard in corpus.shards)
+    named = any(shard.format not in ("text", "tsv") for shard in corpus.shards)
     return _cached({"files": files, "columns": asdict(columns) if named else None}, lambda: pairs, f"{name} ({corpus})")
 
 

@@ -147,9 +147,7 @@ def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[i
     longest = int(np.argmax(lengths))
     if lengths[longest] > max_tokens:
         number = longest + 1 if numbers is None else numbers[longest]
-        raise ValueError(
-            f"max_tokens_per_batch is {max_tokens}, but line {number} has {lengths[longest]} tokens. Raise it."
-        )
+        raise ValueError(f"Line {number} has {lengths[longest]} tokens. Raise max_tokens_per_batch ({max_tokens}).")
     batches = TokenBudgetBatchSampler(np.asarray(lengths)[filled], max_tokens, shuffle=False)
     return [filled[batch].tolist() for batch in batches]
 

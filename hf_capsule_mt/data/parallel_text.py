@@ -17,7 +17,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -112,9 +112,7 @@ def _each_unbroken(segments: Iterable[str], what: str) -> Iterator[str]:
             changed, first = changed + 1, first or number
         yield line
     if changed:
-        logger.warning(
-            "%d of %d %s had line breaks, which became spaces (the first is number %d)", changed, number, what, first
-        )
+        logger.warning("%d of %d %s had line breaks, now spaces (first: number %d)", changed, number, what, first)
 
 
 def text_bytes(lines: Iterable[str]) -> bytes:
@@ -182,11 +180,6 @@ class Shard:
     paths: tuple[Path, ...]
     """Two for text, one for any other format."""
 
-    @property
-    def has_names(self) -> bool:
-        """Whether names tell the source from the target."""
-        return self.format not in ("text", "tsv")
-
 
 @dataclass(frozen=True)
 class Corpus:
@@ -227,7 +220,7 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
             corpora.append(Corpus(_pairs((word, paths), (other, others), name)))
         else:
             corpora.append(Corpus(tuple(Shard(kind, (path,)) for path in paths)))
-            if corpora[-1].shards[0].has_names:
+            if kind != "tsv":
                 columns.check(f"{name}: {word}")
     if not corpora:
         raise ValueError(f"{name}: there are no files.")
@@ -400,36 +393,12 @@ def read_parallel_text(
     Raises:
         ValueError: see there and [`read_shard`], or no pair is left.
     """
-    report = ReadReport()
-    pairs = list(useful_pairs(_pairs_of_files(files, Columns(source_lang, target_lang), name), report))
+    report, columns = ReadReport(), Columns(source_lang, target_lang)
+    shards = chain.from_iterable(corpus.shards for corpus in find_corpora(files, columns, name))
+    pairs = list(useful_pairs(chain.from_iterable(read_shard(shard, columns, name) for shard in shards), report))
     if not pairs:
         raise ValueError(f"{name} ({', '.join(map(str, files))}) holds no usable pair: {report}.")
     return ParallelText(*map(list, zip(*pairs)), report)
-
-
-def each_source(
-    files: Sequence[str | Path],
-    source_lang: str | None = None,
-    target_lang: str | None = None,
-    *,
-    dataset_name: str | None = None,
-    dataset_config_name: str | None = None,
-) -> Iterator[str]:
-    """Yield the sources of useful pairs as they are read, from files or from the training split of a data set."""
-    columns = Columns(source_lang, target_lang)
-    if dataset_name is None:
-        pairs = _pairs_of_files(files, columns, "training data")
-    else:
-        from datasets import load_dataset
-
-        columns.check(dataset_name)
-        pairs = hub_pairs(load_dataset(dataset_name, dataset_config_name, split="train"), columns, dataset_name)
-    return (source for source, _ in useful_pairs(pairs, ReadReport()))
-
-
-def _pairs_of_files(files: Sequence[str | Path], columns: Columns, name: str) -> Iterator[RawPair]:
-    corpora = find_corpora(files, columns, name)
-    return (pair for corpus in corpora for shard in corpus.shards for pair in read_shard(shard, columns, name))
 
 
 def each_checked(

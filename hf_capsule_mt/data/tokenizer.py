@@ -85,7 +85,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
         raise ValueError(f"vocab_size is {config.vocab_size} in the model's config. The tokenizer needs {needed}.")
     if tokenizer(text_target="a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
         raise ValueError(
-            f"The tokenizer does not end a target with {tokenizer.eos_token!r}, so the model would never learn to stop."
+            f"The tokenizer puts no {tokenizer.eos_token!r} after a target, so the model could never stop."
         )
 
 

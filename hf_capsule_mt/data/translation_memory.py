@@ -39,9 +39,7 @@ def memory_pairs(file: BinaryIO, path: Path, languages: tuple[str, str]) -> Iter
     except etree.XMLSyntaxError as error:
         raise ValueError(f"{path}: {error}") from error
     if is_empty:
-        raise ValueError(
-            f"{path} has no unit in both {languages[0]} and {languages[1]}. It has {', '.join(sorted(found))}."
-        )
+        raise ValueError(f"{path} has no unit in {languages[0]} and {languages[1]}. It has {', '.join(sorted(found))}.")
 
 
 def _language(variant: "_Element") -> str:

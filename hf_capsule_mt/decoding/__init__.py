@@ -8,15 +8,3 @@ from .engine import Engine, adapter_for
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .generation import engine_of, generate, release
 from .vocabulary import FiniteScores
-
-__all__ = [
-    "Engine",
-    "FiniteScores",
-    "NewTokenLimits",
-    "UnsupportedError",
-    "UnsupportedModelError",
-    "adapter_for",
-    "engine_of",
-    "generate",
-    "release",
-]

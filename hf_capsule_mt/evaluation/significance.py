@@ -95,17 +95,6 @@ def _sign_test(
     }
 
 
-def significance_mark(comparison: Mapping[str, Any], of_one_sign: bool = False) -> str:
-    """Return † where a difference of either sign has p < 0.05, ‡ where it has p < 0.01, else nothing.
-
-    A p-value `of_one_sign` counts twice, because differences of both are marked.
-    """
-    p_value = comparison["p_value"] * (2 if of_one_sign else 1)
-    if p_value >= 0.05 or comparison["score"] == comparison["baseline"]:
-        return ""
-    return "‡" if p_value < 0.01 else "†"
-
-
 def comparison_report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown of a record's `comparison`, and under it how it was made."""
     systems, settings = record["systems"], record["settings"]
@@ -127,6 +116,8 @@ def comparison_report(record: Mapping[str, Any]) -> str:
 
 def _cells(one: Mapping[str, Any], test: str) -> list[str]:
     p_value = f"{one['p_value']:.4f}" if one["p_value"] >= 1e-4 else "< 0.0001"
-    mark = significance_mark(one, of_one_sign=test == "bootstrap")
+    # Differences of both signs are marked, and bootstrap's p is of one.
+    both = one["p_value"] * (2 if test == "bootstrap" else 1)
+    mark = "‡" if both < 0.01 else "†" if both < 0.05 else ""
     cells = [f"{one['score']:.2f}{mark}", f"{one['score'] - one['baseline']:+.2f}", p_value]
     return cells + [str(one[name]) for name in ("better", "worse") if test == "sign"]

@@ -124,12 +124,7 @@ def _concatenate(room: str, roots: list[str], configuration: str = "") -> str:
     made = f"# Made by hf-capsule-mt {__version__} from its modules {', '.join(bodies)}.\n"
     wrapped = textwrap.fill(made, 120, subsequent_indent="#   ") + "\n"
     imports = [f"import {name}" for name in sorted(plain)]
-    imports += [_import(name, names) for name, names in sorted(named.items(), key=lambda item: item[0].startswith("."))]
+    for module, names in sorted(named.items(), key=lambda item: item[0].startswith(".")):
+        listed = ",\n    ".join(sorted(names))
+        imports.append(f"from {module} import (\n    {listed},\n)")
     return _LICENCE + wrapped + "\n\n\n".join(["\n".join(imports), *bodies.values()]) + "\n"
-
-
-def _import(module: str, names: set[str]) -> str:
-    listed = ", ".join(sorted(names))
-    line = f"from {module} import {listed}"
-    wrapped = textwrap.fill(listed, 116, initial_indent="    ", subsequent_indent="    ")
-    return line if len(line) <= 120 else f"from {module} import (\n{wrapped},\n)"

@@ -21,21 +21,3 @@ AUTO_MODELS = {
     "AutoModelForSequenceClassification": (CapsuleAggregatedMarianForSequenceClassification,),
 }
 """The models by the Auto class that makes and loads them."""
-
-__all__ = [
-    "AUTO_MODELS",
-    "CapsNMTForConditionalGeneration",
-    "CapsNMTModel",
-    "CapsNMTPreTrainedModel",
-    "CapsuleAggregatedMarianForConditionalGeneration",
-    "CapsuleAggregatedMarianForSequenceClassification",
-    "CapsuleAggregatedMarianModel",
-    "CapsuleAggregatedMarianPreTrainedModel",
-    "RNMTForConditionalGeneration",
-    "RNMTModel",
-    "RNMTPreTrainedModel",
-    "RoutingOutput",
-    "dynamic_routing",
-    "em_routing",
-    "simple_routing",
-]

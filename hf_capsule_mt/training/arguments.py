@@ -209,9 +209,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         if self.early_stopping_patience is not None and (self.eval_strategy == "no" or not self.load_best_model_at_end):
             raise ValueError("early_stopping_patience needs an eval_strategy and load_best_model_at_end.")
         if self.push_to_hub and (self.bf16_full_eval or self.fp16_full_eval):
-            raise ValueError(
-                "The last evaluation in 16 bits would round the weights that push_to_hub sends. Leave out one."
-            )
+            raise ValueError("Evaluation in 16 bits would round the weights that push_to_hub sends. Leave out one.")
         # Pinned memory without an accelerator does nothing but warn.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
         # Another copy would wait for all that the device is doing.

@@ -168,9 +168,8 @@ class WeightAverage(TrainerCallback):
 
     def save_training_weights(self, folder: Path) -> None:
         """Write the weights that training continues with into a checkpoint."""
-        save_file(
-            {name: weight.detach().contiguous() for name, weight in self._weights.items()}, folder / TRAINING_WEIGHTS
-        )
+        weights = {name: weight.detach().contiguous() for name, weight in self._weights.items()}
+        save_file(weights, folder / TRAINING_WEIGHTS)
 
     @torch.no_grad()
     def _put(self, values: Sequence[Tensor]) -> None:

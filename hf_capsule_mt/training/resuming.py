@@ -143,9 +143,7 @@ def check_same_run(checkpoint: str, here: Mapping[str, Any], there: Mapping[str,
     for name in _ALWAYS if begins_data else (*here, "data_began"):
         if there and name != "scores" and there.get(name) != here.get(name):
             remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip"
-            raise ValueError(
-                f"The run of {checkpoint} had {name} {there.get(name)}, now it is {here.get(name)}. Go back{remedy}."
-            )
+            raise ValueError(f"{checkpoint} had {name} {there.get(name)}, now it is {here.get(name)}. Go back{remedy}.")
 
 
 def check_same_everywhere(identity: RunIdentity, checkpoint: str | None) -> None:
@@ -190,7 +188,7 @@ def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *,
         return
     if found and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         raise ValueError(
-            f"torchrun starts this run again, and {folder} would be deleted. Give --resume_from_checkpoint auto."
+            f"torchrun restarts this run, which would delete {folder}. Give --resume_from_checkpoint auto."
         )
     if start and Path(start).resolve() in [path.resolve() for path in (folder, *found)]:
         raise ValueError(f"Training starts from {start}, which would be deleted. Name another output_dir.")

@@ -55,9 +55,7 @@ class Segment:
 def check_language(language: str) -> None:
     """Raise a ValueError if there is no such language code, or sentencex is not installed."""
     if language not in _LANGUAGES:
-        raise ValueError(
-            f"The language of documents is {language!r}. Give the two letters of a language, such as en or cs."
-        )
+        raise ValueError(f"The language of documents is {language!r}. Give two letters, such as en or cs.")
     _segmenter()
 
 

@@ -63,7 +63,6 @@ def translate_lines(
     lines: Sequence[str],
     *,
     max_tokens_per_batch: int = 4096,
-    numbers: Sequence[int] | None = None,
     **options: Any,
 ) -> list[str]:
     """Translate every line, and return the translations without line breaks. A line without letters is copied.
@@ -71,9 +70,8 @@ def translate_lines(
     Which lines share a batch changes only the rounding. But with `early_stopping="never"` and a `length_penalty` over
     0, the result depends on the longest limit of a batch.
 
-    A batch has at most `max_tokens_per_batch` source tokens, padding included. `numbers` of the lines are for messages,
-    and count from 1 by default. `options` are those of [`generate_batches`], and so of `generate()`, such as
-    `num_beams=5`.
+    A batch has at most `max_tokens_per_batch` source tokens, padding included. `options` are those of
+    [`generate_batches`], and so of `generate()`, such as `num_beams=5`.
 
     Raises:
         ValueError: if a line has more tokens than a batch may, and as [`generate_batches`] does.
@@ -83,8 +81,8 @@ def translate_lines(
     limit = source_limit(model.config, tokenizer)
     encoded = tokenize_lines(tokenizer, lines, limit)
     translations = leave_out_copies(lines, encoded)
-    cut_lines(tokenizer, lines, encoded, limit, numbers)
-    batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch, numbers)
+    cut_lines(tokenizer, lines, encoded, limit)
+    batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
     for batch in translate_batches(model, tokenizer, encoded, batches, **options):
         translations.update(batch)
     return unbroken((translations.get(index, "") for index in range(len(lines))), "translations")
@@ -183,9 +181,7 @@ def generate_batches(
     if is_fast:
         options["custom_generate"] = partial(generate, dtype=dtype)
     elif dtype != "float32":
-        logger.warning_once(
-            f"dtype {dtype} is only for engine fast. With these options Transformers decodes, in the weights' dtype."
-        )
+        logger.warning_once(f"dtype {dtype} is only for engine fast. Transformers decodes, in the weights' dtype.")
 
     def decode(batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
         sources = [encoded[index] for index in batch]

@@ -297,7 +297,7 @@ def test_sigterm(corpus, finished, tmp_path, monkeypatch, capsys, caplog, save_s
         with pytest.raises(SystemExit) as stop:
             train(corpus, tmp_path / "run", save_strategy=save_strategy, **evaluated if save_strategy == "best" else {})
     assert stop.value.code == 143
-    assert "Stopped by SIGTERM after update 3" in capsys.readouterr().err
+    assert "Stopped by SIGTERM at update 3" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoints(tmp_path / "run")[-1].name == "checkpoint-3"
     assert not (tmp_path / "run" / "model.safetensors").exists()

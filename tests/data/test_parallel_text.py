@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv
 
+from hf_capsule_mt.data.arrow_cache import read_corpora
 from hf_capsule_mt.data.parallel_text import (
     Columns,
-    each_source,
     find_corpora,
     read_lines,
     read_parallel_text,
@@ -162,9 +162,10 @@ def hub_folder(tmp_path, monkeypatch):
 
 
 def test_hub_data_set(hub_folder):
-    assert list(each_source([], "en", "de", dataset_name=hub_folder)) == ["a", "d\u2028"]
+    [corpus] = read_corpora([], Columns("en", "de"), hub_folder)
+    assert list(corpus.sources()) == ["a", "d\u2028"]
     with pytest.raises(ValueError, match="two different names"):
-        each_source([], dataset_name=hub_folder)
+        read_corpora([], Columns(), hub_folder)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_check_refuses_a_tokenizer_without_pad_or_final_eos(tokenizer):
         check_tokenizer(bare, tiny_config(pad_token_id=None))
     endless = copy.deepcopy(tokenizer)
     endless.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
-    with pytest.raises(ValueError, match="never learn to stop"):
+    with pytest.raises(ValueError, match="could never stop"):
         check_tokenizer(endless, tiny_config())
 
 
