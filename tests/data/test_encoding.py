@@ -31,7 +31,7 @@ def test_batches_fill_their_budget_and_no_more():
 
 
 def test_a_line_over_the_budget_is_an_error():
-    with pytest.raises(ValueError, match="max_tokens_per_batch is 20, but line 2 has 21 tokens"):
+    with pytest.raises(ValueError, match="Line 2 has 21 tokens"):
         batch_by_tokens([3, 21, 0], 20)
 
 
