@@ -118,6 +118,14 @@ class Plan:
         """Return whether the job's records are among those that are known."""
         return all(name in known for name, file in self.files_of(job).items() if file.stem != "trainer_state")
 
+    def check_folder(self, job: Job) -> tuple[Path, str]:
+        """Return the file that describes the row in the folder of a run, and the row. Refuse the folder of another."""
+        row, file = asdict(self.study.row(job[0])), self.run_of(job) / "row.json"
+        text = json.dumps({name: value for name, value in row.items() if name not in _FREE})
+        if file.exists() and json.loads(file.read_text("utf-8")) != json.loads(text):
+            raise ValueError(f"{file} is of another row. Rename the row, or the file of the study.")
+        return file, text
+
     def steps(self, job: Job) -> Iterator[Step]:
         """Yield the steps of a job in order."""
         study, row, run = self.study, self.study.row(job[0]), self.run_of(job)
@@ -237,13 +245,10 @@ class Runner:
         return None
 
     def _claim(self, job: Job) -> None:
-        """Write down the row in the folder of its run; refuse the folder of another row."""
-        row, file = asdict(self.plan.study.row(job[0])), self.plan.run_of(job) / "row.json"
-        row = json.loads(json.dumps({name: value for name, value in row.items() if name not in _FREE}))
-        if file.exists() and json.loads(file.read_text("utf-8")) != row:
-            raise ValueError(f"{file} is of another row. Rename the row, or remove the folder.")
+        """Write down the row in the folder of its run."""
+        file, row = self.plan.check_folder(job)
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(file, json.dumps(row))
+        replace_text(file, row)
 
     def _run(self, step: Step, words: Sequence[str], name: str) -> bool:
         step.product.parent.mkdir(parents=True, exist_ok=True)
@@ -329,6 +334,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if unknown := [pattern for pattern in args.rows if not any(fnmatchcase(name, pattern) for name in names)]:
         parser.error(f"no row is called {unknown[0]}. There are {', '.join(sorted(names))}.")
     waiting = [job for job in jobs if not plan.is_done(job, known)]
+    try:
+        for job in jobs:
+            plan.check_folder(job)
+    except ValueError as error:
+        parser.error(str(error))
     if args.dry_run:
         for name, seed in jobs:
             print(f"# {name}, seed {seed}: {'to do' if (name, seed) in waiting else 'done'}")

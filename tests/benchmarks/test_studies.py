@@ -149,8 +149,10 @@ def test_a_study_is_run_once_and_reported(small, tmp_path, monkeypatch, capsys):
     changed = yaml.safe_load(small.read_text())
     changed["rows"][0]["train"]["max_steps"] = 41
     write_study(small, changed)
-    with pytest.raises(SystemExit, match=r"row.json is of another row"):
-        studies.main(["run", str(small), "--records", str(tmp_path / "other.jsonl"), *runs, "--rows", "plain"])
+    for records in (tmp_path / "other.jsonl", tmp_path / "records.jsonl"):
+        with pytest.raises(SystemExit):
+            studies.main(["run", str(small), "--records", str(records), *runs, "--rows", "plain"])
+        assert "row.json is of another row" in capsys.readouterr().err
 
 
 def runs_of(matches, seeds, sentences=40, draw=0):

@@ -83,7 +83,9 @@ def test_the_notebook_has_the_code_of_its_page():
 def _run(block, names, folder, hub, monkeypatch):
     code = block.smaller
     if block.language == "yaml":
-        (folder / block.title).write_text(code)
+        # What has the name of a file above is appended to it.
+        with (folder / block.title).open("a") as file:
+            file.write(code)
     elif block.language == "bash":
         for words in commands(code):
             run_command(words, monkeypatch)
