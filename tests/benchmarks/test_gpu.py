@@ -4,10 +4,15 @@ import json
 from pathlib import Path
 
 from benchmarks import gpu
+from hf_capsule_mt import CapsuleAggregatedMarianConfig
+from hf_capsule_mt.configuration import presets
 
 
 def test_pieces(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(gpu, "METHODS", ("transformer",))
+    tiny = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    sizes = presets._SIZES[CapsuleAggregatedMarianConfig]
+    monkeypatch.setitem(sizes, "tiny", sizes["tiny"] | tiny)
     options = ["train", "decode", "profile", "--device", "cpu", "--quick", "--output_dir", str(tmp_path)]
     assert gpu.main(options) == 0
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
