@@ -11,7 +11,7 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 SMALL = [
     "d_model=16",
     "encoder_layers=2",
-    "decoder_layers=2",
+    "decoder_layers=1",
     "encoder_ffn_dim=16",
     "decoder_ffn_dim=16",
     "encoder_attention_heads=2",
