@@ -1,11 +1,11 @@
 """Write a model card, and send the checkpoint to the Hub in one commit.
 
-    hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 --dry_run
+    hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 \\
+        --evaluations run/test_2016.json run/test_2017.json --dry_run
     The card is run/average/README.md. These files would be sent: README.md, config.json, ...
 
     hf auth login
-    hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 \\
-        --evaluations run/test_2016.json run/test_2017.json
+    hf-capsule-mt push_to_hub --model run/average --repo_id user/name
     hf-capsule-mt push_to_hub --model run/average --repo_id user/name --private --revision v2
 
 The model is loaded first, so that a broken checkpoint is found before anything is sent. Its source, its tokenizer and
