@@ -125,6 +125,6 @@ def _concatenate(room: str, roots: list[str], configuration: str = "") -> str:
     wrapped = textwrap.fill(made, 120, subsequent_indent="#   ") + "\n"
     imports = [f"import {name}" for name in sorted(plain)]
     for module, names in sorted(named.items(), key=lambda item: item[0].startswith(".")):
-        listed = ",\n    ".join(sorted(names))
-        imports.append(f"from {module} import (\n    {listed},\n)")
+        line, lines = ", ".join(sorted(names)), ",\n    ".join(sorted(names))
+        imports.append(f"from {module} import {line}" if len(line) < 80 else f"from {module} import (\n    {lines},\n)")
     return _LICENCE + wrapped + "\n\n\n".join(["\n".join(imports), *bodies.values()]) + "\n"
