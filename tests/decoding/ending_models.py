@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel
 
 # More than one group of words, and not a multiple of their size.
 VOCABULARY = 600
-LONGEST = 24
+LONGEST = 16
 # For each kind the seed, and what is added to the score of EOS.
 _BIASES = {
     "none": (0, 6),

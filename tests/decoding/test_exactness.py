@@ -90,7 +90,7 @@ def test_every_kind_of_model(name, num_beams, models, engine_calls):
     every_option(OPTIONS, ("several", "renormalized", "all_returned", "one_token", "no_cache", "greedy_constrained")),
 )
 def test_every_option(name, option, models, engine_calls):
-    options = {"max_new_tokens": 16, **OPTIONS[option]}
+    options = {"max_new_tokens": 12, **OPTIONS[option]}
     if isinstance(options.get("eos_token_id"), list):
         expected = models(name).generate(**sources(16, seed=1), **options)
         found = models(name).generate(**sources(16, seed=1), **options, custom_generate=generate)
