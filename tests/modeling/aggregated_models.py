@@ -1,5 +1,8 @@
 """Tiny models of the Marian family whose every weight is random, and a padded batch for them."""
 
+import functools
+from copy import deepcopy
+
 import torch
 from transformers import MarianConfig, MarianMTModel
 
@@ -65,6 +68,20 @@ OUTPUTS = {
 }
 
 
+def copied(make):
+    """Make a model of the same arguments once, and return copies, which take a fifth of the time."""
+    made = {}
+
+    @functools.wraps(make)
+    def copy(*args, **fields):
+        key = repr((args, sorted(fields.items()), torch.get_default_dtype(), torch.get_default_device()))
+        if key not in made:
+            made[key] = make(*args, **fields)
+        return deepcopy(made[key])
+
+    return copy
+
+
 def randomise(model, seed):
     """Give every weight a value that matters: zeros, ones and small numbers hide mistakes."""
     generator = torch.Generator().manual_seed(seed)
@@ -78,11 +95,13 @@ def randomise(model, seed):
     return model
 
 
+@copied
 def marian(seed=0, **fields):
     """A MarianMTModel in evaluation mode."""
     return randomise(MarianMTModel(MarianConfig(**{**SHAPE, **fields})).eval(), seed)
 
 
+@copied
 def aggregated(kind="em_routing", seed=0, **fields):
     """A translation model of this package, with one of the aggregations, in evaluation mode."""
     config = CapsuleAggregatedMarianConfig(**{**SHAPE, **ALL[kind], **fields})

@@ -1,7 +1,7 @@
 """Tiny models of the recurrent families whose every weight is random."""
 
 import torch
-from aggregated_models import EOS, GUIDED_ROUTINGS, PAD, VOCABULARY, WIDTH, randomise
+from aggregated_models import EOS, GUIDED_ROUTINGS, PAD, VOCABULARY, WIDTH, copied, randomise
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, RNMTConfig, RNMTForConditionalGeneration
 
@@ -39,6 +39,7 @@ ROUTED_KINDS = ("capsule", "no_strategies", "hybrid", "guided_hybrid")
 ONE_OF_EACH_FAMILY = ("capsule", "rnmt")
 
 
+@copied
 def recurrent(kind="capsule", seed=0, **fields):
     """A translation model in evaluation mode."""
     config_class = CapsNMTConfig if kind in CAPSNMT_KINDS else RNMTConfig
