@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
 
-test: .venv/.installed-dev lint docs
+test: .venv/.installed-dev lint
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Which lines of the package no test runs.
