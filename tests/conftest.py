@@ -1,10 +1,8 @@
 """Settings every test runs under. pyproject.toml puts this folder and those of helpers on sys.path."""
 
-import ast
 import atexit
 import gc
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -82,15 +80,6 @@ def records_made_once():
     with pytest.MonkeyPatch.context() as patch:
         for place, name in ((files, "version"), (files, "_commit"), (jinja2.Environment, "compile")):
             patch.setattr(place, name, cache(getattr(place, name)))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def lines_found_at_once():
-    """Gradio, when it is imported, cuts its own sources, which Python 3.11 looks through letter by letter."""
-    with pytest.MonkeyPatch.context() as patch:
-        line = re.compile(r".*?(?:\r\n|\n|\r)|.+")
-        patch.setattr(ast, "_splitlines_no_ff", lambda source, *_: line.findall(source), raising=False)
         yield
 
 
