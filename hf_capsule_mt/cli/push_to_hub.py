@@ -13,7 +13,7 @@ the card, README.md, go with it. Optimizer states, logs and other files stay at 
 files of an earlier model in the repository are deleted. The repository keeps its other files.
 
 The card is written if there is no README.md, or an option of the card is given. You may change it after a --dry_run:
-without an option of the card it is then sent as you left it. In it USER/NAME becomes the --repo_id.
+without an option of the card it is then sent as you left it. USER/NAME in a card by `train` becomes the --repo_id.
 
 The token is that of `hf auth login` or of the environment variable HF_TOKEN.
 """
