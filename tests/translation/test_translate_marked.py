@@ -89,7 +89,7 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
     assert [entry["line"] for entry in records(tmp_path / "report")] == [1, 3, 5]
     with pytest.raises(SystemExit):
         translate(checkpoint, source, tmp_path / "other", "--documents", "en", "--max_tokens_per_batch", "10", *marked)
-    assert "line 5 has 14 tokens" in capsys.readouterr().err
+    assert "Line 5 has 14 tokens" in capsys.readouterr().err
 
 
 def test_tags_around_what_the_tokenizer_makes_nothing_of():
