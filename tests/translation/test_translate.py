@@ -153,7 +153,7 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
         typed.write(f"{'a ' * 50}\n")
         assert printed.read() == ""
     assert end(process) == 2
-    assert f"but line {len(LINES) + 1} has 32 tokens" in (tmp_path / "log").read_text()
+    assert f"Line {len(LINES) + 1} has 32 tokens" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize(
