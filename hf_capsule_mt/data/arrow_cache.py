@@ -57,7 +57,7 @@ class TextCorpus:
 def read_corpora(
     files: Sequence[str | Path], columns: Columns, dataset_name: str | None = None, configuration: str | None = None
 ) -> list[TextCorpus]:
-    """Return the corpora that `files` name, or the training split of a data set, as below."""
+    """Return the corpora that `files` name, or the training split of a data set, from the cache if they are there."""
     if dataset_name is None:
         return [read_corpus(corpus, columns) for corpus in find_corpora(files, columns)]
     columns.check(f"--dataset_name {dataset_name}")

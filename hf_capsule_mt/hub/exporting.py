@@ -18,7 +18,7 @@ from transformers import DynamicCache, EncoderDecoderCache, MarianConfig, PreTra
 from transformers.utils import CONFIG_NAME, ModelOutput
 
 from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
-from hf_capsule_mt.files import new_folder, write_json
+from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.modeling.outputs import CACHE, RecurrentEncoderOutput, RoutedEncoderOutput
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
 from hf_capsule_mt.translation.loading import commit_of, load_config, load_model, load_tokenizer
@@ -172,6 +172,7 @@ def export_checkpoint(
         ValueError: if the checkpoint is of another family, or the programs differ from the model.
         OSError: if there is no such checkpoint, or the folder has files in it.
     """
+    check_empty(output_dir)
     if file_format == "onnx":
         import onnxruntime  # noqa: F401  The work takes minutes, so what is missing must be found first.
         import onnxscript  # noqa: F401

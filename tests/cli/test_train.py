@@ -119,7 +119,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_
 
 @pytest.mark.parametrize("method", METHODS)
 def test_two_updates_of_every_method(corpus, tmp_path, method):
-    # One layer alone is not weighed.
+    # A single layer is not weighed.
     layers = ["decoder_layers=2"] if method.startswith("layer-") else []
     main(arguments(corpus, tmp_path, *layers, method=method, save_strategy="steps", save_steps=1, warmup_steps=0))
     # Guided routing predicts two bags of words beside the translation.

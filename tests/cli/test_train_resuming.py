@@ -113,7 +113,7 @@ def test_what_must_not_be_overwritten(corpus, run, capsys, monkeypatch, options,
     """The run that torchrun starts again, and the model that training starts from."""
     before = contents(run)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", environment)
-    assert "delete" in error_of(capsys, corpus, run, overwrite_output_dir=True, **options)
+    assert "which would" in error_of(capsys, corpus, run, overwrite_output_dir=True, **options)
     assert contents(run) == before
 
 
