@@ -30,8 +30,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_collection_modifyitems(items):
-    """Start the longest, which train, first: a process with nothing left to do takes over short ones at the end."""
-    items.sort(key=lambda item: item.path.parent.name != "system")
+    """Run long tests and those with other processes first. Keep the demo's together, so that one process has Gradio."""
+    items.sort(key=lambda item: (item.path.parent.name not in ("system", "faults"), "demo" not in item.path.name))
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("cuda"):
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Every Trainer that ends collects garbage, and would look through all that was imported."""
+    """Nothing that was imported is garbage, so it is not looked through again."""
     gc.freeze()
     gc.enable()
 
@@ -80,6 +80,16 @@ def records_made_once():
     with pytest.MonkeyPatch.context() as patch:
         for place, name in ((files, "version"), (files, "_commit"), (jinja2.Environment, "compile")):
             patch.setattr(place, name, cache(getattr(place, name)))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def garbage_collected_by_itself():
+    """Every Trainer collects it when it starts and ends, and searches what other tests left."""
+    from accelerate.utils import memory
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "clear_device_cache", lambda **_: None)
         yield
 
 

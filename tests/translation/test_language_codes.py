@@ -153,20 +153,6 @@ def test_training_text_that_says_no_language(checkpoint, translator, warned, tmp
         load("other", "three")
 
 
-def test_a_visitor_who_says_no_language(translator, monkeypatch):
-    def load(name):
-        return translator.model, translator.tokenizer
-
-    page = pytest.importorskip("hf_capsule_mt.analysis.demo_page")
-    monkeypatch.setattr(page, "read_sentence", lambda model, tokenizer, text: text)
-    told = page.answer(load, "multilingual", ">>de<< the house")
-    assert (told.routing, told.problem) == (">>de<< the house", "")
-    found = page.answer(load, "multilingual", "the house")
-    assert found.routing == "the house"
-    assert found.problem.startswith("The model was not told which language to write")
-    assert "no code >>fr<<" in page.answer(load, "multilingual", ">>fr<< the house").problem
-
-
 def test_a_sentence_fits_together_with_its_code(translator, read, monkeypatch):
     pytest.importorskip("sentencex")
     tokenizer = translator.tokenizer
