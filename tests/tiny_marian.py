@@ -9,6 +9,9 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer, PreTrainedTokenizerFast
 
+_SIDE = {"layers": 1, "ffn_dim": 32, "attention_heads": 2}
+SHAPE = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in _SIDE.items()}
+SHAPE |= {"d_model": 16, "max_position_embeddings": 64, "init_std": 1.0}
 WORDS = list(string.ascii_lowercase)
 ENGLISH = ["the old house is green", "two dogs see the house", "a child sees two old dogs"] * 3
 GERMAN = ["das alte Haus ist grün", "zwei Hunde sehen das Haus", "ein Kind sieht zwei alte Hunde"] * 3
@@ -32,23 +35,9 @@ def tiny_tokenizer(model_max_length=32):
 def tiny_model(seed=0, max_position_embeddings=64):
     """Random weights, large enough that different sources get different translations."""
     torch.manual_seed(seed)
-    config = MarianConfig(
-        vocab_size=29,
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        max_position_embeddings=max_position_embeddings,
-        init_std=1.0,
-        pad_token_id=0,
-        eos_token_id=2,
-        forced_eos_token_id=2,
-        decoder_start_token_id=0,
-    )
-    model = MarianMTModel(config).eval()
+    words = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "forced_eos_token_id": 2}
+    shape = {**SHAPE, "max_position_embeddings": max_position_embeddings}
+    model = MarianMTModel(MarianConfig(**shape, **words, decoder_start_token_id=0)).eval()
     model.generation_config.bad_words_ids = [[0]]
     # Some translations end by themselves, others at their limit.
     model.final_logits_bias[:, 2] = 8

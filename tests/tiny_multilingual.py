@@ -3,7 +3,7 @@
 import json
 
 import torch
-from tiny_marian import ENGLISH, GERMAN, write_sentencepiece
+from tiny_marian import ENGLISH, GERMAN, SHAPE, write_sentencepiece
 from transformers import (
     M2M100Config,
     M2M100ForConditionalGeneration,
@@ -19,17 +19,6 @@ from transformers import (
 
 _LETTERS = sorted(set("".join(ENGLISH + GERMAN)) - {" "}) + [":", "T", "E", "G"]
 _PIECES = ["▁", *_LETTERS, *(f"▁{letter}" for letter in _LETTERS)]
-_SHAPE = {
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "max_position_embeddings": 64,
-    "init_std": 1.0,
-}
 
 
 def t5():
@@ -55,14 +44,14 @@ def mbart():
     """mBART, whose languages are en_XX, de_DE and others."""
     vocabulary = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")] + _scored()
     tokenizer = MBartTokenizer(vocab=vocabulary)
-    return _seeded(MBartForConditionalGeneration, MBartConfig(vocab_size=len(tokenizer), **_SHAPE)), tokenizer
+    return _seeded(MBartForConditionalGeneration, MBartConfig(vocab_size=len(tokenizer), **SHAPE)), tokenizer
 
 
 def nllb():
     """NLLB, whose languages are eng_Latn, deu_Latn and others."""
     pieces = ["<s>", "<pad>", "</s>", "<unk>", *_PIECES]
     tokenizer = NllbTokenizer(vocab={piece: index for index, piece in enumerate(dict.fromkeys(pieces))})
-    return _seeded(M2M100ForConditionalGeneration, M2M100Config(vocab_size=len(tokenizer), **_SHAPE)), tokenizer
+    return _seeded(M2M100ForConditionalGeneration, M2M100Config(vocab_size=len(tokenizer), **SHAPE)), tokenizer
 
 
 def m2m100(folder):
@@ -71,7 +60,7 @@ def m2m100(folder):
     vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *pieces]))}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     tokenizer = M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
-    config = M2M100Config(vocab_size=max(tokenizer.lang_code_to_id.values()) + 1, **_SHAPE)
+    config = M2M100Config(vocab_size=max(tokenizer.lang_code_to_id.values()) + 1, **SHAPE)
     return _seeded(M2M100ForConditionalGeneration, config), tokenizer
 
 

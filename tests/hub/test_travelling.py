@@ -2,6 +2,7 @@
 
 import ast
 import json
+from inspect import getsource
 
 import pytest
 import torch
@@ -29,7 +30,6 @@ KINDS = {
     "capsnmt": {**TINY, "decoder_layers": 2, "label_smoothing": 0.1},
     "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
 }
-FAMILIES = ("em-routing", "capsnmt", "rnmt-gdr")
 SENTENCES = ["a b c", "d", "e f g h"]
 BATCH = {
     "input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]],
@@ -47,8 +47,8 @@ def save(folder, method, **fields):
     return model
 
 
-def tensors(batch=BATCH):
-    return {name: torch.tensor(value) for name, value in batch.items()}
+def tensors():
+    return {name: torch.tensor(value) for name, value in BATCH.items()}
 
 
 def results(model):
@@ -69,13 +69,6 @@ def assert_same(found, expected):
 
 LOAD_AND_SAVE = """
 import multiprocessing, os
-def results(model):
-    tensors = {name: torch.tensor(value) for name, value in batch.items()}
-    with torch.no_grad():
-        output = model(**tensors)
-        tensors.pop("labels")
-        beams = model.generate(**tensors, num_beams=3, num_return_sequences=2)
-    return [output.loss.item(), output.logits.tolist(), beams.tolist()]
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, pipeline
 trust = {"trust_remote_code": True}
 def load(method):
@@ -109,7 +102,7 @@ except ValueError as error:
     found["untrusted"] = str(error)
 model = AutoModelForSequenceClassification.from_pretrained("classifier", **trust)
 with torch.no_grad():
-    found["labels"] = model(input_ids=torch.tensor(batch["input_ids"][:1])).logits.tolist()
+    found["labels"] = model(input_ids=torch.tensor(BATCH["input_ids"][:1])).logits.tolist()
 """
 
 
@@ -120,7 +113,8 @@ def test_every_family_elsewhere_and_saved_again_there(tmp_path):
     labels = preset_config("transformer", "tiny", num_labels=5, **SMALL)
     classifier = CapsuleAggregatedMarianForSequenceClassification(labels).eval()
     classifier.save_pretrained(tmp_path / "classifier")
-    found = run_elsewhere(LOAD_AND_SAVE, tmp_path, methods=list(KINDS), batch=BATCH, sentences=SENTENCES)
+    code = getsource(tensors) + getsource(results) + LOAD_AND_SAVE
+    found = run_elsewhere(code, tmp_path, methods=list(KINDS), BATCH=BATCH, sentences=SENTENCES)
     assert found["at once"] == ["CapsNMTForConditionalGeneration"] * 2
     for method, model in models.items():
         translations = pipeline("translation", model=str(tmp_path / "first" / method), device="cpu")(SENTENCES)
@@ -185,7 +179,7 @@ def test_a_configuration_is_one_file(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"other.json", "config.json"}
 
 
-@pytest.mark.parametrize("method", FAMILIES)
+@pytest.mark.parametrize("method", KINDS)
 def test_nothing_is_trusted_unasked(tmp_path, method):
     model_type = save(tmp_path, method).config.model_type
     # Here the installed classes serve: a file that says otherwise would end this.
