@@ -57,6 +57,7 @@ NOT_RECURRENT = dict.fromkeys(
 ) | {"test_bc_cache_name_forward": "a cache of their own; tests/modeling gives it under both names"}
 # The tests take the loss for the cross entropy alone.
 GUIDED = {"guided_routing": "gdr", "guided_capsule_dim": 4, "bow_loss_weight": 0, "bca_loss_weight": 0}
+GUIDED |= {"guided_routing_iterations": 2}
 KINDS = {
     "heads_and_layers": {
         "head_aggregation": "em_routing",
@@ -72,6 +73,7 @@ KINDS = {
         "layer_aggregation_context": "own",
         "layer_aggregation_output": "residual",
         "num_output_capsules": 4,
+        "routing_iterations": 2,
         **GUIDED,
     },
     "capsnmt": {"decoder_layers": 1, "num_sentence_capsules": 3},
