@@ -1,10 +1,10 @@
 """Compare `translate`, in float32 and int8, on float32 and float16 files of OPUS-MT with Transformers' `generate()`.
 
-    OMP_NUM_THREADS=1 python benchmarks/opus_mt.py opus-mt-en-mg sentences.txt --output_dir stand_ins
+    OMP_NUM_THREADS=1 python benchmarks/opus_mt.py checkpoints/tatoeba-en-de-transformer lines.en --output_dir stand_ins
 
-OPUS-MT folders on the Hub hold `pytorch_model.bin`. The script gives a folder's settings and tokenizer random weights,
-in both precisions, so that every translation has --max_new_tokens tokens. Commands take turns, each in a process of its
-own. The CPU time of a run on the first sentence only, which is that of loading, is subtracted.
+OPUS-MT folders on the Hub hold `pytorch_model.bin`. The script writes such files, in both precisions, of a model that
+has the size of OPUS-MT and translates as a small one does: it repeats the small one's numbers. Commands take turns,
+each in a process of its own. The CPU time of a run on the first sentence only, which is that of loading, is subtracted.
 """
 
 import argparse
@@ -17,32 +17,43 @@ from collections import defaultdict
 from pathlib import Path
 
 import torch
-from transformers import MarianConfig, MarianMTModel
+from transformers import AutoTokenizer, MarianConfig, MarianMTModel
 
 GENERATE = """
 import sys
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-folder, text, beams, new_tokens = sys.argv[1:]
+folder, text, beams, new_tokens, batch_size, order = sys.argv[1:]
 tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
-lines = sorted(open(text), key=len)
-for start in range(0, len(lines), 32):
-    batch = tokenizer(lines[start : start + 32], return_tensors="pt", padding=True)
+lines, size = [line.rstrip("\\n") for line in open(text, encoding="utf-8")], int(batch_size)
+if order == "sorted":
+    lines.sort(key=len)
+for start in range(0, len(lines), size):
+    batch = tokenizer(lines[start : start + size], return_tensors="pt", padding=True)
     tokenizer.batch_decode(model.generate(**batch, num_beams=int(beams), max_new_tokens=int(new_tokens)))
 """
 BEAMS = 4
-COMMANDS = "generate()", "translate", "translate --dtype int8"
+NEW_TOKENS = 100
+GENERATED = {
+    "generate(), 32 sentences in the order of the file": ("32", "file"),
+    "generate(), one sentence, as pipeline() does": ("1", "file"),
+    "generate(), 32 sentences of like length": ("32", "sorted"),
+}
+COMMANDS = *GENERATED, "translate", "translate --dtype int8"
+WIDTH, HEAD, VOCABULARY = 512, 64, 54688
+SIZE = {"d_model": WIDTH, "vocab_size": VOCABULARY, "decoder_vocab_size": VOCABULARY, "max_position_embeddings": 512}
+SIDE = {"layers": 6, "attention_heads": WIDTH // HEAD, "ffn_dim": 4 * WIDTH}
+"""Sizes of opus-mt-en-mg."""
 
 
 def main() -> None:
     """Make the stand-ins, measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="an OPUS-MT folder; only settings and tokenizer are read")
+    parser.add_argument("folder", type=Path, help="a small Marian model")
     parser.add_argument("text", type=Path, help="a text file, one sentence a line")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for the two stand-ins")
-    parser.add_argument("--max_new_tokens", default="24", help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     args = parser.parse_args()
-    folders = {dtype: stand_in(args, dtype) for dtype in ("float32", "float16")}
+    folders = stand_ins(args)
     first = args.output_dir / "first"
     first.write_text(args.text.read_text(encoding="utf-8").partition("\n")[0] + "\n", encoding="utf-8")
     times = defaultdict(list)
@@ -51,8 +62,8 @@ def main() -> None:
             loading, whole = (cpu_seconds(args, name, folders[dtype], text) for text in (first, args.text))
             times[f"{name}, {dtype} file"].append(whole - loading)
         times["only the products of the decoder, float32"].append(products(args, folders["float32"]))
-    plain = statistics.median(times["generate(), float32 file"])
-    print("| | CPU seconds | times faster |\n| --- | ---: | ---: |")
+    plain = statistics.median(times[f"{COMMANDS[0]}, float32 file"])
+    print("| | CPU seconds | times as fast as the first row |\n| --- | ---: | ---: |")
     for name, each in times.items():
         middle, spread = statistics.median(each), f"{min(each):.1f}–{max(each):.1f}"
         print(f"| {name} | {middle:.1f} ({spread}) | {plain / middle:.2f} |")
@@ -62,9 +73,10 @@ def cpu_seconds(args: argparse.Namespace, name: str, folder: str, text: Path) ->
     """Return the CPU time of a process that translates a file."""
     output = args.output_dir / "translations"
     output.unlink(missing_ok=True)
-    command = ["-c", GENERATE, folder, text, BEAMS, args.max_new_tokens]
-    if name != "generate()":
-        limits = ["--num_beams", str(BEAMS), "--max_new_tokens", args.max_new_tokens, "--device", "cpu"]
+    if name in GENERATED:
+        command = ["-c", GENERATE, folder, text, BEAMS, NEW_TOKENS, *GENERATED[name]]
+    else:
+        limits = ["--num_beams", BEAMS, "--max_new_tokens", NEW_TOKENS, "--device", "cpu"]
         files = ["--model", folder, "--input_file", text, "--output_file", output]
         command = ["-m", "hf_capsule_mt", *name.split(), *files, *limits]
     before = os.times().children_user
@@ -73,38 +85,102 @@ def cpu_seconds(args: argparse.Namespace, name: str, folder: str, text: Path) ->
 
 
 def products(args: argparse.Namespace, folder: str) -> float:
-    """Return the CPU time of the decoder's matrix products, which no exact decoder in float32 can do without."""
+    """Return the CPU time of the decoder's matrix products for the last translations.
+
+    No exact decoder in float32 can do without them.
+    """
     config, batch = MarianConfig.from_pretrained(folder), 32 * BEAMS
     width, inner = config.d_model, config.decoder_ffn_dim
     # Query, key, value and output of self-attention, query and output of cross-attention.
     layer = [(width, width)] * 6 + [(width, inner), (inner, width)]
     weights = [torch.randn(out, into) for into, out in layer * config.decoder_layers + [(width, config.vocab_size)]]
     states = {size: torch.randn(batch, size) for size in (width, inner)}
-    lines = len(args.text.read_text(encoding="utf-8").splitlines())
+    lines = (args.output_dir / "translations").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    tokens = sum(map(len, AutoTokenizer.from_pretrained(folder)(text_target=lines)["input_ids"]))
     before = os.times().user
-    for _ in range(lines * BEAMS * int(args.max_new_tokens) // batch):
+    for _ in range(tokens * BEAMS // batch):
         for weight in weights:
             torch.nn.functional.linear(states[weight.shape[1]], weight)
     return os.times().user - before
 
 
-def stand_in(args: argparse.Namespace, dtype: str) -> str:
-    """Return a folder with random weights and all else of an OPUS-MT model, as it is on the Hub."""
-    folder = args.output_dir / dtype
-    if not (folder / "pytorch_model.bin").exists():
-        shutil.copytree(
-            args.folder,
-            folder,
-            ignore=lambda _, names: [name for name in names if "model." in name],
-            copy_function=shutil.copyfile,
-        )
-        torch.manual_seed(0)
-        model = MarianMTModel(MarianConfig.from_pretrained(folder)).to(getattr(torch, dtype))
-        torch.save(
-            {name: value.clone() for name, value in model.state_dict().items() if name != "lm_head.weight"},
-            folder / "pytorch_model.bin",
-        )
-    return str(folder)
+def stand_ins(args: argparse.Namespace) -> dict[str, str]:
+    """Write `pytorch_model.bin` in both precisions, and return the folders."""
+    small = MarianMTModel.from_pretrained(args.folder, dtype="float32").eval()
+    large = enlarged(small)
+    words = {"input_ids": torch.arange(3, 9).view(2, 3), "decoder_input_ids": torch.arange(4, 10).view(2, 3)}
+    with torch.no_grad():
+        found, expected = (model(**words).logits.log_softmax(-1) for model in (large, small))
+    torch.testing.assert_close(found[..., : small.config.vocab_size], expected, rtol=0, atol=1e-3)
+    folders = {}
+    for dtype in ("float32", "float16"):
+        folder = args.output_dir / dtype
+        shutil.copytree(args.folder, folder, ignore=shutil.ignore_patterns("*.safetensors"), dirs_exist_ok=True)
+        large.to(getattr(torch, dtype)).config.dtype = dtype
+        large.config.save_pretrained(folder)
+        weights = {name: value.clone() for name, value in large.state_dict().items() if name != "lm_head.weight"}
+        torch.save(weights, folder / "pytorch_model.bin")
+        folders[dtype] = str(folder)
+    return folders
+
+
+def enlarged(small: MarianMTModel) -> MarianMTModel:
+    """Return a model of OPUS-MT's size with the same logits. Each of its vectors repeats the small model's vector.
+
+    Further layers add nothing, and further words have next to no probability.
+    """
+    config, sides = small.config, ("encoder", "decoder")
+    shape = {f"{side}_{name}": size for side in sides for name, size in SIDE.items()}
+    model = MarianMTModel(MarianConfig(**{**config.to_dict(), **SIZE, **shape})).eval()
+    width, old_head = config.d_model, config.d_model // config.encoder_attention_heads
+    repeats, head_repeats = WIDTH / width, HEAD / old_head
+    state = torch.arange(WIDTH) % width
+    heads = torch.cat(
+        [torch.arange(HEAD) % old_head + head % (width // old_head) * old_head for head in range(WIDTH // HEAD)]
+    )
+    inner = torch.arange(4 * WIDTH) % config.encoder_ffn_dim
+    outputs = {"self_attn.out_proj", "encoder_attn.out_proj", "fc2"}
+
+    def copy_linear(name: str, into: torch.nn.Linear, out_of: torch.nn.Linear) -> None:
+        rows = heads if name.endswith(("q_proj", "k_proj", "v_proj")) else inner if name == "fc1" else state
+        columns = heads if name.endswith("out_proj") else inner if name == "fc2" else state
+        into.weight.copy_(out_of.weight[rows][:, columns] * (out_of.in_features / into.in_features))
+        into.bias.copy_(out_of.bias[rows])
+        if name.endswith("q_proj"):
+            # Products of queries and keys are sums of more numbers, divided by the root of how many.
+            for parameter in into.parameters():
+                parameter.div_(head_repeats**0.5)
+
+    def copy_norm(into: torch.nn.LayerNorm, out_of: torch.nn.LayerNorm, factor: float = 1) -> None:
+        for new, old in zip(into.parameters(), out_of.parameters()):
+            new.copy_(old[state] * factor)
+
+    with torch.no_grad():
+        embeddings = model.model.shared.weight.zero_()
+        embeddings[: config.vocab_size] = small.model.shared.weight[:, state] / repeats**0.5
+        # Further words are never chosen. With lower logits their exponentials would underflow, which is slow.
+        model.final_logits_bias.fill_(-30)[:, : config.vocab_size] = small.final_logits_bias
+        for side in sides:
+            stack, old_stack = getattr(model.model, side), getattr(small.model, side)
+            positions = stack.embed_positions.weight
+            positions.copy_(old_stack.embed_positions.weight[: len(positions), state])
+            for layer, old in zip(stack.layers, old_stack.layers):
+                for name, module in old.named_modules():
+                    if isinstance(module, torch.nn.Linear):
+                        copy_linear(name, layer.get_submodule(name), module)
+                    elif isinstance(module, torch.nn.LayerNorm):
+                        copy_norm(layer.get_submodule(name), module)
+            for layer in stack.layers[len(old_stack.layers) :]:
+                for name, module in layer.named_modules():
+                    if name in outputs:
+                        for parameter in module.parameters():
+                            parameter.zero_()
+            # Normalising once more changes nothing, unless the weights of the norm have been multiplied before.
+            torch.nn.init.ones_(stack.layers[len(old_stack.layers) - 1].final_layer_norm.weight)
+            torch.nn.init.zeros_(stack.layers[len(old_stack.layers) - 1].final_layer_norm.bias)
+            factor = repeats**-0.5 if side == "decoder" else 1
+            copy_norm(stack.layers[-1].final_layer_norm, old_stack.layers[-1].final_layer_norm, factor)
+    return model
 
 
 if __name__ == "__main__":
