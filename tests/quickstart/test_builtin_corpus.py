@@ -1,5 +1,11 @@
-import pytest
+"""The built-in corpus, and the command `quickstart`, which goes from it to scores."""
 
+from functools import partial
+
+import pytest
+from transformers import AutoConfig
+
+from hf_capsule_mt.cli import quickstart
 from hf_capsule_mt.cli.quickstart import main
 from hf_capsule_mt.quickstart import SIZE, read_corpus, write_corpus
 
@@ -48,3 +54,13 @@ def test_mistakes_leave_nothing(tmp_path, capsys, option):
     assert exit_.value.code == 2
     assert f"argument {option[0]}: " in capsys.readouterr().err
     assert not (tmp_path / "quickstart").exists()
+
+
+@pytest.mark.slow
+def test_the_whole_way(tmp_path, monkeypatch, capsys):
+    few = partial(write_corpus, num_train=60, num_validation=4, num_test=4)
+    monkeypatch.setattr(quickstart, "write_corpus", few)
+    monkeypatch.setattr(quickstart, "VOCABULARY", 300)
+    main(["--output_dir", str(tmp_path), "--max_steps", "1", "--method", "capsnmt"])
+    assert AutoConfig.from_pretrained(tmp_path / "model").model_type == "caps_nmt"
+    assert "\n  -> " in capsys.readouterr().out
