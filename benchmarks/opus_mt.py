@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/opus_mt.py checkpoints/tatoeba-en-de-transformer lines.en --output_dir stand_ins
 
-OPUS-MT folders on the Hub hold `pytorch_model.bin`. The script writes such files, in both precisions, of a model that
-has the size of OPUS-MT and translates as a small one does: it repeats the small one's numbers. Commands take turns,
-each in a process of its own. The CPU time of a run on the first sentence only, which is that of loading, is subtracted.
+OPUS-MT folders on the Hub hold `pytorch_model.bin`. The script writes such files in both precisions. Their model has
+the size of OPUS-MT, and the translations of a small model, whose numbers it repeats. Commands take turns, each in a
+process of its own. A run on the first sentence shows the CPU time of loading, which is subtracted.
 """
 
 import argparse
@@ -171,13 +171,13 @@ def enlarged(small: MarianMTModel) -> MarianMTModel:
                     elif isinstance(module, torch.nn.LayerNorm):
                         copy_norm(layer.get_submodule(name), module)
             for layer in stack.layers[len(old_stack.layers) :]:
-                for name, module in layer.named_modules():
-                    if name in outputs:
-                        for parameter in module.parameters():
-                            parameter.zero_()
-            # Normalising once more changes nothing, unless the weights of the norm have been multiplied before.
-            torch.nn.init.ones_(stack.layers[len(old_stack.layers) - 1].final_layer_norm.weight)
-            torch.nn.init.zeros_(stack.layers[len(old_stack.layers) - 1].final_layer_norm.bias)
+                for name, parameter in layer.named_parameters():
+                    if name.rpartition(".")[0] in outputs:
+                        parameter.zero_()
+            # Further layers normalise again, which changes nothing if only the last one has the learned scale.
+            norm = stack.layers[len(old_stack.layers) - 1].final_layer_norm
+            norm.weight.fill_(1)
+            norm.bias.zero_()
             factor = repeats**-0.5 if side == "decoder" else 1
             copy_norm(stack.layers[-1].final_layer_norm, old_stack.layers[-1].final_layer_norm, factor)
     return model

@@ -58,14 +58,11 @@ _FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": -1.0}
 _ADDED_RATE = 1e-3
 # What people use: --help shows these, and --help_all all of them.
 _SHOWN = (
-    *("method", "size", "model", "tokenizer_name", "config_overrides", "label_smoothing", "lora_rank", "train_file"),
-    *("validation_file", "general_validation_file", "max_general_loss", "dataset_name", "source_lang", "target_lang"),
-    *("max_source_length", "max_target_length", "streaming", "output_dir", "overwrite_output_dir"),
-    *("resume_from_checkpoint", "max_steps", "num_train_epochs", "max_tokens_per_batch"),
-    *("gradient_accumulation_steps", "learning_rate", "added_learning_rate", "warmup_steps", "eval_strategy"),
-    *("eval_steps", "save_strategy", "save_steps", "save_total_limit", "load_best_model_at_end"),
-    *("early_stopping_patience", "logging_steps", "seed", "bf16", "ema_decay", "use_cpu", "report_to", "push_to_hub"),
-    "hub_model_id",
+    *("method", "size", "model", "tokenizer_name", "config_overrides", "lora_rank", "train_file", "validation_file"),
+    *("general_validation_file", "max_general_loss", "dataset_name", "source_lang", "target_lang", "output_dir"),
+    *("overwrite_output_dir", "resume_from_checkpoint", "max_steps", "num_train_epochs", "max_tokens_per_batch"),
+    *("gradient_accumulation_steps", "learning_rate", "warmup_steps", "eval_strategy", "eval_steps", "save_strategy"),
+    *("save_steps", "bf16", "use_cpu", "push_to_hub", "hub_model_id"),
 )
 
 

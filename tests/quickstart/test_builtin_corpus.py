@@ -6,7 +6,6 @@ import pytest
 from transformers import AutoConfig
 
 from hf_capsule_mt.cli import quickstart
-from hf_capsule_mt.cli.quickstart import main
 from hf_capsule_mt.quickstart import SIZE, read_corpus, write_corpus
 
 
@@ -50,7 +49,7 @@ def test_written_parts_are_aligned_and_disjoint(tmp_path):
 @pytest.mark.parametrize("option", [["--method", "nope"], ["--max_steps", "0"]])
 def test_mistakes_leave_nothing(tmp_path, capsys, option):
     with pytest.raises(SystemExit) as exit_:
-        main(["--output_dir", str(tmp_path / "quickstart"), *option])
+        quickstart.main(["--output_dir", str(tmp_path / "quickstart"), *option])
     assert exit_.value.code == 2
     assert f"argument {option[0]}: " in capsys.readouterr().err
     assert not (tmp_path / "quickstart").exists()
@@ -61,6 +60,6 @@ def test_the_whole_way(tmp_path, monkeypatch, capsys):
     few = partial(write_corpus, num_train=60, num_validation=4, num_test=4)
     monkeypatch.setattr(quickstart, "write_corpus", few)
     monkeypatch.setattr(quickstart, "VOCABULARY", 300)
-    main(["--output_dir", str(tmp_path), "--max_steps", "1", "--method", "capsnmt"])
+    quickstart.main(["--output_dir", str(tmp_path), "--max_steps", "1", "--method", "capsnmt"])
     assert AutoConfig.from_pretrained(tmp_path / "model").model_type == "caps_nmt"
     assert "\n  -> " in capsys.readouterr().out
