@@ -9,7 +9,6 @@ from textwrap import dedent
 import pytest
 import torch
 from code_blocks import NEEDS, PAGES, ROOT, blocks, commands, run_command
-from elsewhere import run_elsewhere
 from huggingface_hub import constants
 from loopback_hub import TOKEN
 
@@ -92,10 +91,7 @@ def _run(block, names, folder, hub, monkeypatch):
     else:
         if "user/name" in code:
             code = code.replace('"COMMIT"', repr(hub.repositories["user/name"].branches["main"]))
-        if "trust_remote_code" in code:
-            run_elsewhere(code, folder, hub.environment(folder / "elsewhere"))
-        else:
-            exec(compile(code, f"{block.page}, block at line {block.line}", "exec"), names)
+        exec(compile(code, f"{block.page}, block at line {block.line}", "exec"), names)
 
 
 def _run_step(monkeypatch, words, *others):

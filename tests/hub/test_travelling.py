@@ -1,12 +1,19 @@
-"""Saved models load where this package is not installed: the same logits, loss and beams from at most four files."""
+"""Saved models load where this package is not installed: the same logits, loss and beams from at most four files.
+
+They come from a folder or from the Hub.
+"""
 
 import ast
 import json
+import os
+import subprocess
+import sys
 from inspect import getsource
 
 import pytest
 import torch
-from elsewhere import run_elsewhere
+from huggingface_hub import HfApi
+from loopback_hub import TOKEN
 from tiny_marian import tiny_tokenizer
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
 from transformers.dynamic_module_utils import check_imports, get_relative_imports
@@ -24,12 +31,14 @@ HEADS = {
     "head_aggregation_decoder_layers": None,
     "head_aggregation_cross_layers": None,
 }
+GUIDED = {"guided_routing": "gdr", "guided_capsule_dim": 4}
 KINDS = {
-    "em-routing": {**SMALL, **HEADS, "label_smoothing": 0.1},
+    "em-routing": {**SMALL, **HEADS, **GUIDED, "label_smoothing": 0.1},
     "gdr": {**SMALL, "layer_aggregation": "linear", "guided_capsule_dim": 4},
     "capsnmt": {**TINY, "decoder_layers": 2, "label_smoothing": 0.1},
     "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
 }
+FAMILIES = ["em-routing", "capsnmt", "rnmt-gdr"]
 SENTENCES = ["a b c", "d", "e f g h"]
 BATCH = {
     "input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]],
@@ -68,7 +77,18 @@ def assert_same(found, expected):
 
 
 LOAD_AND_SAVE = """
-import multiprocessing, os
+import gc, json, multiprocessing, os, sys
+# While modules are imported it looks through all of them again and again, and finds nothing.
+gc.disable()
+# Every import of them fails.
+sys.modules.update(dict.fromkeys(["hf_capsule_mt", "accelerate", "peft", "scipy", "torchao"]))
+import torch
+from huggingface_hub import constants
+from transformers import logging
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+gc.enable()
+found = {}
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, pipeline
 trust = {"trust_remote_code": True}
 def load(method):
@@ -103,18 +123,51 @@ except ValueError as error:
 model = AutoModelForSequenceClassification.from_pretrained("classifier", **trust)
 with torch.no_grad():
     found["labels"] = model(input_ids=torch.tensor(BATCH["input_ids"][:1])).logits.tolist()
+
+# Until here there was no Hub. What it has is loaded, trained and pushed.
+constants.HF_HUB_OFFLINE = False
+at = {"revision": commit, **trust}
+translator = pipeline("translation", model="user/name", device="cpu", **at)
+found["from the Hub"] = translator(sentences)
+model = AutoModelForSeq2SeqLM.from_pretrained("user/name", **at)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+model(**tensors()).loss.backward()
+optimizer.step()
+model.eval().push_to_hub("user/again")
+translator.tokenizer.push_to_hub("user/again")
+found["trained"] = results(model)
+with open("found.json", "w") as file:
+    json.dump(found, file)
 """
 
 
 @pytest.mark.slow
-def test_every_family_elsewhere_and_saved_again_there(tmp_path):
-    models = {method: save(tmp_path / "first" / method, method) for method in KINDS}
+def test_every_family_elsewhere_and_saved_again_there(tmp_path, hub):
+    models = {method: save(tmp_path / "first" / method, method) for method in FAMILIES}
     plain = save(tmp_path / "plain", "transformer", label_smoothing=0.1)
     labels = preset_config("transformer", "tiny", num_labels=5, **SMALL)
     classifier = CapsuleAggregatedMarianForSequenceClassification(labels).eval()
     classifier.save_pretrained(tmp_path / "classifier")
-    code = getsource(tensors) + getsource(results) + LOAD_AND_SAVE
-    found = run_elsewhere(code, tmp_path, methods=list(KINDS), BATCH=BATCH, sentences=SENTENCES)
+    HfApi(token=TOKEN).create_repo("user/name", private=True)
+    files = {file.name: file.read_bytes() for file in (tmp_path / "first" / "em-routing").iterdir()}
+    commit = hub.repositories["user/name"].commit("main", files, "a model")
+    # The branch goes on, the pinned commit stays.
+    hub.repositories["user/name"].commit("main", {"config.json": b"{}"}, "nonsense")
+    names = {"methods": FAMILIES, "BATCH": BATCH, "sentences": SENTENCES, "commit": commit}
+    code = [f"{name} = {value!r}\n" for name, value in names.items()]
+    code += [getsource(tensors), getsource(results), LOAD_AND_SAVE]
+    ours = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **hub.environment(tmp_path / "home"), **ours}
+    process = subprocess.run(
+        [sys.executable, "-c", "".join(code)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-4000:]
+    found = json.loads((tmp_path / "found.json").read_text())
     assert found["at once"] == ["CapsNMTForConditionalGeneration"] * 2
     for method, model in models.items():
         translations = pipeline("translation", model=str(tmp_path / "first" / method), device="cpu")(SENTENCES)
@@ -138,6 +191,13 @@ def test_every_family_elsewhere_and_saved_again_there(tmp_path):
     assert "trust_remote_code=True" in found["untrusted"]
     words = torch.tensor(BATCH["input_ids"][:1])
     torch.testing.assert_close(torch.tensor(found["labels"]), classifier(input_ids=words).logits.detach())
+    assert found["from the Hub"] == found["em-routing"][2]
+    # What was trained and pushed there loads here.
+    for name, data in hub.repositories["user/again"].files.items():
+        (tmp_path / "again").mkdir(exist_ok=True)
+        (tmp_path / "again" / name).write_bytes(data)
+    assert {path.name for path in (tmp_path / "again").glob("*.py")} == {name for name in files if name.endswith(".py")}
+    assert_same(found["trained"], results(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again")))
 
 
 @pytest.mark.parametrize("method", KINDS)
