@@ -130,11 +130,15 @@ def test_masks_that_an_accelerator_gets(has_mask, monkeypatch):
 )
 def test_compiled_in_one_graph(name, backend):
     torch.compiler.reset()
-    # The second iteration is the first that reads an assignment; a third is compiled as the second, as are a layer and
-    # a word that the RNMT decoder reads.
+    # The second iteration is the first that reads an assignment; a third is compiled as the second, as are a layer, a
+    # capsule and a word that the RNMT decoder reads.
     least = {"routing_iterations": 2, "guided_routing_iterations": 2, "encoder_layers": 1, "decoder_layers": 1}
-    # Heads are aggregated in the encoder and over the source.
-    least |= {"head_aggregation_decoder_layers": []} if name.startswith("marian") else {}
+    if name.startswith("marian"):
+        # What is aggregated in one place is compiled as in another: heads over the source, layers in the encoder.
+        nowhere = {"head_aggregation_encoder_layers": [], "head_aggregation_decoder_layers": []}
+        least |= {**nowhere, "layer_aggregation_sides": ["encoder"]}
+    else:
+        least["num_sentence_capsules"] = 2
     model = translator(name, **least).double()
     batch = {**source_batch((2, 1)), "labels": random_tokens((2, 2), seed=2, padding=-100)}
     compiled = torch.compile(model, fullgraph=True, backend=backend)
