@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -219,6 +220,12 @@ def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
         "commit": _commit(),
         "date": date.today().isoformat(),
     }
+
+
+def check_installed(package: str, extra: str) -> None:
+    """Raise a ValueError unless there is a package, which an extra of this one brings."""
+    if find_spec(package) is None:
+        raise ValueError(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
 def _processor() -> str:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from hf_capsule_mt.files import replaced_file
+from hf_capsule_mt.files import check_installed, replaced_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,13 +34,7 @@ def check_figure_file(path: Path) -> None:
     """Raise a ValueError unless a figure can be drawn to a file of this name."""
     if path.suffix not in FORMATS:
         raise ValueError(f"The name of a figure ends in {', '.join(FORMATS)}, not as {path}.")
-    check_matplotlib()
-
-
-def check_matplotlib() -> None:
-    """Raise a ValueError if there is no matplotlib."""
-    if find_spec("matplotlib") is None:
-        raise ValueError('Figures need matplotlib: pip install -e ".[figures]"')
+    check_installed("matplotlib", "figures")
 
 
 @cache

@@ -18,13 +18,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.analysis.figures import check_matplotlib
 from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
 from hf_capsule_mt.analysis.sentence import encode_references, has_routing, read_encoded, translate_corpus
 from hf_capsule_mt.analysis.statistics import measure_routing
 from hf_capsule_mt.analysis.worth import measure_worth, record_gates
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.files import environment, new_folder
+from hf_capsule_mt.files import check_installed, environment, new_folder
 
 from . import decoding
 from .common import CommandParser, check_line_counts, check_new_folder, check_text_file, report_user_errors
@@ -92,7 +91,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         if path is not None:
             check_text_file(option, path)
     check_new_folder(args.output_dir)
-    check_matplotlib()
+    check_installed("matplotlib", "figures")
     config = decoding.pin_revision(args)
     if not has_routing(config):
         raise ValueError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")

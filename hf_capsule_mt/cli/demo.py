@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.analysis.figures import check_matplotlib
+from hf_capsule_mt.files import check_installed
 
 from . import decoding
 from .common import CommandParser, report_user_errors
@@ -98,11 +98,10 @@ def build_demo(
         raise ValueError("--fixed_models leaves nothing to choose. Name checkpoints with --models.")
     for model in models:
         _checked(model, device)
-    check_matplotlib()
-    try:
-        from hf_capsule_mt.analysis.demo_page import build_page
-    except ModuleNotFoundError as error:
-        raise ValueError(f'The page needs {error.name}: pip install -e ".[demo]"') from error
+    for package in ("matplotlib", "gradio"):
+        check_installed(package, "demo")
+    from hf_capsule_mt.analysis.demo_page import build_page
+
     return build_page(models, _loader(device), examples, fixed=fixed_models)
 
 

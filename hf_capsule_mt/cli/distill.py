@@ -126,8 +126,7 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
             raise ValueError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
     if not broadcast_object_list([finished.is_file()])[0]:
         # Codes of languages are in the data.
-        for _ in translate_windows(options_like(args, **files, target_lang=None), sources, sentences):
-            pass
+        list(translate_windows(options_like(args, **files, target_lang=None), sources, sentences))
         if state.is_main_process:
             write_json(finished, settings)
     if state.is_main_process:

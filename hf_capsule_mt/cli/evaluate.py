@@ -30,7 +30,7 @@ from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_s
 from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compare_systems, comparison_report
-from hf_capsule_mt.files import environment, hash_file, write_json
+from hf_capsule_mt.files import check_installed, environment, hash_file, write_json
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
@@ -209,11 +209,11 @@ def _check_adequacy(args: argparse.Namespace) -> None:
         # A model that translates nothing is there for its attention.
         only_aligns = args.model is not None and not _translates(args)
         args.aligner = "eflomal" if alignment.has_eflomal() and not only_aligns else "attention"
-    if args.aligner == "eflomal" and not alignment.has_eflomal():
-        raise ValueError(alignment.NO_EFLOMAL)
+    if args.aligner == "eflomal":
+        check_installed("eflomal", "align")
     if args.aligner == "attention":
         if args.model is None:
-            raise ValueError(f"--adequacy needs --model, whose attention aligns words. {alignment.NO_EFLOMAL}")
+            raise ValueError("--adequacy needs eflomal, or --model, whose attention aligns words.")
         if decoding.pin_revision(args).model_type == "caps_nmt":
             raise ValueError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
 

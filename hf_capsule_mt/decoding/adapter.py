@@ -1,5 +1,6 @@
 """The base of the adapters of all families, with guided routing."""
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from .products import Make
 from .vocabulary import Vocabulary
 
 
-class Decoding:
+class Decoding(ABC):
     """Sentences that a model is decoding, with the same number of beams each.
 
     If several steps are reserved, all of them do the same operations, in place. The mask is `[sentences, source]`, 1
@@ -29,19 +30,19 @@ class Decoding:
             mask = word_mask(mask, encoded.last_hidden_state)
             self.routed = (*votes.of(encoded, mask), mask)
 
-    def reserve(self, steps: int, left: int) -> None:
+    def reserve(self, steps: int, left: int) -> None:  # noqa: B027 - some need no room.
         """Make room for so many steps, of those that are left until all sentences are at their limits.
 
         They are done before any other method than `reorder` is called.
         """
 
+    @abstractmethod
     def step(self, tokens: Tensor) -> Tensor:
         """Read the next tokens `[sentences, beams]`, and return the decoder's states `[sentences * beams, d]`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reorder(self, parents: Tensor) -> None:
         """Let beam b of a sentence continue beam `parents[sentence, b]`."""
-        raise NotImplementedError
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Keep only the sentences `rows`. Those at positions `moved` have changed place."""
@@ -55,7 +56,7 @@ class Decoding:
         return self.routing(states.unflatten(0, (-1, self.num_beams)), *self.routed).states.flatten(0, 1)
 
 
-class Adapter:
+class Adapter(ABC):
     """A copy of the decoder of a model with a language model head. `make` makes its products.
 
     Raises:
@@ -79,6 +80,6 @@ class Adapter:
         """Return the bias of the language model head, `[vocabulary]`."""
         return model.lm_head.bias
 
+    @abstractmethod
     def copy(self, model: PreTrainedModel) -> None:
         """Copy the decoder's weights."""
-        raise NotImplementedError

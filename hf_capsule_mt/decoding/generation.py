@@ -163,8 +163,6 @@ def _settings(
         }
         if not known.get(type(criterion), lambda each: False)(criterion):
             raise UnsupportedError(f"the engine does not know the stopping criterion {type(criterion).__name__}")
-    if config.max_length is None or not any(type(criterion) is EosTokenCriteria for criterion in criteria):
-        raise UnsupportedError("there is no EosTokenCriteria or no max_length")
     return Settings(
         constraints=Constraints(processors, engine.vocabulary.size, engine.vocabulary.device),
         start=int(input_ids[0, 0]),

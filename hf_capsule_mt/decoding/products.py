@@ -64,10 +64,7 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     """
     if device.type != "cpu":
         return True
-    try:
-        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    except AttributeError:
-        return False
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:

@@ -5,6 +5,7 @@ Other devices would have to be waited for, so there it is found out after severa
 operations on tensors of the same shapes, in the same memory.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -54,7 +55,7 @@ class Translation(NamedTuple):
     scores: Tensor | None  # `[num_return_sequences]`, as `sequences_scores` of `generate()`. None for greedy search.
 
 
-class Search:
+class Search(ABC):
     """Parts that greedy search and beam search share: the tokens so far, and the rows that are left of the batch.
 
     The column that tokens are written to is a number for the host, and a tensor for the device. `limits` has the most
@@ -116,12 +117,13 @@ class Search:
         self.place += 1
         self.done |= self.ends < self.place
 
+    @abstractmethod
     def _extend(self, hidden: Tensor) -> None:
-        raise NotImplementedError
+        """Write the best next tokens, given the decoder's states."""
 
+    @abstractmethod
     def _translation(self, *parts: Tensor) -> Translation:
         """The translation of a sentence from the parts that `_RESULT` names, which are on a CPU."""
-        raise NotImplementedError
 
     def _constrained(self, scores: Tensor) -> Tensor:
         """The scores `[rows, vocabulary]` of all tokens after the constraints."""

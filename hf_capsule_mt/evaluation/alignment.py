@@ -16,8 +16,6 @@ from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_li
 from hf_capsule_mt.translation.attention import attended_positions, attending, cross_attentions_of, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
 
-NO_EFLOMAL = 'eflomal is not installed. It needs a C compiler: pip install -e ".[align]"'
-
 
 @dataclass(frozen=True)
 class Alignment:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hf_capsule_mt.files import check_installed
+
 Fits = Callable[[str], bool]
 
 # White space beyond ASCII, on which sentencex fails in front of a full stop.
@@ -56,7 +58,7 @@ def check_language(language: str) -> None:
     """Raise a ValueError if there is no such language code, or sentencex is not installed."""
     if language not in _LANGUAGES:
         raise ValueError(f"The language of documents is {language!r}. Give two letters, such as en or cs.")
-    _segmenter()
+    check_installed("sentencex", "documents")
 
 
 def cut_text(text: str, language: str, fits: Fits) -> list[str]:
@@ -88,18 +90,12 @@ def language_code(code: str | None) -> str:
 
 
 def _sentences(document: str, language: str) -> Iterator[str]:
+    from sentencex import segment
+
     for paragraph in _PARAGRAPHS.split(document):
         start = 0
-        for sentence in _segmenter()(language, _WIDE_SPACE.sub(" ", paragraph)) if paragraph.strip() else [paragraph]:
+        for sentence in segment(language, _WIDE_SPACE.sub(" ", paragraph)) if paragraph.strip() else [paragraph]:
             yield paragraph[start : (start := start + len(sentence))]
-
-
-def _segmenter() -> Callable[[str, str], Iterator[str]]:
-    try:
-        from sentencex import segment
-    except ImportError as error:
-        raise ValueError('Documents need sentencex: pip install -e ".[documents]"') from error
-    return segment
 
 
 def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) -> list[str]:

@@ -1,13 +1,17 @@
 """The evaluation command on several systems: significance, length, adequacy, and what it refuses."""
 
 import json
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tiny_marian import save_tiny_marian
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli.evaluate import main
-from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import measure_adequacy
 from hf_capsule_mt.evaluation.alignment import align_by_attention
 from hf_capsule_mt.evaluation.scores import score_translations
@@ -79,18 +83,8 @@ def test_sign_test_and_its_marks(files, capsys):
 
 
 def test_lengths(files, capsys):
-    options = [
-        "--input_file",
-        "source",
-        "--length_edges",
-        "3",
-        "9",
-        "--metrics",
-        "bleu",
-        "--output_file",
-        "record.json",
-    ]
-    run("--hypotheses", "base", *options, "--figure_file", "lengths.svg")
+    options = ["--input_file", "source", "--length_edges", "3", "9", "--figure_file", "lengths.svg"]
+    run("--hypotheses", "base", *options, "--metrics", "bleu", "--output_file", "record.json")
     scores, table, caption = tables(capsys)
     assert scores[1].startswith("bleu ")
     assert table[0] == ["source words", "sentences", "base: BLEU", "words", "ratio"]
@@ -138,15 +132,19 @@ def test_adequacy_by_attention(files, capsys):
 def test_adequacy_by_words(files, capsys, monkeypatch):
     seen = []
 
-    def align(pairs):
-        seen.extend(pairs)
-        return [
-            tuple((source.split().index(word), index) for index, word in enumerate(target.split()) if word in source)
-            for source, target in pairs
-        ]
+    class Aligner:
+        def __init__(self, model):
+            pass
 
-    monkeypatch.setattr(alignment, "has_eflomal", lambda: True)
-    monkeypatch.setattr(alignment, "_run_eflomal", align)
+        def align(self, sources, targets, links_filename_fwd):
+            seen.extend(zip(sources, targets))
+            words = [(source.split(), target.split()) for source, target in zip(sources, targets)]
+            links = [[f"{a.index(word)}-{at}" for at, word in enumerate(b) if word in a] for a, b in words]
+            Path(links_filename_fwd).write_text("".join(f"{' '.join(each)}\n" for each in links))
+
+    eflomal = ModuleType("eflomal")
+    eflomal.Aligner, eflomal.__spec__ = Aligner, ModuleSpec("eflomal", None)
+    monkeypatch.setitem(sys.modules, "eflomal", eflomal)
     (files / "more.source").write_text("x y.\n")
     (files / "more.target").write_text("Y x.\n")
     options = ["--input_file", "source", "--alignment_data", "more.source", "more.target", "--metrics", "bleu"]
@@ -156,3 +154,37 @@ def test_adequacy_by_words(files, capsys, monkeypatch):
     assert table[2] == ["base", f"{1 - 5 / 23:.3f}", "5 (21.74%)", "2 (8.70%)"]
     assert caption[0].startswith("There are 23 source words (13a), aligned by eflomal (HMM)")
     assert ("x y .", "y x .") in seen
+
+
+BASE = ["--hypotheses", "base"]
+LENGTHS = [*BASE, "--length_edges", "3"]
+ADEQUACY = [*BASE, "--adequacy", "--input_file", "source"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [*BASE, "--references", "absent"],
+        [*BASE, "--references", "short"],
+        [*BASE, "--metrics", "rouge"],
+        [*BASE, "--tokenize", "moses"],
+        [*BASE, "--output_file", "no/such/folder/record.json"],
+        ["--compare", "base"],
+        ["--compare", "base", "base"],
+        ["--compare", "base", "good", "--significance", "sign", "--metrics", "ter"],
+        LENGTHS,
+        [*LENGTHS, "2", "--input_file", "source"],
+        [*LENGTHS, "--input_file", "source", "--figure_file", "lengths.jpg"],
+        ["--input_file", "source"],
+        [*ADEQUACY, "--references", "reference", "good"],
+        ADEQUACY,
+        [*ADEQUACY, "--aligner", "eflomal"],
+        [*ADEQUACY, "--model", "capsnmt"],
+    ],
+)
+def test_mistakes(files, monkeypatch, options):
+    monkeypatch.setitem(sys.modules, "eflomal", None)
+    preset_config("capsnmt", "tiny").save_pretrained("capsnmt")
+    (files / "short").write_text("a\n")
+    with pytest.raises(SystemExit, match="2"):
+        run(*options)

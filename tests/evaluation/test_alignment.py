@@ -47,7 +47,6 @@ def test_a_word_for_a_word():
 
 def test_what_else_there_is_to_learn_from(monkeypatch):
     seen = []
-    monkeypatch.setattr(alignment, "has_eflomal", lambda: True)
     monkeypatch.setattr(alignment, "_run_eflomal", lambda pairs: seen.extend(pairs) or [()] * len(pairs))
     found = align_words([["a"]], [[["B"]], [["B"]]], more_sources=[["c", "d"], ["a"]], more_targets=[["E"], ["b"]])
     assert seen == [("a", "b"), ("c d", "e")]
