@@ -8,15 +8,8 @@ from tiny_marian import WORDS, tiny_tokenizer
 from hf_capsule_mt.configuration import METHODS, method_config_class
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
-SMALL = [
-    "d_model=16",
-    "encoder_layers=2",
-    "decoder_layers=1",
-    "encoder_ffn_dim=16",
-    "decoder_ffn_dim=16",
-    "encoder_attention_heads=2",
-    "decoder_attention_heads=2",
-]
+SMALL = ["d_model=16", "encoder_layers=2", "decoder_layers=1", "encoder_ffn_dim=16", "decoder_ffn_dim=16"]
+SMALL += ["encoder_attention_heads=2", "decoder_attention_heads=2"]
 
 
 def small(method):

@@ -14,14 +14,8 @@ from hf_capsule_mt.translation.loading import count_parameters
 from hf_capsule_mt.translation.translator import translate_lines
 
 pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
-EVERYTHING = {
-    "layer_aggregation": "em_routing",
-    "head_aggregation": "simple_routing",
-    "head_aggregation_decoder_layers": [0],
-    "head_aggregation_cross_layers": [0],
-    "guided_routing": "gdr",
-    "guided_capsule_dim": 4,
-}
+EVERYTHING = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing", "guided_routing": "gdr"}
+EVERYTHING |= {"head_aggregation_decoder_layers": [0], "head_aggregation_cross_layers": [0], "guided_capsule_dim": 4}
 
 
 @cache
@@ -71,6 +65,8 @@ def test_a_picture_is_another_at_every_step_where_it_says_so():
         pictures = [_draw(routing, title, step)[2]["value"] for step in (1, 2)]
         assert pictures[0].width > 300
         assert (pictures[0].tobytes() != pictures[1].tobytes()) == follows_step(title), title
+    skipped = [_draw(*given) for given in ((None, None, 1), (routing, "none", 1))]
+    assert skipped == [_draw(None, None, None)] * 2
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,6 @@ def test_a_model_without_routing_only_translates():
     assert routing.encoder_layers is routing.decoder_layers is routing.guided is routing.sentence is None
 
 
-def test_a_blank_source(tmp_path):
-    with pytest.raises(ValueError, match="no tokens"):
-        read_sentence(routed("capsule"), TOKENIZER, "  ")
-    with pytest.raises(ValueError, match="no tokens"):
-        read_sentence(routed("capsule"), marian_tokenizer(tmp_path, separate_vocabs=False), "\u200b")
-
-
 def test_pieces_of_bytes():
     tokenizer = train_joint_bpe(["an old house", "the old house"], 280)
     pieces = source_subwords(tokenizer, tokenizer("old hüte")["input_ids"])

@@ -19,15 +19,8 @@ from hf_capsule_mt.decoding.products import PRECISIONS
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["d_model=16", "encoder_layers=2", "decoder_layers=3", "encoder_ffn_dim=24", "decoder_ffn_dim=24"]
-WORKLOAD = {
-    "max_tokens": 200,
-    "batch_size": 3,
-    "num_beams": 2,
-    "new_tokens": 5,
-    "rounds": 3,
-    "warmup_rounds": 1,
-    "seed": 7,
-}
+WORKLOAD = {"max_tokens": 200, "batch_size": 3, "num_beams": 2, "new_tokens": 5}
+WORKLOAD |= {"rounds": 3, "warmup_rounds": 1, "seed": 7}
 ENGINES = [f"engine {dtype}" for dtype in PRECISIONS]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 

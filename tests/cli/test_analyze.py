@@ -85,6 +85,7 @@ def test_layers_and_heads(corpus, tmp_path_factory, capsys):
 
 
 def test_sentence_capsules(corpus):
+    (corpus / "in").write_text("a b c d\n" * 6)
     analyze.main(options(tiny_checkpoint("caps_nmt"), corpus, lines=""))
     report = corpus / "report"
     record = json.loads((report / "routing.json").read_text())
@@ -94,6 +95,7 @@ def test_sentence_capsules(corpus):
     # Nothing is drawn of single sentences, and nothing but words is routed.
     assert linked(report) | {"index.html"} == written(report)
     assert "mean_assignment.npz" not in written(report)
+    assert "Words that feed" in (report / "index.html").read_text()
 
 
 def test_guided_routing(corpus, guided):

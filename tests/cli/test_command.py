@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -68,9 +69,10 @@ def test_completion(capsys):
         )
 
 
-def test_an_unknown_command(capsys):
+def test_an_unknown_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["hf_capsule_mt", "train-tokenizer"])
     with pytest.raises(SystemExit, match="2"):
-        door.main(["train-tokenizer"])
+        runpy.run_module("hf_capsule_mt", run_name="__main__")
     assert "train-tokenizer" in capsys.readouterr().err
 
 
@@ -79,6 +81,26 @@ def test_hyphens_will_do_for_underscores():
     parser.add_argument("--input_file")
     for words in (["--input-file", "a-b"], ["--input-file=a-b"], ["--input_file", "a-b"]):
         assert parser.parse_args(words).input_file == "a-b"
+    # Not of the beginning of an option.
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--input=a"])
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (ValueError("no"), SystemExit),
+        (ValueError("Caught OSError in worker 0.\nOriginal Traceback\nOSError: no"), SystemExit),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (KeyError("no"), KeyError),
+    ],
+)
+def test_errors(capsys, error, end):
+    """A command may call another."""
+    with pytest.raises(end), report_user_errors(), report_user_errors():
+        raise error
+    said = {SystemExit: "error: no\n", KeyboardInterrupt: "interrupted\n"}
+    assert capsys.readouterr().err == said.get(end, "")
 
 
 def test_an_interruption(capsys, monkeypatch):
@@ -92,15 +114,14 @@ def test_an_interruption(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
-def test_nobody_reads():
+def test_nobody_reads(monkeypatch, capsys):
     reader, writer = os.pipe()
     os.close(reader)
-    words = [sys.executable, "-m", "hf_capsule_mt_command", "--help"]
-    result = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, check=False)
-    os.close(writer)
-    # Of what argparse prints, it drops such errors itself.
-    assert result.returncode in (0, 1)
-    assert result.stderr == b""
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit, match="1"), report_user_errors():
+            print("a")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_device_that_is_not_there():
@@ -141,6 +162,8 @@ def test_files_that_are_none(tmp_path):
             check_output_file(path)
     (tmp_path / "file").touch()
     check_output_file(tmp_path / "file")
+    with pytest.raises(NotADirectoryError):
+        check_output_folder(tmp_path / "file/new")
 
 
 def test_a_closed_standard_output_is_no_error(monkeypatch):
@@ -160,10 +183,3 @@ def test_other_programs_on_the_processors(monkeypatch, caplog, load, threads, wa
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     warn_if_busy(torch.device("cpu"))
     assert ("OMP_NUM_THREADS" in caplog.text) is warns
-
-
-def test_the_beginning_of_an_option_is_not_enough():
-    parser = CommandParser("Does nothing.")
-    parser.add_argument("--input_file")
-    with pytest.raises(SystemExit, match="2"):
-        parser.parse_args(["--input=a"])

@@ -25,6 +25,12 @@ def test_who_can_choose_other_checkpoints(monkeypatch):
         monkeypatch.setenv("GRADIO_SERVER_NAME", host)
         main(["--models", str(CHECKPOINT)])
     assert seen == [False, "127.0.0.1", True, "0.0.0.0"]
+    main(["--host", "localhost"])
+    assert seen[4:] == [False, "localhost"]
+    for words in (["--host", "example"], ["--fixed_models"]):
+        monkeypatch.setattr(demo, "build_demo", build_demo)
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
 
 
 def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):

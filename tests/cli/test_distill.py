@@ -147,6 +147,7 @@ def error_of(arguments, capsys):
         ["--train_file", "long.en"],
         ["--output_file", "a.en", "./a.en"],
         ["--output_file", "train.en", "train.de"],
+        ["--output_file", "out.csv"],
     ],
 )
 def test_mistakes(teacher, corpus, tmp_path, monkeypatch, capsys, change):

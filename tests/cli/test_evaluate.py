@@ -127,23 +127,3 @@ def test_no_file_that_is_read_is_written(files, tmp_path, capsys, option, lost):
         main(["--hypotheses", files[0], "--references", files[1], *sources, option, str(tmp_path / "link.svg")])
     assert f"{option} names {tmp_path}/link.svg, another file of this command" in capsys.readouterr().err
     assert (tmp_path / lost).read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"--references": ["SHORT"]}, "SHORT has 1"),
-        ({"--references": ["absent.de"]}, "absent.de"),
-        ({"--metrics": ["rouge"]}, "rouge"),
-        ({"--tokenize": ["moses"]}, "moses"),
-        ({"--output_file": ["no/such/folder/record.json"]}, "no/such/folder"),
-    ],
-)
-def test_mistakes(files, tmp_path, capsys, change, message):
-    (tmp_path / "SHORT").write_text("Ein Hund .\n")
-    options = {"--hypotheses": files[:1], "--references": files[1:], **change}
-    values = [[name, *(str(tmp_path / v) if v == "SHORT" else v for v in value)] for name, value in options.items()]
-    with pytest.raises(SystemExit) as exit_:
-        main([argument for group in values for argument in group])
-    assert exit_.value.code == 2
-    assert message in capsys.readouterr().err

@@ -117,9 +117,3 @@ def test_resuming_in_the_middle_of_an_epoch(num_processes, done):
         assert list(skip_first_batches(resumed, done)) == epochs[2][done:]
         resumed.set_epoch(3)
         assert list(resumed) == epochs[3]
-
-
-@pytest.mark.parametrize(("lengths", "num_replicas"), [([(1, 1)], 2), ([(9, 9)] * 3, 2), ([(3, 4), (2, 11)], 1)])
-def test_what_cannot_be_batched(lengths, num_replicas):
-    with pytest.raises(ValueError, match="pair"):
-        TokenBudgetBatchSampler(lengths, 10, num_replicas=num_replicas)

@@ -12,17 +12,8 @@ from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde sehen das Haus"] * 9
-ODD = [
-    " two  spaces ",
-    "Größe, naïve",
-    "中文 🐕‍🦺",
-    "</s> is text",
-    "don't",
-    "",
-    "tab\tnewline\n",
-    "e\u0301",
-    ">>pt<< the",
-]
+ODD = [" two  spaces ", "Größe, naïve", "中文 🐕‍🦺", "</s> is text", "don't"]
+ODD += ["", "tab\tnewline\n", "e\u0301", ">>pt<< the"]
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +63,7 @@ def test_epochs_of_other_segmentations_in_the_same_batches_within_the_budget(tok
     pairs = ResegmentedPairs(dataset, BPEDropout(tokenizer, 0.2, (16, 16)), 64)
     assert (pairs.lengths() >= longest_sides(dataset)).all()
     assert len(pairs) == len(dataset)
+    assert pairs[0].keys() == dataset[0].keys()
 
     def epoch(number):
         sampler = TokenBudgetBatchSampler(pairs.lengths(), 64, seed=3)

@@ -44,20 +44,10 @@ _FACTORS = {
     "guided_classifier": (1, 2),
 }
 STORED = Path(__file__).parents[2] / "checkpoints"
-ONE_OF_EACH_FAMILY = (
-    "marian",
-    "marian/everything",
-    "marian/em_routing",
-    "recurrent/guided_hybrid",
-    "recurrent/capsule",
-)
-EVERY_KIND = (
-    "marian",
-    "marian/own_words",
-    "marian/residual",
-    *(f"marian/{kind}" for kind in ALL),
-    *(f"recurrent/{kind}" for kind in KINDS),
-)
+RECURRENT = ("recurrent/guided_hybrid", "recurrent/capsule")
+ONE_OF_EACH_FAMILY = ("marian", "marian/everything", "marian/em_routing", *RECURRENT)
+EVERY_KIND = ("marian", "marian/own_words", "marian/residual", *(f"marian/{kind}" for kind in ALL))
+EVERY_KIND += tuple(f"recurrent/{kind}" for kind in KINDS)
 
 # Which share nothing but the search.
 _TWO_FAMILIES = ("marian", "recurrent/capsule")

@@ -23,6 +23,7 @@ from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.modeling.aggregation import LayerAggregation
 
 OPTIONS = {"num_beams": 3, "max_new_tokens": 8}
+CUSTOM = ({}, {"custom_generate": generate})
 
 
 class _Odd(LogitsProcessor):
@@ -35,7 +36,7 @@ class _Odd(LogitsProcessor):
 def _both(model, **options):
     """What Transformers writes, and what is written with `custom_generate`."""
     written = []
-    for custom in ({}, {"custom_generate": generate}):
+    for custom in CUSTOM:
         torch.manual_seed(0)
         written.append(model.generate(**{**sources(6), **OPTIONS, **options, **custom}))
     return written
@@ -85,6 +86,15 @@ def test_who_gets_another_decoding_than_asked_for_is_warned(weights, options, re
     (record,) = [record for record in caplog.records if record.name.startswith("hf_capsule_mt")]
     assert record.levelno == logging.WARNING
     assert reason in record.getMessage()
+
+
+@pytest.mark.parametrize("name", ["marian", "recurrent/guided_hybrid"])
+def test_an_encoded_source_without_a_mask(name, engine_calls):
+    model, words = ending(name), torch.tensor([[5, 6, 7, EOS], [8, 9, 10, EOS]])
+    encoded = ({"encoder_outputs": model.get_encoder()(words)} for _ in CUSTOM)
+    expected, found = (model.generate(**each, **OPTIONS, **custom) for each, custom in zip(encoded, CUSTOM))
+    assert torch.equal(expected, found)
+    assert engine_calls
 
 
 def test_more_than_tokens_goes_to_transformers(engine_calls):

@@ -47,14 +47,8 @@ OPTIONS = {
     "one_token": {**BEAMS, "max_new_tokens": 1},
     "no_cache": {**BEAMS, "use_cache": False},
     "several": {
-        **BEAMS,
-        "no_repeat_ngram_size": 3,
-        "repetition_penalty": 1.1,
-        "bad_words_ids": [[9]],
-        "forced_eos_token_id": EOS,
-        "min_new_tokens": 3,
-        "max_new_tokens": 11,
-        "renormalize_logits": True,
+        **{**BEAMS, "no_repeat_ngram_size": 3, "repetition_penalty": 1.1, "bad_words_ids": [[9]]},
+        **{"forced_eos_token_id": EOS, "min_new_tokens": 3, "max_new_tokens": 11, "renormalize_logits": True},
     },
     # As OPUS-MT's models decode.
     "renormalized": {

@@ -76,17 +76,8 @@ def decoding(command, corpus, folder):
     options = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", "2", "--max_tokens_per_batch", "40"]
     if command == "translate":
         return [*options, "--input_file", source, "--output_file", folder / "out"]
-    return [
-        *options,
-        "--train_file",
-        source,
-        target,
-        "--chunk_size",
-        "4",
-        "--output_file",
-        folder / "out",
-        folder / "out.2",
-    ]
+    outputs = ["--output_file", folder / "out", folder / "out.2"]
+    return [*options, "--train_file", source, target, "--chunk_size", "4", *outputs]
 
 
 def outputs(folder):

@@ -13,9 +13,9 @@ from hf_capsule_mt.hub.exporting import EncoderProgram, StepProgram, check_numbe
 LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])
 
 
-def small_model():
+def small_model(kind="capsule", **fields):
     """Its programs take less time to make."""
-    return translator("recurrent-capsule", vocab_size=29, encoder_layers=1, decoder_layers=1, routing_iterations=1)
+    return translator(f"recurrent-{kind}", vocab_size=29, encoder_layers=1, **fields)
 
 
 def whole_batch(sources, targets):
@@ -24,19 +24,14 @@ def whole_batch(sources, targets):
         mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
         return words.masked_fill(~mask, 0), mask.long()
 
-    (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask) = padded(sources, 1), padded(targets, 2)
-    return {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask,
-        "decoder_input_ids": decoder_input_ids,
-        "decoder_attention_mask": decoder_attention_mask,
-    }
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    return dict(zip(names, (*padded(sources, 1), *padded(targets, 2))))
 
 
 @pytest.mark.slow
 def test_a_whole_model():
     """`torch.export` takes it, for any batch and any length."""
-    model = small_model()
+    model = small_model(decoder_layers=1, routing_iterations=1)
     example, *others = (whole_batch(*lengths) for lengths in LENGTHS)
     dynamic = {name: dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC) for name in example}
     options = {"kwargs": {**example, "use_cache": False}, "dynamic_shapes": {**dynamic, "use_cache": None}}
@@ -72,9 +67,12 @@ def test_a_failed_check_leaves_nothing(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("wrong", ["logits", "present.0.hidden", "sentence_state"])
-def test_checks_find_differences(wrong):
-    model = small_model()
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [("capsule", "logits"), ("capsule", "present.0.hidden"), ("capsule", "sentence_state"), ("rnmt", "logits")],
+)
+def test_checks_find_differences(kind, wrong):
+    model = small_model(kind)
     own = EncoderProgram(model), StepProgram(model)
 
     def changed(program):

@@ -133,6 +133,11 @@ def test_the_command_writes_the_card(average, tmp_path, capsys):
     assert "the mean of checkpoint-400, checkpoint-500" in card.text
     assert "| test | 30.0 |" in card.text
     assert "README.md, config.json, generation_config.json, model.safetensors" in capsys.readouterr().out
+    last = average.rename(average.parent / "checkpoint-500")
+    (last / "averaging.json").unlink()
+    main(["--model", str(last), "--repo_id", "user/name", "--dry_run", *options])
+    assert "those of checkpoint-500" in (last / "README.md").read_text()
+    average = last
     (average / "README.md").write_text("Changed by hand.")
     main(["--model", str(average), "--repo_id", "user/name", "--dry_run"])
     assert (average / "README.md").read_text() == "Changed by hand."

@@ -131,6 +131,13 @@ def test_somebody_else_at_the_same_time(hub, checkpoint, monkeypatch):
     assert "theirs" in hub.repositories["user/name"].files
 
 
+def test_another_branch_and_who_sees_it(hub, checkpoint):
+    push(hub, checkpoint, revision="other")
+    assert "model.safetensors" in hub.repositories["user/name"].commits[hub.repositories["user/name"].branches["other"]]
+    with pytest.raises(ValueError, match="is public"):
+        push(hub, checkpoint, private=True)
+
+
 def test_a_model_without_its_head_is_pushed(tmp_path):
     assert "model.safetensors" in files_to_push(save(tmp_path, CapsuleAggregatedMarianModel, layer_aggregation=None))
 

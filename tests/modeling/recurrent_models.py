@@ -6,16 +6,8 @@ from aggregated_models import EOS, GUIDED_ROUTINGS, PAD, VOCABULARY, WIDTH, copi
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, RNMTConfig, RNMTForConditionalGeneration
 
 LAYERS, CAPSULES = 2, 4
-SHAPE = {
-    "vocab_size": VOCABULARY,
-    "d_model": WIDTH,
-    "encoder_layers": LAYERS,
-    "num_sentence_capsules": CAPSULES,
-    "dropout": 0.1,
-    "pad_token_id": PAD,
-    "eos_token_id": EOS,
-    "decoder_start_token_id": PAD,
-}
+SHAPE = {"vocab_size": VOCABULARY, "d_model": WIDTH, "encoder_layers": LAYERS, "num_sentence_capsules": CAPSULES}
+SHAPE |= {"dropout": 0.1, "pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
 NO_STRATEGIES = {"position_aware_routing": False, "share_routing_weights": True, "separable_scoring": False}
 CAPSNMT_KINDS = {
     "capsule": {"decoder_layers": LAYERS},

@@ -197,15 +197,9 @@ def test_compiled_step_is_compiled_once(model):
             one = step if place else model
             # After the first word, whose states do not exist yet, nothing changes its shape.
             with torch._dynamo.config.patch(error_on_recompile=place > 1):
-                words = TARGETS[:, place : place + 1]
-                outputs = one(
-                    attention_mask=source["attention_mask"],
-                    encoder_outputs=encoded,
-                    decoder_input_ids=words,
-                    cache=cache,
-                    use_cache=True,
-                )
-            steps.append(outputs.logits)
+                read = {"attention_mask": source["attention_mask"], "encoder_outputs": encoded}
+                read["decoder_input_ids"] = TARGETS[:, place : place + 1]
+                steps.append(one(**read, cache=cache, use_cache=True).logits)
     torch.testing.assert_close(torch.cat(steps, dim=1), expected)
     assert cache.get_seq_length() == TARGETS.shape[1]
 

@@ -168,6 +168,12 @@ def test_resize_token_embeddings(name, tied, size, checkpoint):
     assert torch.equal(logits(AutoModelForSeq2SeqLM.from_pretrained(checkpoint(model))), logits(model))
 
 
+def test_only_the_source_of_two_vocabularies_is_resized():
+    model = translator("marian-none", share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
+    model.resize_token_embeddings(40)
+    assert [table.weight.shape[0] for table in (model.model.encoder.embed_tokens, model.lm_head)] == [40, 23]
+
+
 @each_family
 def test_encoder_alone(name, tmp_path):
     encoder = translator(name).get_encoder()

@@ -154,17 +154,9 @@ def test_accumulation_changes_nothing(kind, tmp_path):
     trained = []
     for accumulated in (1, 4):
         model = recurrent(kind, dropout=0, label_smoothing=0.1)
-        args = Seq2SeqTrainingArguments(
-            str(tmp_path),
-            max_steps=2,
-            per_device_train_batch_size=4 // accumulated,
-            gradient_accumulation_steps=accumulated,
-            optim="sgd",
-            learning_rate=0.5,
-            save_strategy="no",
-            report_to="none",
-            use_cpu=True,
-        )
+        options = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.5, "save_strategy": "no", "report_to": "none"}
+        options |= {"per_device_train_batch_size": 4 // accumulated, "gradient_accumulation_steps": accumulated}
+        args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, **options)
         Seq2SeqTrainer(model, args, DataCollatorForSeq2Seq(tokenizer, model), data, processing_class=tokenizer).train()
         trained.append(dict(model.named_parameters()))
     before = recurrent(kind)

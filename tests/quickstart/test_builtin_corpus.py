@@ -28,11 +28,6 @@ def test_english_is_distinct_and_sentences_are_written_like_sentences():
         assert 2 <= len(text.split()) <= 24
 
 
-def test_asking_for_more_than_there_is_names_the_number():
-    with pytest.raises(ValueError, match=str(SIZE)):
-        read_corpus(SIZE + 1)
-
-
 def test_written_parts_are_aligned_and_disjoint(tmp_path):
     folder = tmp_path / "new" / "corpus"
     write_corpus(folder, num_train=300, num_validation=20, num_test=30)

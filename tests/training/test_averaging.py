@@ -137,14 +137,17 @@ def test_best(tmp_path, metric, expected):
 def test_mistakes_leave_nothing(tmp_path):
     good = write_checkpoint(tmp_path / "good", {"w": torch.zeros(2, 3)})
     other_type = write_checkpoint(tmp_path / "type", {"w": torch.zeros(2, 3)}, model_type="bart")
+    not_finite = write_checkpoint(tmp_path / "nan", {"w": torch.full((2, 3), torch.nan)})
     other_shape = write_checkpoint(tmp_path / "shape", {"w": torch.zeros(3, 2)})
     other_names = write_checkpoint(tmp_path / "names", {"w": torch.zeros(2, 3), "v": torch.zeros(1)})
     before = sorted(tmp_path.rglob("*"))
-    for folder in (other_type, other_shape, other_names, tmp_path / "absent", good):
+    for folder in (not_finite, other_type, other_shape, other_names, tmp_path / "absent", good):
         with pytest.raises((ValueError, OSError, RuntimeError)):
             average_checkpoints([folder, good], tmp_path / "average")
     with pytest.raises(FileExistsError):
         average_checkpoints([good], good)
+    with pytest.raises(SystemExit, match="2"):
+        main(["--run_dir", str(tmp_path), "--output_dir", str(tmp_path / "average")])
     assert sorted(tmp_path.rglob("*")) == before
 
 

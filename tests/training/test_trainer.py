@@ -135,6 +135,12 @@ def evaluated(corpus, tmp_path):
     return make
 
 
+def test_what_a_model_or_ones_own_scores_cannot_have(evaluated, marian, pairs, tmp_path):
+    assert evaluated(compute_metrics=dict).args.metric_for_best_model is None
+    with pytest.raises(ValueError, match="no R-Drop"):
+        marian_trainer(marian, pairs, tmp_path, rdrop_alpha=1.0)
+
+
 def test_rows_may_have_other_columns_and_must_be_counted(evaluated):
     rows = [{"input_ids": [3, 4, 2], "labels": [4, 3, 2], "translation": {"en": "a b"}}] * 5
     evaluated(train_dataset=rows).train()
@@ -236,6 +242,8 @@ def test_processes_among_which_batches_cannot_be_dealt(pairs, tmp_path, monkeypa
     make_trainer(pairs, tmp_path, gradient_accumulation_steps=2, **options).train()
     trainer = make_trainer(pairs, tmp_path, max_steps=2, gradient_accumulation_steps=2, **options)
     trainer.train(True)
+    with pytest.raises(ValueError, match="is of update 2"):
+        make_trainer(pairs, tmp_path, gradient_accumulation_steps=2, **options).train(True)
     monkeypatch.setattr(TranslationTrainingArguments, "world_size", 2)
     with pytest.raises(ValueError, match="cut for 1 processes"):
         trainer.get_train_dataloader()
@@ -287,6 +295,7 @@ def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(bf16, pair
         ("rnmt-gdr", "guided_routing_iterations=1", True),
         ("transformer", "share_encoder_decoder_embeddings=true", True),
         ("transformer", "share_encoder_decoder_embeddings=false", False),
+        ("transformer", "encoder_layerdrop=1.0", True),
     ],
 )
 def test_processes_do_not_wait_for_gradients_that_never_come(method, field, expected, pairs, tmp_path):
@@ -399,18 +408,14 @@ def test_positions_of_transformers_marian(marian, pairs, tmp_path, scale):
     trainer = marian_trainer(marian, pairs, tmp_path, per_device_train_batch_size=24)
     trainer.train()
     trainer.save_model()
+    trainer.create_model_card()
+    assert (tmp_path / "README.md").is_file()
     assert torch.equal(MarianMTModel.from_pretrained(tmp_path).state_dict()[name], model.state_dict()[name])
 
 
 # The words that each of their modules reads pass through these.
-LAYERS = {
-    "CapsuleAggregatedMarianEncoderLayer",
-    "CapsuleAggregatedMarianDecoderLayer",
-    "BidirectionalLayer",
-    "RecurrentLayer",
-    "BidirectionalGRULayer",
-    "ConditionalGRU",
-}
+LAYERS = {"CapsuleAggregatedMarianEncoderLayer", "CapsuleAggregatedMarianDecoderLayer", "BidirectionalLayer"}
+LAYERS |= {"RecurrentLayer", "BidirectionalGRULayer", "ConditionalGRU"}
 
 
 def model_of(method):

@@ -8,11 +8,13 @@ from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
+from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.cli import evaluate
 from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
+from hf_capsule_mt.translation import pipeline_translation
 from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 from hf_capsule_mt.translation.translator import translate_batches
@@ -94,12 +96,15 @@ def test_a_language_for_the_code(translator, read):
         translator("the house", tgt_lang="fr")
 
 
-def test_a_language_in_the_name_of_the_task(checkpoint, read):
-    translator = pipeline("translation_en_to_de", model=str(checkpoint), device="cpu")
+@pytest.mark.parametrize("kind", [TranslationPipeline, pipeline_translation.TranslationPipeline])
+def test_a_language_in_the_name_of_the_task(checkpoint, read, kind):
+    """In the pipeline that saved models carry, too."""
+    named = {"model": str(checkpoint), "device": "cpu", "pipeline_class": kind}
+    translator = pipeline("translation_en_to_de", **named)
     translator(["the house", "a dog"], batch_size=2)
     assert first_words(translator.tokenizer, read) == {">>de<<"}
     # The name of a task says less than a code: Chinese is cmn_Hans.
-    translator = pipeline("translation_en_to_fr", model=str(checkpoint), device="cpu")
+    translator = pipeline("translation_en_to_fr", **named)
     read.clear()
     translator("the house")
     translator(">>pt_BR<< the house")

@@ -105,17 +105,8 @@ def test_other_commands(forms, tmp_path, capsys):
         assert "no end within the limit" in capsys.readouterr().err
     else:
         assert new.read_text()
-    run(
-        analyze,
-        "--model",
-        tmp_path / "em-routing",
-        "--input_file",
-        source,
-        "--output_dir",
-        tmp_path / "analysis",
-        "--lines",
-        *decoding,
-    )
+    texts = ["--input_file", source, "--output_dir", tmp_path / "analysis", "--lines"]
+    run(analyze, "--model", tmp_path / "em-routing", *texts, *decoding)
 
 
 def test_safetensors_come_first(checkpoint):

@@ -1,8 +1,6 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Thread
 
 import pytest
 import tiny_multilingual
@@ -12,7 +10,6 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
-from hf_capsule_mt.data.encoding import TOKENIZING
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.translation import pipeline_translation
 from hf_capsule_mt.translation.translator import translate_lines
@@ -104,6 +101,9 @@ def test_truncation(translator, monkeypatch):
     # 0 is no limit.
     monkeypatch.setattr(translator.tokenizer, "model_max_length", 0)
     assert translator(" ".join("abcdefgh" * 4))
+    monkeypatch.setattr(translator.tokenizer, "padding_side", "left")
+    with pytest.raises(ValueError, match="padding_side"):
+        translator("a")
 
 
 def test_our_models(tmp_path):
@@ -142,12 +142,6 @@ def test_opus_mt_tokenizers(tmp_path, separate_vocabs):
     assert translator(f"{text}\n---") == expected(model, tokenizer, f"{text} ---")
     with pytest.raises(ValueError, match="tgt_lang is 'fr'"):
         translator("the old house", tgt_lang="fr")
-
-
-def test_a_model_for_one_language_refuses_another():
-    translator = pipeline("translation", model=tiny_model(), tokenizer=tiny_tokenizer(), device="cpu")
-    with pytest.raises(ValueError, match="tgt_lang is 'fr'"):
-        translator("a b", tgt_lang="fr")
 
 
 def test_t5_gets_its_prefix_and_settings_from_the_task(caplog):
@@ -223,6 +217,8 @@ def test_languages_in_the_name_of_the_task(tmp_path):
     plain = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
     assert named("the house") == plain("the house", src_lang="en", tgt_lang="de")
     assert named("the house", tgt_lang="fr") == plain("the house", src_lang="en", tgt_lang="fr")
+    with pytest.raises(ValueError, match="tgt_lang is 'xx'"):
+        named("the house", tgt_lang="xx")
 
 
 DOCUMENT = "  A b c? D e!\nF g\nh i.\n \n\n\tJ k? L m.\n"
@@ -284,6 +280,7 @@ def test_one_rule_of_length(engine):
         ("<b>a", {"tags": True}),
         ("a", {"keep": "["}),
         ("a", {"engine": "slow"}),
+        ("a", {"tgt_lang": "fr"}),
         (DOCUMENT, {"documents": True}),
         (DOCUMENT, {"documents": "cz"}),
         (DOCUMENT, {"documents": "en", "return_tensors": True}),
@@ -314,25 +311,6 @@ def test_what_travels_translates_as_what_stays(translator):
     )
     for options in ({}, {"batch_size": 3}, {"num_beams": 2, "num_return_sequences": 2}, {"return_tensors": True}):
         assert str(carried(texts, **options)) == str(translator(texts, **options))
-
-
-def test_a_process_that_is_forked_while_a_tokenizer_works():
-    held, done = Event(), Event()
-
-    def tokenize():
-        with TOKENIZING:
-            held.set()
-            done.wait()
-
-    thread = Thread(target=tokenize)
-    thread.start()
-    held.wait()
-    child = os.fork()
-    if not child:
-        os._exit(not TOKENIZING.acquire(timeout=10))
-    done.set()
-    thread.join()
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_byte_order_mark_is_no_word(translator):

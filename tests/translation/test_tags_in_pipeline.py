@@ -133,6 +133,7 @@ def test_places_of_tokens(tmp_path, separate_vocabs):
     assert source_spans(tiny, "a  bc d", tiny("a  bc d")["input_ids"]) == [(0, 1), (3, 5), (6, 7), None]
     decode = partial(tiny.batch_decode, skip_special_tokens=True)
     assert target_spans([3, 2, 4, 0], decode) == [(0, 1), None, (2, 3), None]
+    assert target_spans([], decode) == []
 
 
 @pytest.mark.parametrize("kind", ["mbart", "nllb"])

@@ -10,6 +10,7 @@ import pytest
 from forked_commands import end, run, run_both, start
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+from transformers import GPT2Config
 
 from hf_capsule_mt.cli import translate as command
 from hf_capsule_mt.cli.translate import main
@@ -160,9 +161,14 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
     "change",
     [
         {"--model": "absent"},
+        {"--model": "gpt2"},
         {"--input_file": "absent.en"},
         {"--input_file": "latin.en"},
+        {"--input_file": "pairs.tsv"},
+        {"--input_file": "tag.en", "--tags": None},
+        {"--engine": "transformers", "--dtype": "int8"},
         {"--output_file": "absent/out.de"},
+        {"--output_file": "out.xz"},
         {"--output_file": "link.en"},
         {"--report_file": "./out.de"},
         {"--chunk_size": 0},
@@ -178,6 +184,9 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch, change):
     monkeypatch.chdir(tmp_path)
     Path("latin.en").write_bytes("a\nä\n".encode("latin-1"))
     Path("link.en").symlink_to(source)
+    Path("tag.en").write_text("<b>a\n")
+    Path("pairs.tsv").write_text("a\tb\n")
+    GPT2Config().save_pretrained("gpt2")
     monkeypatch.setattr("transformers.AutoModelForSeq2SeqLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
     given = {"--model": checkpoint, "--input_file": source, "--output_file": "out.de", **change}
     with pytest.raises(SystemExit) as exit_:

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 from tiny_marian import WORDS, marian_tokenizer, tiny_model, tiny_tokenizer
-from transformers import GenerationConfig, MarianConfig, MarianMTModel
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, pipeline
 
 from hf_capsule_mt.data.encoding import encode_lines, tokenize_lines
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
@@ -208,6 +208,8 @@ def test_stop_strings(saved):
     assert found
     assert len(found) < len(free)
     assert free.startswith(found)
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    assert translator("a b c", max_new_tokens=8, **options) == [{"translation_text": found}]
 
 
 def test_who_gets_another_precision_than_asked_for_is_warned(model, tokenizer, caplog):
