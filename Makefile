@@ -20,7 +20,7 @@ quickstart: .venv/.installed
 test: .venv/.installed-dev lint
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# Which lines of the package no test runs.
+# Which lines of the package no test runs. With Triton (pip install triton) those of its kernels are run too.
 coverage: .venv/.installed-dev
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report term-missing:skip-covered
 

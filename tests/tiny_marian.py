@@ -23,13 +23,8 @@ def tiny_tokenizer(model_max_length=32):
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="</s>",
-        model_max_length=model_max_length,
-    )
+    words = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=model_max_length, **words)
 
 
 def tiny_model(seed=0, max_position_embeddings=64):

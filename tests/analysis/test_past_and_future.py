@@ -71,13 +71,8 @@ def test_nothing_aligned():
     shares, aligned, *both = batch()
     sums = PastAndFutureSums()
     sums.add(shares, torch.zeros_like(aligned), *both)
-    assert sums.result() == {
-        "words": 9,
-        "aligned_words": 0,
-        "before": {"past": None, "future": None, "assignments": 0},
-        "after": {"past": None, "future": None, "assignments": 0},
-        "around": [],
-    }
+    nothing = {"past": None, "future": None, "assignments": 0}
+    assert sums.result() == {"words": 9, "aligned_words": 0, "before": nothing, "after": nothing, "around": []}
 
 
 def overlap_loop(scores, words, future):

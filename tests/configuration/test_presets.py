@@ -7,14 +7,8 @@ from huggingface_hub.errors import StrictDataclassError
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.configuration import METHODS, SIZES, CapsuleAggregatedMarianConfig, method_config_class
 
-AGGREGATION_OF_METHOD = {
-    "transformer": None,
-    "linear-combination": "linear",
-    "dynamic-combination": "dynamic",
-    "layer-attention": "attention",
-    "dynamic-routing": "dynamic_routing",
-    "em-routing": "em_routing",
-}
+AGGREGATIONS = {"transformer": None, "linear-combination": "linear", "dynamic-combination": "dynamic"}
+AGGREGATIONS |= {"layer-attention": "attention", "dynamic-routing": "dynamic_routing", "em-routing": "em_routing"}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -25,7 +19,7 @@ def test_every_preset_survives_saving(method, size, tmp_path):
     assert method_config_class(method).from_pretrained(tmp_path).to_dict() == config.to_dict()
 
 
-@pytest.mark.parametrize(("method", "aggregation"), AGGREGATION_OF_METHOD.items())
+@pytest.mark.parametrize(("method", "aggregation"), AGGREGATIONS.items())
 def test_method_chooses_the_aggregation(method, aggregation):
     config = preset_config(method, "tiny")
     assert config.layer_aggregation == aggregation
@@ -82,18 +76,10 @@ def test_sizes(size, expected):
 
 
 def test_overrides_reach_the_config(tmp_path):
-    overrides = {
-        "layer_aggregation_sides": ["decoder"],
-        "layer_aggregation_context": "own",
-        "layer_aggregation_parameterization": "joint",
-        "layer_aggregation_output": "residual",
-        "num_output_capsules": 16,
-        "routing_iterations": 2,
-        "inverse_temperature": 1,
-        "label_smoothing": 0.1,
-        "vocab_size": 77,
-        "encoder_layerdrop": 0.2,
-    }
+    overrides = {"layer_aggregation_sides": ["decoder"], "layer_aggregation_context": "own"}
+    overrides |= {"layer_aggregation_parameterization": "joint", "layer_aggregation_output": "residual"}
+    overrides |= {"num_output_capsules": 16, "routing_iterations": 2, "inverse_temperature": 1}
+    overrides |= {"label_smoothing": 0.1, "vocab_size": 77, "encoder_layerdrop": 0.2}
     config = preset_config("em-routing", "tiny", **overrides)
     config.save_pretrained(tmp_path)
     for made in (config, CapsuleAggregatedMarianConfig.from_pretrained(tmp_path)):

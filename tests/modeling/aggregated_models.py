@@ -41,25 +41,16 @@ _EVERY_SITE = {"head_aggregation_decoder_layers": None, "head_aggregation_cross_
 HEAD_AGGREGATIONS = {
     "heads_simple": {"head_aggregation": "simple_routing", "num_output_capsules": 4, **_EVERY_SITE},
     "heads_em": {"head_aggregation": "em_routing", **_EVERY_SITE},
-    "heads_and_layers_em": {
-        "head_aggregation": "em_routing",
-        "head_aggregation_input_norm": True,
-        "layer_aggregation": "em_routing",
-        **_EVERY_SITE,
-    },
 }
+_BOTH = {"head_aggregation": "em_routing", "layer_aggregation": "em_routing", "head_aggregation_input_norm": True}
+HEAD_AGGREGATIONS["heads_and_layers_em"] = {**_BOTH, **_EVERY_SITE}
 GUIDED_ROUTINGS = {
     "gdr": {"guided_routing": "gdr", "guided_capsule_dim": 4},
     "guided_classifier": {"guided_routing": "classifier", "guided_capsule_dim": 4, "num_past_capsules": 1},
     "guided_attention": {"guided_routing": "attention", "guided_capsule_dim": 4, "num_future_capsules": 3},
-    "everything": {
-        "guided_routing": "gdr",
-        "guided_capsule_dim": 4,
-        "layer_aggregation": "em_routing",
-        "head_aggregation": "simple_routing",
-        **_EVERY_SITE,
-    },
 }
+_BOTH = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
+GUIDED_ROUTINGS["everything"] = {**GUIDED_ROUTINGS["gdr"], **_BOTH, **_EVERY_SITE}
 AGGREGATIONS = {**LAYER_AGGREGATIONS, **HEAD_AGGREGATIONS, **GUIDED_ROUTINGS}
 ALL = {"none": {}, **AGGREGATIONS}
 OUTPUTS = {

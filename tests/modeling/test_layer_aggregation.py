@@ -68,12 +68,8 @@ def compare_with_loops(config, dtype, leading):
     cotangent = torch.randn(*leading, WIDTH).to(dtype)
     fast, fast_gradients = differentiate(lambda layers: module(layers)[0], layers, parameters, cotangent)
     exact = dict(zip(parameters, leaves(parameters.values(), torch.float64)))
-    slow, slow_gradients = differentiate(
-        lambda layers: aggregate_layers(config, exact, layers)[0],
-        leaves(layers, torch.float64),
-        exact,
-        cotangent.double(),
-    )
+    given = leaves(layers, torch.float64), exact, cotangent.double()
+    slow, slow_gradients = differentiate(lambda layers: aggregate_layers(config, exact, layers)[0], *given)
     assert fast.dtype == dtype
     yield "aggregate", fast, slow
     for name, expected in slow_gradients.items():
@@ -83,13 +79,8 @@ def compare_with_loops(config, dtype, leading):
 def assert_near(name, actual, expected, tolerance):
     """Equal relative to each value, or to the largest where terms cancel."""
     assert actual.shape == expected.shape, name
-    torch.testing.assert_close(
-        actual.double(),
-        expected,
-        rtol=tolerance,
-        atol=tolerance * expected.abs().max().item(),
-        msg=lambda text: f"{name}: {text}",
-    )
+    near = {"rtol": tolerance, "atol": tolerance * expected.abs().max().item()}
+    torch.testing.assert_close(actual.double(), expected, **near, msg=lambda text: f"{name}: {text}")
 
 
 @both_outputs

@@ -140,15 +140,10 @@ def test_training_text_that_says_no_language(checkpoint, translator, warned, tmp
 
     def load(source, target="de"):
         files = [str(tmp_path / name) for name in (source, target)]
-        args = TranslationTrainingArguments(
-            str(tmp_path / "run"), max_tokens_per_batch=60, max_steps=1, use_cpu=True, generation_max_length=60
-        )
-        load_data(
-            DataArguments(files, max_source_length=60, max_target_length=60),
-            args,
-            translator.tokenizer,
-            translator.model.config,
-        )
+        options = {"max_tokens_per_batch": 60, "max_steps": 1, "use_cpu": True, "generation_max_length": 60}
+        args = TranslationTrainingArguments(str(tmp_path / "run"), **options)
+        data = DataArguments(files, max_source_length=60, max_target_length=60)
+        load_data(data, args, translator.tokenizer, translator.model.config)
 
     load("en")
     assert not warned.records
