@@ -107,11 +107,10 @@ def changed(config, **fields):
     return config
 
 
-def count_parameters(method, size, **overrides):
-    """The number of parameters of a preset, none of which is made."""
+def without_weights(method, size, **overrides):
+    """A model by a preset, whose weights are not made."""
     with torch.device("meta"):
-        model = CapsuleAggregatedMarianForConditionalGeneration(preset_config(method, size, **overrides))
-    return model.num_parameters()
+        return CapsuleAggregatedMarianForConditionalGeneration(preset_config(method, size, **overrides))
 
 
 def added(model):

@@ -179,7 +179,7 @@ def test_additive_scores(shape, chunk, monkeypatch):
     )
     hidden = (queries[:, :, None] + keys[:, None]).tanh()
     torch.testing.assert_close(additive_scores(queries, keys, weight), hidden @ weight.t())
-    assert torch.autograd.gradcheck(AdditiveScoresFunction.apply, (queries, keys, weight))
+    assert torch.autograd.gradcheck(AdditiveScoresFunction.apply, (queries, keys, weight), fast_mode=True)
 
 
 @pytest.mark.parametrize("num_scores", [1, 3])
@@ -204,4 +204,4 @@ def test_routing_gradients():
     sizes = (2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 4), (4, 4), (1, 4)
     tensors = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
     mask = torch.tensor([[False, True, True], [True, True, False]])
-    assert torch.autograd.gradcheck(lambda *args: guided_dynamic_routing(*args, mask=mask)[0], tensors)
+    assert torch.autograd.gradcheck(lambda *args: guided_dynamic_routing(*args, mask=mask)[0], tensors, fast_mode=True)
