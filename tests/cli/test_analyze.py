@@ -55,7 +55,8 @@ def written(folder):
 
 @pytest.mark.slow
 def test_layers_and_heads(corpus, tmp_path_factory, capsys):
-    everywhere = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
+    everywhere = {"layer_aggregation": "em_routing", "layer_aggregation_sides": ["decoder"]}
+    everywhere["head_aggregation"] = "simple_routing"
     everywhere |= {f"head_aggregation_{kind}_layers": [] for kind in ("encoder", "decoder")}
     everywhere |= {"head_aggregation_cross_layers": [0]}
     folder = save_random(tmp_path_factory.mktemp("model"), **everywhere, num_output_capsules=4)
@@ -64,7 +65,7 @@ def test_layers_and_heads(corpus, tmp_path_factory, capsys):
     record = json.loads((report / "routing.json").read_text())
     means = np.load(report / "mean_assignment.npz")
     assert set(means) == set(record["routing"])
-    assert {"encoder layers", "decoder layers", "heads cross.0"} <= set(means)
+    assert {"decoder layers", "heads cross.0"} <= set(means)
     for name, one in record["routing"].items():
         # Of uniform assignments the entropy is ln N, and all capsules are alike.
         assert one["entropy"][0] == pytest.approx(np.log(one["capsules"]), rel=1e-5)
