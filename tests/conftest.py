@@ -33,11 +33,22 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 def pytest_collection_modifyitems(items):
     """Run long tests and those with other processes first. Keep the demo's together, so that one process has Gradio."""
-    items.sort(key=lambda item: (item.path.parent.name not in ("system", "faults"), "demo" not in item.path.name))
+    forking = {item.module for item in items if _has_commands_forked(item.module)}
+    groups = (
+        lambda item: item.module in forking,
+        lambda item: item.path.parent.name == "system",
+        lambda item: "demo" in item.path.name,
+    )
+    items.sort(key=lambda item: [not belongs(item) for belongs in groups])
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _has_commands_forked(module):
+    """Whether a server is started for its tests. One process should have all of them."""
+    return any(getattr(value, "__module__", None) == "forked_commands" for value in vars(module).values())
 
 
 def pytest_collection_finish():
