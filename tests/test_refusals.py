@@ -44,7 +44,7 @@ def filled_meanwhile(path):
 
 
 def adapted(folder):
-    arguments = {"method": "em-routing", "model": str(save_tiny_marian(folder)), "lora_rank": 2}
+    arguments = {"model": str(save_tiny_marian(folder)), "lora_rank": 2}
     return build_model(ModelArguments(config_overrides=["head_aggregation=em_routing"], **arguments), tiny_tokenizer())
 
 
@@ -85,7 +85,7 @@ def adapted(folder):
         lambda folder: ModelArguments(method="em-routing"),
         lambda folder: ModelArguments(model="folder", size="tiny"),
         lambda folder: ModelArguments(model="folder", method="gdr", lora_rank=2),
-        lambda folder: find_checkpoint(folder, True),
+        lambda folder: find_checkpoint(True, folder),
         lambda folder: adapted(folder / "model"),
         lambda folder: filled_meanwhile(folder),
         lambda folder: check_installed("no_such_package", "figures"),
