@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel
 
 # More than one group of words, and not a multiple of their size.
 VOCABULARY = 600
-LONGEST = 16
+LONGEST = 12
 # For each kind the seed, and what is added to the score of EOS.
 _BIASES = {
     "none": (0, 6),
@@ -23,7 +23,7 @@ _BIASES = {
     "em_routing": (1, 5),
     "em_routing_joint": (1, 3),
     "heads_simple": (0, 4),
-    "heads_em": (0, 3),
+    "heads_em": (1, 5),
     "heads_and_layers_em": (1, 3),
     "gdr": (1, 6),
     "guided_classifier": (2, 6),

@@ -48,12 +48,12 @@ OPTIONS = {
     "no_cache": {**BEAMS, "use_cache": False},
     "several": {
         **{**BEAMS, "no_repeat_ngram_size": 3, "repetition_penalty": 1.1, "bad_words_ids": [[9]]},
-        **{"forced_eos_token_id": EOS, "min_new_tokens": 3, "max_new_tokens": 11, "renormalize_logits": True},
+        **{"forced_eos_token_id": EOS, "min_new_tokens": 3, "max_new_tokens": 9, "renormalize_logits": True},
     },
     # As OPUS-MT's models decode.
     "renormalized": {
         **{"num_beams": 6, "bad_words_ids": [[9], [14], [33]], "renormalize_logits": True},
-        **{"forced_eos_token_id": EOS, "max_new_tokens": 12},
+        **{"forced_eos_token_id": EOS, "max_new_tokens": 9},
     },
     "greedy_renormalized": {"bad_words_ids": [[9], [14]], "renormalize_logits": True},
     "greedy_forced": {"forced_bos_token_id": 7, "forced_eos_token_id": EOS, "max_new_tokens": 9},
@@ -84,7 +84,7 @@ def test_every_kind_of_model(name, num_beams, models, engine_calls):
     every_option(OPTIONS, ("several", "renormalized", "all_returned", "one_token", "no_cache", "greedy_constrained")),
 )
 def test_every_option(name, option, models, engine_calls):
-    options = {"max_new_tokens": 12, **OPTIONS[option]}
+    options = {"max_new_tokens": 9, **OPTIONS[option]}
     if isinstance(options.get("eos_token_id"), list):
         expected = models(name).generate(**sources(16, seed=1), **options)
         found = models(name).generate(**sources(16, seed=1), **options, custom_generate=generate)
