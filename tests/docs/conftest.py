@@ -26,6 +26,7 @@ def prepared(tmp_path_factory):
     _write_texts(folder)
     options = {"save_strategy": "steps", "save_steps": 1, "train_file": [folder / "train.en", folder / "train.de"]}
     least = ["encoder_layers=1", "decoder_layers=1", "num_output_capsules=4", "routing_iterations=2"]
+    least += ['layer_aggregation_sides=["encoder"]']
     train.main(arguments(folder, folder / "run", *least, **options))
     # Of pages that need one, some make it themselves.
     shutil.rmtree(folder / "tokenizer")

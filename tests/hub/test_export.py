@@ -10,36 +10,10 @@ from hf_capsule_mt.cli.export import main
 from hf_capsule_mt.hub import exporting
 from hf_capsule_mt.hub.exporting import EncoderProgram, StepProgram, check_numbers
 
-LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])
-
 
 def small_model(kind="capsule", **fields):
     """Its programs take less time to make."""
     return translator(f"recurrent-{kind}", vocab_size=29, encoder_layers=1, **fields)
-
-
-def whole_batch(sources, targets):
-    def padded(lengths, seed):
-        words = torch.randint(3, 25, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
-        mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
-        return words.masked_fill(~mask, 0), mask.long()
-
-    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    return dict(zip(names, (*padded(sources, 1), *padded(targets, 2))))
-
-
-@pytest.mark.slow
-def test_a_whole_model():
-    """`torch.export` takes it, for any batch and any length."""
-    model = small_model(decoder_layers=1, routing_iterations=1)
-    example, *others = (whole_batch(*lengths) for lengths in LENGTHS)
-    dynamic = {name: dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC) for name in example}
-    options = {"kwargs": {**example, "use_cache": False}, "dynamic_shapes": {**dynamic, "use_cache": None}}
-    with torch.no_grad():
-        program = torch.export.export(model, (), **options).module()
-        for batch in (example, *others):
-            found, wanted = (each(**batch, use_cache=False).logits for each in (program, model))
-            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_refusals(tmp_path, monkeypatch):
