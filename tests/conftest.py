@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from functools import cache
+from functools import cache, partialmethod
 
 import pytest
 import torch
@@ -80,6 +80,20 @@ def positions_made_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MarianSinusoidalPositionalEmbedding, "create_weight", create_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_drawn_without_memory():
+    """A model that is loaded is built on the device "meta" first, where random numbers take long and are lost."""
+
+    def reset(layer, draw):
+        if not layer.weight.is_meta:
+            draw(layer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (torch.nn.Linear, torch.nn.Embedding, torch.nn.LayerNorm):
+            patch.setattr(kind, "reset_parameters", partialmethod(reset, kind.reset_parameters))
         yield
 
 
