@@ -20,8 +20,10 @@ quickstart: .venv/.installed
 test: .venv/.installed-dev lint
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# Which lines of the package no test runs. With Triton (pip install triton) those of its kernels are run too.
+# Which lines of the package no test runs. Without a GPU the kernels run by Triton's interpreter, for two minutes.
+coverage: export PYTHONPATH := $(CURDIR)/build/triton
 coverage: .venv/.installed-dev
+	$(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python $(INSTALL) --target build/triton triton
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report term-missing:skip-covered
 
 # Damaged inputs of every kind for so many minutes, and a table of what came of them.
