@@ -47,7 +47,7 @@ def test_every_tensor_is_on_the_device_of_the_model(name, monkeypatch):
     meta = torch.device("meta")
     with pytest.raises(RuntimeError, match="device"):
         torch.zeros(3, device=meta) + torch.zeros(3)
-    model = translator(name).to(meta).train()
+    model = translator(name, encoder_layers=1, decoder_layers=1).to(meta).train()
     model(**_to(meta, training_batch()), output_routing=True).loss.backward()
 
 

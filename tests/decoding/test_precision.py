@@ -88,7 +88,7 @@ def test_words_that_fill_groups_are_never_chosen(make):
 )
 def test_every_kind_of_model(name, dtype, engine_calls):
     model, source = ending(name), sources(9)
-    options = {"num_beams": 3, "max_new_tokens": 10}
+    options = {"num_beams": 3, "max_new_tokens": 7}
     model.generate(**source, **options, custom_generate=generate)
     model.generate(**source, **options, custom_generate=generate, dtype=dtype)
     exact, found = ([translation.scores[0].item() for translation in call] for call in engine_calls)

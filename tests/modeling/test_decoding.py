@@ -108,7 +108,7 @@ def test_beam_search_is_a_hand_written_one(model, num_beams, length_penalty):
 
 @every_cache
 def test_batch_and_padding_change_nothing(model, cache_kind):
-    source, arguments = source_batch(), {"num_beams": 4, "max_new_tokens": 8}
+    source, arguments = source_batch(), {"num_beams": 4, "max_new_tokens": 6}
     # Marian counts positions from the left.
     paddings = [(0, 4), (4, 0)] if cache_kind == "states" else [(0, 4)]
     if cache_kind != "states":
@@ -126,7 +126,7 @@ def test_caches_change_nothing(model, cache_kind, num_beams):
     results = []
     for cache in ({"use_cache": False}, {} if cache_kind == "states" else {"cache_implementation": cache_kind}):
         torch.manual_seed(3)
-        results.append(model.generate(**source_batch(), num_beams=num_beams, **cache, max_new_tokens=8).tolist())
+        results.append(model.generate(**source_batch(), num_beams=num_beams, **cache, max_new_tokens=6).tolist())
     assert results[0] == results[1]
 
 

@@ -21,10 +21,10 @@ ROWS = [
 ]
 
 
-def trainer_of(method, folder, **options):
+def trainer_of(method, folder, layers=1, **options):
     torch.manual_seed(0)
     few = {"routing_iterations": 2, "guided_capsule_dim": 4, "guided_routing_iterations": 2}
-    few |= {"encoder_layers": 2, "decoder_layers": 1 if method.startswith("rnmt") else 2}
+    few |= {"encoder_layers": layers, "decoder_layers": layers}
     config = preset_config(method, "tiny", vocab_size=29, d_model=16, dropout=0.0, pad_token_id=0, eos_token_id=2)
     for name, value in few.items():
         if hasattr(config, name):
@@ -86,7 +86,7 @@ def test_layers_are_compiled_by_themselves_for_every_shape(tmp_path, monkeypatch
     monkeypatch.setattr("hf_capsule_mt.modeling.modeling_capsule_aggregated_marian.waits_for", lambda _: True)
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
-    options = {"max_steps": 4, "learning_rate": 0.01, "seed": 1}
+    options = {"layers": 2, "max_steps": 4, "learning_rate": 0.01, "seed": 1}
     plain = trainer_of("dynamic-combination", tmp_path, **options)
     compiled = trainer_of("dynamic-combination", tmp_path, **options, torch_compile=True, torch_compile_backend="eager")
     losses = []

@@ -67,7 +67,7 @@ def test_a_warm_start_translates_as_its_parent(forms, form, aggregation):
     source = AutoTokenizer.from_pretrained(folder)(LINES, return_tensors="pt", padding=True)
     # With two vocabularies, Transformers 5.17 cannot search with beams.
     for num_beams in (1,) if form == "separate" else (1, 4):
-        options = {**source, "num_beams": num_beams, "max_length": 20}
+        options = {**source, "num_beams": num_beams, "max_length": 10}
         assert torch.equal(model.generate(**options), parent.generate(**options))
 
 
@@ -85,7 +85,7 @@ def test_pipeline_and_translate(forms, form, tmp_path):
     assert (tmp_path / "out").read_text().splitlines() == expected(folder, forced_end=False, **options)
 
 
-def test_other_commands(forms, tmp_path, capsys):
+def test_other_commands(forms, tmp_path, capsys, monkeypatch):
     folder, source, target = forms["2022"], tmp_path / "text.en", tmp_path / "text.de"
     source.write_text("the old house is green\ntwo dogs see the house\n" * 4)
     target.write_text("das alte Haus ist grün\nzwei Hunde sehen das Haus\n" * 4)
@@ -106,6 +106,7 @@ def test_other_commands(forms, tmp_path, capsys):
     else:
         assert new.read_text()
     texts = ["--input_file", source, "--output_dir", tmp_path / "analysis", "--lines"]
+    monkeypatch.setattr("hf_capsule_mt.analysis.routing_report.save_figure", lambda figure, path: None)
     run(analyze, "--model", tmp_path / "em-routing", *texts, *decoding)
 
 
