@@ -11,7 +11,6 @@ import numpy as np
 from accelerate.utils import patch_environment
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
-from scipy.stats import binomtest
 
 from .bleu_statistics import bleu, sentence_statistics
 from .scores import check_aligned, make_metrics, table_in_markdown
@@ -80,6 +79,8 @@ def compare_systems(
 def _sign_test(
     metric: BLEU, baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
+    from scipy.stats import binomtest  # It takes half a second.
+
     old, new = (np.array(sentence_statistics(metric, side, references)) for side in (baseline, system))
     totals = old.sum(0)
     # In one array, where what is equal has equal scores, to the last bit.
