@@ -119,10 +119,11 @@ def test_what_must_not_be_overwritten(corpus, run, capsys, monkeypatch, options,
 
 def test_workers_that_stay_leave_the_random_numbers_as_they_are(corpus, tmp_path, monkeypatch):
     """Those of dropout, in the third epoch, after a kill in the first."""
-    options = {"max_steps": 26, "save_steps": 4, "dataloader_num_workers": 1, "dataloader_persistent_workers": True}
+    options = {"max_steps": 14, "save_steps": 2, "dataloader_num_workers": 1, "dataloader_persistent_workers": True}
+    options["max_tokens_per_batch"] = 120
     train(corpus, tmp_path / "whole", **options)
     with monkeypatch.context() as patch:
-        stop_at(patch, 6)
+        stop_at(patch, 3)
         with pytest.raises(KeyboardInterrupt):
             train(corpus, tmp_path / "killed", **options)
     train(corpus, tmp_path / "killed", resume_from_checkpoint="last", **options)
