@@ -25,7 +25,7 @@ from hf_capsule_mt import (
 )
 
 TINY = {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
-SMALL = {**TINY, "decoder_layers": 2, "init_std": 0.7}
+SMALL = {**TINY, "decoder_layers": 1, "init_std": 0.7}
 HEADS = {
     "head_aggregation": "em_routing",
     "head_aggregation_decoder_layers": None,
@@ -35,11 +35,11 @@ GUIDED = {"guided_routing": "gdr", "guided_capsule_dim": 4}
 KINDS = {
     "em-routing": {**SMALL, **HEADS, **GUIDED, "label_smoothing": 0.1},
     "gdr": {**SMALL, "layer_aggregation": "linear", "guided_capsule_dim": 4},
-    "capsnmt": {**TINY, "decoder_layers": 2, "label_smoothing": 0.1},
+    "capsnmt": {**TINY, "decoder_layers": 1, "label_smoothing": 0.1},
     "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
 }
 FAMILIES = ["em-routing", "capsnmt", "rnmt-gdr"]
-SENTENCES = ["a b c", "d", "e f g h"]
+SENTENCES = ["a b c", "d"]
 BATCH = {
     "input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]],
     "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]],
@@ -50,7 +50,7 @@ BATCH = {
 def save(folder, method, **fields):
     torch.manual_seed(0)
     model = AutoModelForSeq2SeqLM.from_config(preset_config(method, "tiny", **{**KINDS.get(method, SMALL), **fields}))
-    model.generation_config.max_new_tokens = 7
+    model.generation_config.max_new_tokens = 4
     model.eval().save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return model
@@ -84,12 +84,12 @@ gc.disable()
 sys.modules.update(dict.fromkeys(["hf_capsule_mt", "accelerate", "peft", "scipy", "torchao"]))
 import torch
 from huggingface_hub import constants
-from transformers import logging
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, logging, pipeline
 logging.set_verbosity_error()
 logging.disable_progress_bar()
+gc.freeze()
 gc.enable()
 found = {}
-from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, pipeline
 trust = {"trust_remote_code": True}
 def load(method):
     both.wait()
