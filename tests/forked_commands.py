@@ -3,6 +3,7 @@
 They are forked from a server that has imported the package once and has run nothing.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -79,6 +80,8 @@ def kill():
 
 
 def _run(command, words, log, death, environment, pipe):
+    # Nothing that the server imported is garbage, so it is not looked through again and again.
+    gc.freeze()
     # What was printed while the server imported, and is still in its buffer, is none of the command's output.
     sys.stdout.flush()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
