@@ -58,6 +58,15 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True)
+def imports_left_alone():
+    """What a test imports is not looked through again either."""
+    before = len(sys.modules)
+    yield
+    if len(sys.modules) > before + 100:
+        gc.freeze()
+
+
+@pytest.fixture(autouse=True)
 def default_verbosity():
     """Progress bars depend on it, and Transformers' own tests change it for all that follow in the process."""
     from transformers.utils import logging
