@@ -20,11 +20,11 @@ quickstart: .venv/.installed
 test: .venv/.installed-dev lint
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# Which lines of the package no test runs. Without a GPU the kernels run by Triton's interpreter, for two minutes.
-coverage: export PYTHONPATH := $(CURDIR)/build/triton
+# Which lines of the package no test runs. Without a GPU, Triton's interpreter runs the kernels. This takes two minutes.
+WITH_TRITON := PYTHONPATH=$(CURDIR)/build/triton
 coverage: .venv/.installed-dev
-	$(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python $(INSTALL) --target build/triton triton
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report term-missing:skip-covered
+	$(WITH_TRITON) $(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python $(INSTALL) --target build/triton triton==3.9.0
+	$(WITH_TRITON) HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report term-missing:skip-covered
 
 # Damaged inputs of every kind for so many minutes, and a table of what came of them.
 MINUTES ?= 30

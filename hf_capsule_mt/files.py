@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, their locks, files of JSON, and hashes."""
+"""Files and folders that are written whole or not at all, their locks, JSON, hashes, and what is installed."""
 
 import gzip
 import hashlib
@@ -223,7 +223,7 @@ def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
 
 
 def check_installed(package: str, extra: str) -> None:
-    """Raise a ValueError unless there is a package, which an extra of this one brings."""
+    """Raise a ValueError if a package is not installed. `extra` is the extra of ours that installs it."""
     if find_spec(package) is None:
         raise ValueError(f'{package} is not installed: pip install -e ".[{extra}]"')
 

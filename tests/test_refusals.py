@@ -1,5 +1,6 @@
-"""What would be silently wrong, or fail after the work, is refused. Other tests have the refusals of one behaviour."""
+"""What would be silently wrong, or fail after the work, is refused. Other refusals are tested next to their code."""
 
+from inspect import getsource
 from types import SimpleNamespace
 
 import pytest
@@ -48,6 +49,11 @@ def adapted(folder):
     return build_model(ModelArguments(config_overrides=["head_aggregation=em_routing"], **arguments), tiny_tokenizer())
 
 
+def routed(folder):
+    translator("marian-em_routing_joint").save_pretrained(folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -67,6 +73,7 @@ def adapted(folder):
         lambda folder: CapsuleRouting("em", preset_config("em-routing", "tiny")),
         lambda folder: Model.from_marian(tiny_model(), dtype=torch.float16),
         lambda folder: Model.from_marian(translator("marian-em_routing_joint")),
+        lambda folder: Model.from_marian(routed(folder / "model")),
         lambda folder: type(translator("recurrent-rnmt")).from_rnmt(tiny_model()),
         lambda folder: translator("recurrent-rnmt").model.encoder(WORDS, inputs_embeds=torch.zeros(1, 3, 8)),
         lambda folder: hooked()(WORDS, labels=WORDS, rdrop_alpha=1.0),
@@ -90,6 +97,7 @@ def adapted(folder):
         lambda folder: filled_meanwhile(folder),
         lambda folder: check_installed("no_such_package", "figures"),
     ],
+    ids=lambda call: getsource(call).split("folder: ")[1].strip(" ,\n"),
 )
 def test_refused(call, tmp_path):
     (tmp_path / "latin").write_bytes("ä".encode("latin-1"))

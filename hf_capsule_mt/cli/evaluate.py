@@ -213,7 +213,9 @@ def _check_adequacy(args: argparse.Namespace) -> None:
         check_installed("eflomal", "align")
     if args.aligner == "attention":
         if args.model is None:
-            raise ValueError('--adequacy needs --model, whose attention aligns words, or pip install -e ".[align]"')
+            raise ValueError(
+                '--aligner attention needs --model. Name one, or install eflomal: pip install -e ".[align]"'
+            )
         if decoding.pin_revision(args).model_type == "caps_nmt":
             raise ValueError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
 

@@ -30,7 +30,7 @@ class Decoding(ABC):
             mask = word_mask(mask, encoded.last_hidden_state)
             self.routed = (*votes.of(encoded, mask), mask)
 
-    def reserve(self, steps: int, left: int) -> None:  # noqa: B027 - some need no room.
+    def reserve(self, steps: int, left: int) -> None:  # noqa: B027 - some families need no room.
         """Make room for so many steps, of those that are left until all sentences are at their limits.
 
         They are done before any other method than `reorder` is called.

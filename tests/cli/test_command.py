@@ -114,13 +114,19 @@ def test_an_interruption(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
-def test_nobody_reads(monkeypatch, capsys):
+def print_as_a_command():
+    with report_user_errors():
+        print("a")
+
+
+@pytest.mark.parametrize("write", [print_as_a_command, lambda: door.main(["--help"])])
+def test_nobody_reads(monkeypatch, capsys, write):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        with pytest.raises(SystemExit, match="1"), report_user_errors():
-            print("a")
+        with pytest.raises(SystemExit, match="1"):
+            write()
     assert capsys.readouterr().err == ""
 
 

@@ -123,7 +123,7 @@ WITHOUT_LOSSES = {"bow_loss_weight": 0, "bca_loss_weight": 0}
 
 
 def parameters(method, **overrides):
-    """Of a model with few layers: what a method adds does not depend on them."""
+    """Of a model with few layers: what guided routing adds does not depend on them."""
     config = preset_config(method, "base", encoder_layers=1, decoder_layers=1, **overrides)
     with torch.device("meta"):
         return CapsuleAggregatedMarianForConditionalGeneration(config).num_parameters()

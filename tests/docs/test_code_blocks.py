@@ -93,6 +93,7 @@ def _run(block, names, folder, hub, monkeypatch):
     else:
         if "user/name" in code:
             code = code.replace('"COMMIT"', repr(hub.repositories["user/name"].branches["main"]))
+        # tests/hub/test_travelling.py loads models where there is no package.
         exec(compile(code, f"{block.page}, block at line {block.line}", "exec"), names)
 
 

@@ -1,4 +1,4 @@
-"""The tests of significance against sacreBLEU's own command and counts, also over whole corpora."""
+"""The tests of significance against sacreBLEU's own command, and against counts that are made by hand."""
 
 import json
 import math

@@ -16,6 +16,21 @@ def small_model(kind="capsule", **fields):
     return translator(f"recurrent-{kind}", vocab_size=29, encoder_layers=1, **fields)
 
 
+@pytest.mark.slow
+def test_a_whole_recurrent_model():
+    """Of other families the page of the documentation exports one."""
+    model, examples = small_model(decoder_layers=1, routing_iterations=1), []
+    for rows, length in ((2, 3), (3, 7)):
+        words = torch.full((rows, length), 4), torch.ones(rows, length).long(), torch.full((rows, length + 1), 5)
+        examples.append(dict(zip(("input_ids", "attention_mask", "decoder_input_ids"), words)))
+        examples[-1]["attention_mask"][0, 2:] = 0
+    sizes = {name: dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC) for name in examples[0]} | {"use_cache": None}
+    with torch.no_grad():
+        program = torch.export.export(model, (), {**examples[0], "use_cache": False}, dynamic_shapes=sizes).module()
+        found, wanted = (each(**examples[1], use_cache=False).logits for each in (program, model))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_refusals(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_tiny_marian(tmp_path / "model")

@@ -26,11 +26,8 @@ from hf_capsule_mt import (
 
 TINY = {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
 SMALL = {**TINY, "decoder_layers": 1, "init_std": 0.7}
-HEADS = {
-    "head_aggregation": "em_routing",
-    "head_aggregation_decoder_layers": None,
-    "head_aggregation_cross_layers": None,
-}
+HEADS = {"head_aggregation": "em_routing", "head_aggregation_decoder_layers": None}
+HEADS["head_aggregation_cross_layers"] = None
 GUIDED = {"guided_routing": "gdr", "guided_capsule_dim": 4}
 KINDS = {
     "em-routing": {**SMALL, **HEADS, **GUIDED, "label_smoothing": 0.1},
@@ -84,7 +81,8 @@ gc.disable()
 sys.modules.update(dict.fromkeys(["hf_capsule_mt", "accelerate", "peft", "scipy", "torchao"]))
 import torch
 from huggingface_hub import constants
-from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, logging, pipeline
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import logging, pipeline
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 gc.freeze()
@@ -134,7 +132,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 model(**tensors()).loss.backward()
 optimizer.step()
 model.eval().push_to_hub("user/again")
-translator.tokenizer.push_to_hub("user/again")
+AutoTokenizer.from_pretrained("user/name", **at).push_to_hub("user/again")
 found["trained"] = results(model)
 with open("found.json", "w") as file:
     json.dump(found, file)
@@ -158,14 +156,8 @@ def test_every_family_elsewhere_and_saved_again_there(tmp_path, hub):
     code += [getsource(tensors), getsource(results), LOAD_AND_SAVE]
     ours = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **hub.environment(tmp_path / "home"), **ours}
-    process = subprocess.run(
-        [sys.executable, "-c", "".join(code)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = {"cwd": tmp_path, "env": environment, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    process = subprocess.run([sys.executable, "-c", "".join(code)], **options, check=False)
     assert process.returncode == 0, process.stderr[-4000:]
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["at once"] == ["CapsNMTForConditionalGeneration"] * 2
