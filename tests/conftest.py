@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-# While modules are imported it looks through all of them again and again, and finds nothing.
+# While modules are imported, the collector would search all of them again and again, and find nothing.
 gc.disable()
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Corpora and runs of tests are of no use to anybody afterwards.
@@ -21,7 +21,7 @@ for variable in ("HF_DATASETS_CACHE", "TRACKIO_DIR", "WANDB_DIR"):
     atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
 os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true")
 if not torch.cuda.is_available():
-    # Where Triton is installed it runs kernels without a GPU, if it is told so before it is imported.
+    # Triton, if it is installed, runs kernels without a GPU. It reads this when it is imported.
     os.environ["TRITON_INTERPRET"] = "1"
     # Without a GPU, PyTorch stores every seed for later, with a stack trace. That is slow.
     torch.cuda.manual_seed_all = lambda seed: None
@@ -78,7 +78,7 @@ def default_verbosity():
 
 @pytest.fixture(autouse=True, scope="session")
 def positions_made_once():
-    """Marian computes the sinusoids of every new model number by number, longer than all else of a tiny one takes."""
+    """Marian computes its sinusoids number by number. In a tiny model this takes longer than all else."""
     from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
     create, made = MarianSinusoidalPositionalEmbedding.create_weight, {}
@@ -96,7 +96,7 @@ def positions_made_once():
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_drawn_without_memory():
-    """A model that is loaded is built on the device "meta" first, where random numbers take long and are lost."""
+    """A model that is loaded is first built on the device "meta". Random numbers take long there, and are lost."""
 
     def reset(layer, draw):
         if layer.weight is None or not layer.weight.is_meta:
@@ -123,7 +123,7 @@ def records_made_once():
 
 @pytest.fixture(autouse=True, scope="session")
 def garbage_collected_by_itself():
-    """Every Trainer collects it when it starts and ends, and searches what other tests left."""
+    """Every Trainer collects garbage when it starts and ends, also that of other tests."""
     from accelerate.utils import memory
 
     with pytest.MonkeyPatch.context() as patch:
@@ -133,7 +133,7 @@ def garbage_collected_by_itself():
 
 @pytest.fixture
 def often_switched():
-    """Threads take turns so often that what they must not share is soon met."""
+    """Threads take turns often, so that a test soon finds what they must not share."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
