@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.modeling.aggregation import RoutedHeads
-from hf_capsule_mt.translation.loading import load_tokenizer
 
 
 def main() -> None:

@@ -27,8 +27,8 @@ from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_li
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.alignment import align_words
 from hf_capsule_mt.files import environment, write_json
+from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.attention import aligner, attending, cross_attentions_of
-from hf_capsule_mt.translation.loading import load_tokenizer
 from hf_capsule_mt.translation.marked_segments import marked_segments
 from hf_capsule_mt.translation.translator import evaluating, generate_batches, pad_rows
 

@@ -19,6 +19,7 @@ from .configuration import (
     RNMTConfig,
     preset_config,
 )
+from .loading import unfit_weights
 from .modeling import (
     AUTO_MODELS,
     CapsNMTForConditionalGeneration,
@@ -34,7 +35,6 @@ from .modeling import (
     simple_routing,
 )
 from .training.lora import LORA_PARAMETERS, LORA_TARGETS
-from .translation.loading import unfit_weights
 from .translation.pipeline import LANGUAGE_PAIR, TranslationPipeline
 from .version import __version__
 

@@ -18,8 +18,8 @@ from benchmarks.speed.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.cli import train, translate
 from hf_capsule_mt.decoding.generation import logger
+from hf_capsule_mt.loading import count_parameters
 from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint
-from hf_capsule_mt.translation.loading import count_parameters
 
 WEIGHTS = "model.safetensors"
 

@@ -14,7 +14,7 @@ from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 
 from benchmarks.probing.tasks import TASKS, ProbingData, labels_of
 from hf_capsule_mt.evaluation.scores import table_in_markdown
-from hf_capsule_mt.translation.loading import count_parameters
+from hf_capsule_mt.loading import count_parameters
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from benchmarks.speed.workload import (
 )
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.evaluation.scores import table_in_markdown
-from hf_capsule_mt.translation.loading import count_parameters
+from hf_capsule_mt.loading import count_parameters
 
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
 MEMORY_LENGTH = 128  # words of source and target of every sentence, where memory is measured

@@ -15,9 +15,9 @@ from starlette.responses import PlainTextResponse
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import source_limit, tokenize_lines
+from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.hub.model_card import describe_architecture
-from hf_capsule_mt.translation.language_codes import LanguageCodes
-from hf_capsule_mt.translation.loading import count_parameters
+from hf_capsule_mt.loading import count_parameters
 
 from .routing_figures import follows_step, look_for, sentence_pictures
 from .sentence import SentenceRouting, read_sentence

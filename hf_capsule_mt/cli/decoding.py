@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.translation.loading import commit_of, in_usable_precision, load_config, load_model, load_tokenizer
+from hf_capsule_mt.loading import commit_of, in_usable_precision, load_config, load_model, load_tokenizer
 from hf_capsule_mt.translation.translator import ENGINES
 
 from .common import at_least, meet, usable_device, warn_if_busy

@@ -33,6 +33,7 @@ from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 from hf_capsule_mt.data.arrow_cache import read_corpora
+from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.parallel_text import (
     Columns,
     check_parallel_files,
@@ -43,7 +44,6 @@ from hf_capsule_mt.data.parallel_text import (
     write_parallel_text,
 )
 from hf_capsule_mt.files import environment, hash_file, locked, read_json, write_json
-from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
 from .common import CommandParser, at_least, check_distinct, check_output_file, leave_group_at_exit, report_user_errors

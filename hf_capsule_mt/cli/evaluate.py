@@ -23,6 +23,7 @@ from accelerate import PartialState
 from tqdm import tqdm
 
 from hf_capsule_mt.analysis.figures import check_figure_file, draw_lengths, save_figure
+from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.parallel_text import check_two_files, read_lines, read_parallel_text
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
@@ -31,7 +32,7 @@ from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compare_systems, comparison_report
 from hf_capsule_mt.files import check_installed, environment, hash_file, write_json
-from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.documents import texts_with_codes
 
 from . import decoding
 from .common import (
@@ -300,7 +301,7 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
     model, tokenizer = decoding.load(args, state, decodes=_translates(args))
     targets = [*texts.references, *texts.systems.values()]
     codes = LanguageCodes(tokenizer)
-    sources = codes.sources(texts.sources, codes.of(args.target_lang, "target_lang"))
+    sources = texts_with_codes(codes, texts.sources, codes.of(args.target_lang, "target_lang"))
     options = {"max_tokens_per_batch": args.max_tokens_per_batch}
     return alignment.align_by_attention(model, tokenizer, sources, targets, **options)
 

@@ -38,6 +38,7 @@ from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
 from hf_capsule_mt.files import environment, write_json
+from hf_capsule_mt.loading import commit_of, load_tokenizer
 from hf_capsule_mt.modeling.warm_start import added_weights
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
@@ -47,7 +48,6 @@ from hf_capsule_mt.training.resuming import claim_folder, find_checkpoint
 from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
-from hf_capsule_mt.translation.loading import commit_of, load_tokenizer
 
 from .common import leave_group_at_exit, report_user_errors, warn_if_busy
 

@@ -41,11 +41,18 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, shortened, source_limit, tokenize_lines
+from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.parallel_text import byte_lines, each_line, text_bytes, unbroken
 from hf_capsule_mt.files import locked, replaced_file
 from hf_capsule_mt.translation.attention import aligner, cross_attention
-from hf_capsule_mt.translation.documents import Fits, Segment, check_language, cut_text
-from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.documents import (
+    Fits,
+    Segment,
+    check_language,
+    cut_text,
+    segments_with_codes,
+    texts_with_codes,
+)
 from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
 from hf_capsule_mt.translation.partial_output import PartialOutput, folder_beside
 from hf_capsule_mt.translation.translation_report import Judgement, faults, judge, sequence_scores
@@ -379,10 +386,12 @@ def _jobs(
         segments = None
         if _has_segments(args):
             texts = _segments(args, window, fits, done + 1)
-            segments = list(chain.from_iterable(codes.put(text, code) for text in texts))
+            segments = list(chain.from_iterable(segments_with_codes(codes, text, code) for text in texts))
             # A document has the code of the text before it.
             code = segments[-1].code if args.documents else code
-        sources = codes.sources(window, code) if segments is None else [segment.source for segment in segments]
+        sources = (
+            texts_with_codes(codes, window, code) if segments is None else [segment.source for segment in segments]
+        )
         if not has_warned and codes.are_missing(sources):
             has_warned = True
             logger.warning("%s, or give --target_lang %s.", codes.missing(), codes.languages[0])

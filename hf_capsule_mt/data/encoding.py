@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.data.language_codes import LanguageCodes
 
 from .batching import TokenBudgetBatchSampler, longest_sides
 

@@ -28,7 +28,7 @@ from .translation_memory import memory_pairs
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
-    from hf_capsule_mt.translation.language_codes import LanguageCodes
+    from hf_capsule_mt.data.language_codes import LanguageCodes
 
 logger = logging.getLogger(__name__)
 

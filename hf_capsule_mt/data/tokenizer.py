@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_capsule_mt.translation.language_codes import LANGUAGE_CODE
+from hf_capsule_mt.data.language_codes import LANGUAGE_CODE
 
 PAD, UNK, EOS = "<pad>", "<unk>", "</s>"
 MODEL_MAX_LENGTH = 512

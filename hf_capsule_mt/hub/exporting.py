@@ -19,9 +19,9 @@ from transformers.utils import CONFIG_NAME, ModelOutput
 
 from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
 from hf_capsule_mt.files import check_empty, new_folder, write_json
+from hf_capsule_mt.loading import commit_of, load_config, load_model, load_tokenizer
 from hf_capsule_mt.modeling.outputs import CACHE, RecurrentEncoderOutput, RoutedEncoderOutput
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
-from hf_capsule_mt.translation.loading import commit_of, load_config, load_model, load_tokenizer
 
 Tensors = dict[str, Tensor]
 Program = Callable[[Tensors], Tensors]

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
-from hf_capsule_mt.translation.loading import load_config, load_model, load_tokenizer
+from hf_capsule_mt.loading import load_config, load_model, load_tokenizer
 
 from .model_card import PLACEHOLDER
 

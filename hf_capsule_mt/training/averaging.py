@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from hf_capsule_mt.files import new_folder, read_json, write_json
-from hf_capsule_mt.translation.loading import load_config
+from hf_capsule_mt.loading import load_config
 
 from .resuming import TRAINER_STATE, checkpoints, identity_in, is_whole, read_trainer_state, step_of
 

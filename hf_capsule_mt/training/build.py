@@ -16,9 +16,9 @@ from hf_capsule_mt.configuration import (
 )
 from hf_capsule_mt.configuration.presets import check_overrides
 from hf_capsule_mt.data.tokenizer import check_special_tokens
+from hf_capsule_mt.loading import check_loaded, load_config, load_model, readable_weights
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.warm_start import is_plain
-from hf_capsule_mt.translation.loading import check_loaded, load_config, load_model, readable_weights
 
 from .arguments import ModelArguments
 

@@ -13,7 +13,7 @@ from transformers import Trainer
 
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
-from hf_capsule_mt.translation.loading import count_parameters
+from hf_capsule_mt.loading import count_parameters
 
 from .arguments import DataArguments, ModelArguments
 from .training_data import DataFacts

@@ -1,10 +1,11 @@
 """Documents of any length: cut into segments that a model can read, and joined again with the spacing of the source."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.files import check_installed
 
 Fits = Callable[[str], bool]
@@ -87,6 +88,37 @@ def language_code(code: str | None) -> str:
     if letters is None:
         raise ValueError(f"The source language is {code!r}. Give documents the two letters of a language, such as en.")
     return letters[0]
+
+
+def segments_with_codes(codes: LanguageCodes, segments: Iterable[Segment], code: str = "") -> list[Segment]:
+    """Return the segments of a text with their code: `code`, until a segment begins with another.
+
+    A segment that is only a code is left out. The space around it stays.
+
+    Raises:
+        ValueError: if a segment begins with a code that the tokenizer lacks.
+    """
+    if not codes:
+        return list(segments)
+    coded: list[Segment] = []
+    space = ""
+    for segment in segments:
+        code = codes.at_head(segment.text) or code
+        if segment.text and segment.text == code and not segment.has_parts:
+            space += segment.before + segment.after.lstrip(" ")
+        else:
+            coded.append(replace(segment, before=space + segment.before, code=code))
+            space = ""
+    if not coded or space:
+        coded.append(Segment(space, "", "", code=code))
+    return coded
+
+
+def texts_with_codes(codes: LanguageCodes, texts: Sequence[str], code: str) -> list[str]:
+    """Return texts with this code, unless they begin with another."""
+    if not codes:
+        return list(texts)
+    return [segments_with_codes(codes, [Segment("", text.strip(), "")], code)[0].source for text in texts]
 
 
 def _sentences(document: str, language: str) -> Iterator[str]:

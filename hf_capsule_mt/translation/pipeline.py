@@ -12,12 +12,12 @@ from transformers.utils import logging
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.encoding import TOKENIZING, source_limit
+from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.loading import check_loaded, in_usable_precision
 
 from . import pipeline_translation
 from .attention import aligner, cross_attention
-from .documents import Segment, cut_text, language_code
-from .language_codes import LanguageCodes
-from .loading import check_loaded, in_usable_precision
+from .documents import Segment, cut_text, language_code, segments_with_codes
 from .marked_segments import keep_pattern, marked_segments
 from .pipeline_translation import LANGUAGE_PAIR, checked, copied
 from .translator import ENGINES, engine_takes, evaluating, settings_of
@@ -118,7 +118,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         if codes:
             # The name of a task may have a language without a code.
             has_code = tgt_lang is not None or target in codes.languages
-            segments = codes.put(segments, codes.of(target, "tgt_lang") if has_code else "")
+            segments = segments_with_codes(codes, segments, codes.of(target, "tgt_lang") if has_code else "")
             if not all(segment.code for segment in segments if segment.text):
                 logger.warning_once(f"{codes.missing()}, or give tgt_lang={codes.languages[0]!r}.")
         elif tgt_lang is not None and not self._takes_languages:

@@ -10,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.analysis.routing_figures import follows_step, look_for, sentence_pictures
-from hf_capsule_mt.translation.loading import count_parameters
+from hf_capsule_mt.loading import count_parameters
 from hf_capsule_mt.translation.translator import translate_lines
 
 pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')

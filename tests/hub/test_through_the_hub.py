@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
+from hf_capsule_mt.loading import commit_of
 from hf_capsule_mt.training.callbacks import SourceCallback
-from hf_capsule_mt.translation.loading import commit_of
 
 pytestmark = pytest.mark.slow
 

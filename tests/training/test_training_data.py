@@ -16,11 +16,11 @@ from transformers import set_seed
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.data import arrow_cache as corpus_module
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import TrainingData, load_data
-from hf_capsule_mt.translation.loading import load_tokenizer
 
 BATCHES = 25
 LANGUAGES = {"source_lang": "en", "target_lang": "de"}

@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, pi
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.cli import analyze, distill, evaluate, train, translate
-from hf_capsule_mt.translation.loading import load_model
+from hf_capsule_mt.loading import load_model
 
 WEIGHTS = "pytorch_model.bin"
 LINES = ["the old house is green", "two dogs see", ">>de<< a child sees two old dogs"]

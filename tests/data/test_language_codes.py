@@ -12,11 +12,11 @@ from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.cli import evaluate
 from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation import pipeline_translation
-from hf_capsule_mt.translation.documents import Segment
-from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.documents import Segment, segments_with_codes
 from hf_capsule_mt.translation.translator import translate_batches
 
 LIMIT = ["--max_new_tokens", "6"]
@@ -80,7 +80,7 @@ def test_what_a_tokenizer_knows(translator):
 def test_a_code_holds_up_to_the_next(translator):
     texts = ["the house", ">>pt_BR<< a dog", "the dog", "", ">>de<<", "a house"]
     segments = [Segment(" ", text, "\n") for text in texts]
-    put = LanguageCodes(translator.tokenizer).put(segments, ">>de<<")
+    put = segments_with_codes(LanguageCodes(translator.tokenizer), segments, ">>de<<")
     sources = [">>de<< the house", ">>pt_BR<< a dog", ">>pt_BR<< the dog", "", ">>de<< a house"]
     assert [segment.source for segment in put] == sources
     assert [segment.around("x") for segment in put] == [*[" x\n"] * 4, " \n x\n"]

@@ -1,12 +1,9 @@
 """Codes at the beginning of a source, such as >>pt<<, that name the target language for multilingual OPUS-MT models."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 
 from transformers import PreTrainedTokenizerBase
-
-from .documents import Segment
 
 # >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
 LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
@@ -51,33 +48,6 @@ class LanguageCodes:
         if LANGUAGE_CODE.match(text):
             raise ValueError(f"the text {text!r:.60} begins with a code, but {self._lacks(code[0])}")
         return ""
-
-    def put(self, segments: Iterable[Segment], code: str = "") -> list[Segment]:
-        """Return the segments of a text with their code: `code`, until a segment begins with another.
-
-        A segment that is only a code is left out. The space around it stays.
-
-        Raises:
-            ValueError: if a segment begins with a code that the tokenizer lacks.
-        """
-        if not self:
-            return list(segments)
-        found: list[Segment] = []
-        space = ""
-        for segment in segments:
-            code = self.at_head(segment.text) or code
-            if segment.text and segment.text == code and not segment.has_parts:
-                space += segment.before + segment.after.lstrip(" ")
-            else:
-                found.append(replace(segment, before=space + segment.before, code=code))
-                space = ""
-        return found if found and not space else [*found, Segment(space, "", "", code=code)]
-
-    def sources(self, texts: Sequence[str], code: str) -> list[str]:
-        """Return texts with this code, unless they begin with another."""
-        if not self:
-            return list(texts)
-        return [self.put([Segment("", text.strip(), "")], code)[0].source for text in texts]
 
     def are_missing(self, texts: Iterable[str]) -> bool:
         """Return whether the tokenizer has codes, and one of the texts, except empty ones, begins with none.
