@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
+from hf_capsule_mt.errors import UserError
+
 if TYPE_CHECKING:
     import torch
 
@@ -149,13 +151,13 @@ def _plain(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file of one JSON object. Raise a ValueError, which names the file, if it holds none."""
+    """Read a file of one JSON object. Raise a UserError, which names the file, if it holds none."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
+        raise UserError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(record, dict):
-        raise ValueError(f"{path} holds no JSON object.")
+        raise UserError(f"{path} holds no JSON object.")
     return record
 
 
@@ -177,16 +179,16 @@ def parse_override(text: str) -> tuple[str, Any]:
     """Split `name=value`, where the value is JSON, one of Python's True, False and None, or plain text.
 
     Raises:
-        ValueError: if there is no equals sign, or a list or an object is not JSON.
+        UserError: if there is no equals sign, or a list or an object is not JSON.
     """
     name, separator, value = text.partition("=")
     if not separator:
-        raise ValueError(f"config_overrides has {text!r}. Write name=value.")
+        raise UserError(f"config_overrides has {text!r}. Write name=value.")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError as error:
         if value.lstrip().startswith(("[", "{")):
-            raise ValueError(f"""config_overrides has {text!r}. Write lists as JSON: '{name}=["a", "b"]'.""") from error
+            raise UserError(f"""config_overrides has {text!r}. Write lists as JSON: '{name}=["a", "b"]'.""") from error
         return name, {"True": True, "False": False, "None": None}.get(value, value)
 
 
@@ -223,9 +225,9 @@ def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
 
 
 def check_installed(package: str, extra: str) -> None:
-    """Raise a ValueError if a package is not installed. `extra` is the extra of ours that installs it."""
+    """Raise a UserError if a package is not installed. `extra` is the extra of ours that installs it."""
     if find_spec(package) is None:
-        raise ValueError(f'{package} is not installed: pip install -e ".[{extra}]"')
+        raise UserError(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 
 def _processor() -> str:

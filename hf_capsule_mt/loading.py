@@ -21,6 +21,8 @@ from transformers import (
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME, cached_file, extract_commit_hash
 
+from hf_capsule_mt.errors import UserError
+
 logger = logging.getLogger(__name__)
 
 _OURS = ("capsule_aggregated_marian", "caps_nmt", "rnmt")
@@ -61,7 +63,7 @@ def load_model(
 
     Raises:
         OSError: if there is no such checkpoint.
-        ValueError: if its weights or its generation settings are missing, or the weights cannot be read or have other
+        UserError: if its weights or its generation settings are missing, or the weights cannot be read or have other
             shapes than the configuration says.
     """
     with readable_weights(name):
@@ -74,11 +76,11 @@ def load_model(
 
 @contextmanager
 def readable_weights(name: str | Path) -> Iterator[None]:
-    """Raise a ValueError for damaged weights, a pickle that holds more than tensors, and tensors of other shapes."""
+    """Raise a UserError for damaged weights, a pickle that holds more than tensors, and tensors of other shapes."""
     try:
         yield
     except (SafetensorError, pickle.UnpicklingError, RuntimeError) as error:
-        raise ValueError(f"The weights of {name} cannot be loaded: {error}") from error
+        raise UserError(f"The weights of {name} cannot be loaded: {error}") from error
 
 
 def unfit_weights(model: PreTrainedModel, report: Mapping[str, Any]) -> set[str]:
@@ -91,16 +93,16 @@ def unfit_weights(model: PreTrainedModel, report: Mapping[str, Any]) -> set[str]
 
 
 def check_loaded(model: PreTrainedModel, unfit: set[str], **where: Any) -> None:
-    """Raise a ValueError if weights are `unfit`, or if one of our models or of Marian has no generation settings.
+    """Raise a UserError if weights are `unfit`, or if one of our models or of Marian has no generation settings.
 
     `where` has arguments of `from_pretrained`, such as `revision`.
     """
     name = model.name_or_path
     if unfit:
         shown = ", ".join(sorted(unfit)[:5])
-        raise ValueError(f"{name} has other weights than its configuration: {shown}. It is incomplete or damaged.")
+        raise UserError(f"{name} has other weights than its configuration: {shown}. It is incomplete or damaged.")
     if model.config.model_type in ("marian", *_OURS) and model.can_generate() and not _has_settings(model, **where):
-        raise ValueError(f"{name} has no readable {GENERATION_CONFIG_NAME}. Copy it again from where it was saved.")
+        raise UserError(f"{name} has no readable {GENERATION_CONFIG_NAME}. Copy it again from where it was saved.")
 
 
 def _has_settings(model: PreTrainedModel, **where: Any) -> bool:

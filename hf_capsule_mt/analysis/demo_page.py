@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import source_limit, tokenize_lines
 from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.hub.model_card import describe_architecture
 from hf_capsule_mt.loading import count_parameters
 
@@ -166,13 +167,13 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
     try:
         text = " ".join((sentence or "").split())
         if not text or not (name or "").strip():
-            raise ValueError("Type a sentence, and choose a checkpoint: its folder, or its name on the Hub.")
+            raise UserError("Type a sentence, and choose a checkpoint: its folder, or its name on the Hub.")
         if len(text) > LONGEST_INPUT:
-            raise ValueError(f"The text has more than {LONGEST_INPUT} characters. Shorten it.")
+            raise UserError(f"The text has more than {LONGEST_INPUT} characters. Shorten it.")
         model, tokenizer = load(name.strip())
         limit, length = source_limit(model.config, tokenizer), len(tokenize_lines(tokenizer, [text])[0])
         if length > limit:
-            raise ValueError(f"The sentence has {length} tokens, and this model reads at most {limit}. Shorten it.")
+            raise UserError(f"The sentence has {length} tokens, and this model reads at most {limit}. Shorten it.")
         codes = LanguageCodes(tokenizer)
         missing = codes.are_missing([text])
         problem = f"The model was not told which language to write: {codes.missing()}." if missing else ""

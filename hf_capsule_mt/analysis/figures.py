@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_installed, replaced_file
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def line_style(number: int) -> dict[str, str]:
 
 
 def check_figure_file(path: Path) -> None:
-    """Raise a ValueError unless a figure can be drawn to a file of this name."""
+    """Raise a UserError unless a figure can be drawn to a file of this name."""
     if path.suffix not in FORMATS:
-        raise ValueError(f"The name of a figure ends in {', '.join(FORMATS)}, not as {path}.")
+        raise UserError(f"The name of a figure ends in {', '.join(FORMATS)}, not as {path}.")
     check_installed("matplotlib", "figures")
 
 

@@ -10,6 +10,7 @@ from tqdm import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.aggregation import COMBINATIONS
 from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.translator import evaluating, generate_batches
@@ -105,11 +106,11 @@ def read_sentence(
     a warning. The options are those of `generate_batches`.
 
     Raises:
-        ValueError: if the source is blank, or nothing to the tokenizer.
+        UserError: if the source is blank, or nothing to the tokenizer.
     """
     source_ids = encode_lines(tokenizer, [source], source_limit(model.config, tokenizer))[0]
     if not source_ids:
-        raise ValueError("The source has no tokens. Give a sentence.")
+        raise UserError("The source has no tokens. Give a sentence.")
     _, _, [written] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
     return read_encoded(model, tokenizer, source_ids, written.ids)
 
@@ -150,7 +151,7 @@ class Corpus:
 
     def __post_init__(self) -> None:
         if not self.lines:
-            raise ValueError("No line has both a source and a translation.")
+            raise UserError("No line has both a source and a translation.")
 
     @property
     def lines(self) -> list[int]:

@@ -23,6 +23,7 @@ from hf_capsule_mt.analysis.sentence import encode_references, has_routing, read
 from hf_capsule_mt.analysis.statistics import measure_routing
 from hf_capsule_mt.analysis.worth import measure_worth, record_gates
 from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_installed, environment, new_folder
 
 from . import decoding
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_line_counts({f"--input_file {args.input_file}": lines, f"--references {args.references}": references})
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
-        raise ValueError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
+        raise UserError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
     model, tokenizer = decoding.load(args, state, decodes=references is None)
     limit = {"max_tokens_per_batch": args.max_tokens_per_batch}
     if references is None:
@@ -94,4 +95,4 @@ def _check_arguments(args: argparse.Namespace) -> None:
     check_installed("matplotlib", "figures")
     config = decoding.pin_revision(args)
     if not has_routing(config):
-        raise ValueError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
+        raise UserError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")

@@ -20,6 +20,7 @@ from torch.distributed import distributed_c10d
 from tqdm import tqdm
 
 from hf_capsule_mt.data.parallel_text import file_format
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_empty
 
 logger = logging.getLogger(__name__)
@@ -66,15 +67,15 @@ def check_text_file(option: str, path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"{option}: there is no file {path}.")
     if (kind := file_format(path)) != "text":
-        raise ValueError(f"{option} names {path}. A {kind} file holds pairs. Give a text file, one segment a line.")
+        raise UserError(f"{option} names {path}. A {kind} file holds pairs. Give a text file, one segment a line.")
 
 
 def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
-    """Raise a ValueError unless texts, by option and file, have as many lines as the first of them."""
+    """Raise a UserError unless texts, by option and file, have as many lines as the first of them."""
     (first, lines), *others = texts.items()
     for name, text in others:
         if len(text) != len(lines):
-            raise ValueError(
+            raise UserError(
                 f"{first} has {len(lines)} lines, and {name} has {len(text)}. Line i of both must be the same sentence."
             )
 
@@ -86,7 +87,7 @@ def check_output_file(path: Path | None) -> None:
     if path.exists() and (not path.is_file() or {Path("/dev"), Path("/proc")} & {*path.absolute().parents}):
         raise OSError(f"{path} is not a file that can be replaced. Name a file.")
     if path.suffix in (".bz2", ".xz", ".zst"):
-        raise ValueError(f"{path}: only .gz is written compressed.")
+        raise UserError(f"{path}: only .gz is written compressed.")
     folder = path.absolute().parent
     if not folder.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist. Create it first.")
@@ -95,12 +96,12 @@ def check_output_file(path: Path | None) -> None:
 
 
 def check_distinct(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None]) -> None:
-    """Raise a ValueError if an output file, which comes with its option, is an input or another output."""
+    """Raise a UserError if an output file, which comes with its option, is an input or another output."""
     taken = {path.resolve() for path in inputs if path is not None}
     for option, path in outputs:
         if path is not None:
             if path.resolve() in taken:
-                raise ValueError(f"{option} names {path}, another file of this command, which would be lost.")
+                raise UserError(f"{option} names {path}, another file of this command, which would be lost.")
             taken.add(path.resolve())
 
 
@@ -122,12 +123,12 @@ def check_new_folder(path: Path) -> None:
 
 
 def usable_device(name: str | torch.device) -> torch.device:
-    """Return the device of this name. Raise a ValueError if it cannot be used."""
+    """Return the device of this name. Raise a UserError if it cannot be used."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"--device {name} cannot be used: {str(error).partition(chr(10))[0]}") from error
+        raise UserError(f"--device {name} cannot be used: {str(error).partition(chr(10))[0]}") from error
     return device
 
 

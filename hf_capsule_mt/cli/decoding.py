@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products import precisions_on
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.loading import commit_of, in_usable_precision, load_config, load_model, load_tokenizer
 from hf_capsule_mt.translation.translator import ENGINES
@@ -65,7 +66,7 @@ def add_model(parser: argparse._ActionsContainer, *, required: bool = True) -> N
 def check_options(args: argparse.Namespace) -> None:
     """Check the options in every process, before anything is loaded or connected."""
     if args.engine == "transformers" and args.dtype == "int8":
-        raise ValueError("--dtype int8 needs --engine fast.")
+        raise UserError("--dtype int8 needs --engine fast.")
     if args.max_tokens_per_batch is None:
         args.max_tokens_per_batch = 4096 if _is_cpu(args.device) else 16384
 
@@ -78,7 +79,7 @@ def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
     args.revision = commit_of(args.model, args.revision)
     config = load_config(args.model, args.revision)
     if not config.is_encoder_decoder:
-        raise ValueError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder.")
+        raise UserError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder.")
     return config
 
 
@@ -103,7 +104,7 @@ def generate_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def process_state(device: str | None) -> PartialState:
-    """Return the state of this process in its group. Raise a ValueError for an unusable device."""
+    """Return the state of this process in its group. Raise a UserError for an unusable device."""
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     state = meet(cpu=_is_cpu(device))
     warn_if_busy(usable_device(device or state.device))
@@ -122,7 +123,7 @@ def load(
     The weights are in float32 where the engine makes `args.dtype` itself. With `decodes` False it does not.
 
     Raises:
-        ValueError: if int8 is asked of a model or a device that it is not for.
+        UserError: if int8 is asked of a model or a device that it is not for.
     """
     device = torch.device(args.device or state.device)
     of_engine = decodes and args.dtype in _OF_ENGINE and getattr(args, "engine", None) != "transformers"
@@ -137,7 +138,7 @@ def load(
             has_engine = False
     if of_engine and not has_engine:
         if args.dtype == "int8":
-            raise ValueError(
+            raise UserError(
                 f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {args.model} is a "
                 f"{type(model).__name__} on {device}. Use float32 or bfloat16."
             )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_installed
 
 from . import decoding
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     host = args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     if not is_loopback(host) and not args.models:
-        raise ValueError(f"Others can open a page at {host}. Name the checkpoints that it offers with --models.")
+        raise UserError(f"Others can open a page at {host}. Name the checkpoints that it offers with --models.")
     fixed = args.fixed_models or not is_loopback(host)
     page = build_demo(args.models, fixed_models=fixed, device=args.device, examples=args.examples)
 
@@ -92,10 +93,10 @@ def build_demo(
 
     Raises:
         OSError: if there is no such checkpoint.
-        ValueError: if one is no encoder-decoder, none can be chosen, or the device cannot be used.
+        UserError: if one is no encoder-decoder, none can be chosen, or the device cannot be used.
     """
     if fixed_models and not models:
-        raise ValueError("--fixed_models leaves nothing to choose. Name checkpoints with --models.")
+        raise UserError("--fixed_models leaves nothing to choose. Name checkpoints with --models.")
     for model in models:
         _checked(model, device)
     for package in ("matplotlib", "gradio"):

@@ -43,6 +43,7 @@ from hf_capsule_mt.data.parallel_text import (
     file_format,
     write_parallel_text,
 )
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import environment, hash_file, locked, read_json, write_json
 
 from . import decoding
@@ -123,7 +124,7 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
         sentences, digest = _look_through(args, LanguageCodes(decoding.load_tokenizer(args.model, args.revision)))
         settings, sources = {"data": digest, **decoding.settings(args)}, _sources(args)
         if finished.is_file() and read_json(finished) != settings:
-            raise ValueError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
+            raise UserError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
     if not broadcast_object_list([finished.is_file()])[0]:
         # Codes of languages are in the data.
         list(translate_windows(options_like(args, **files, target_lang=None), sources, sentences))
@@ -145,7 +146,7 @@ def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, 
         digest.update(source.encode() + b"\n")
         sentences += 1
     if not sentences:
-        raise ValueError(f"{name} holds no usable sentence.")
+        raise UserError(f"{name} holds no usable sentence.")
     return sentences, digest.hexdigest()
 
 
@@ -186,7 +187,7 @@ def _finish(args: argparse.Namespace, translations: Path, report: Path, sentence
     first = next(good, None)
     if first is None:
         reason = "Lower --min_score" if unlikely else f"The first reason: {next(iter(failures.values()))}"
-        raise ValueError(f"None of {sentences} sentences has a translation to keep. {reason}.")
+        raise UserError(f"None of {sentences} sentences has a translation to keep. {reason}.")
     # Both sides are taken in turns, so that only one pair is held.
     sources, targets = tee(chain([first], good))
     languages = args.source_lang, args.target_lang

@@ -25,6 +25,7 @@ from tqdm import tqdm
 from hf_capsule_mt.analysis.figures import check_figure_file, draw_lengths, save_figure
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.parallel_text import check_two_files, read_lines, read_parallel_text
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
 from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
@@ -170,25 +171,25 @@ def _check_arguments(args: argparse.Namespace) -> None:
         make_metrics(args.metrics, tokenize)
     if args.compare is not None:
         if len(args.compare) < 2:
-            raise ValueError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
+            raise UserError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
         if args.significance == "sign" and args.metrics != ["bleu"]:
-            raise ValueError(f"The sign test is only for bleu, not for {', '.join(args.metrics)}. Use bootstrap.")
+            raise UserError(f"The sign test is only for bleu, not for {', '.join(args.metrics)}. Use bootstrap.")
         args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.significance)
     edges = args.length_edges or []
     if any(after <= before for before, after in zip([0, *edges], edges)):
-        raise ValueError(f"--length_edges {' '.join(map(str, edges))} must rise, from at least 1.")
+        raise UserError(f"--length_edges {' '.join(map(str, edges))} must rise, from at least 1.")
     if args.figure_file is not None:
         check_figure_file(args.figure_file)
     if _translates(args):
         if args.model is None or args.input_file is None:
-            raise ValueError("Give --hypotheses or --compare, or --model and --input_file to translate.")
+            raise UserError("Give --hypotheses or --compare, or --model and --input_file to translate.")
         check_text_file("--input_file", args.input_file)
         for file in args.references:
             check_two_files(args.input_file, file, "--input_file and --references")
     if args.model is not None:
         decoding.check_options(args)
     if args.input_file is None and (args.adequacy or args.length_buckets or args.length_edges):
-        raise ValueError("--adequacy, --length_buckets and --length_edges need --input_file.")
+        raise UserError("--adequacy, --length_buckets and --length_edges need --input_file.")
     if args.adequacy:
         _check_adequacy(args)
     inputs = [args.hypotheses, args.input_file, *args.references, *(args.compare or ()), *(args.alignment_data or ())]
@@ -205,7 +206,7 @@ def _translates(args: argparse.Namespace) -> bool:
 
 def _check_adequacy(args: argparse.Namespace) -> None:
     if len(args.references) > 1:
-        raise ValueError(f"--adequacy compares with one reference, and --references names {len(args.references)}.")
+        raise UserError(f"--adequacy compares with one reference, and --references names {len(args.references)}.")
     if args.aligner is None:
         # A model that translates nothing is there for its attention.
         only_aligns = args.model is not None and not _translates(args)
@@ -214,11 +215,11 @@ def _check_adequacy(args: argparse.Namespace) -> None:
         check_installed("eflomal", "align")
     if args.aligner == "attention":
         if args.model is None:
-            raise ValueError(
+            raise UserError(
                 '--aligner attention needs --model. Name one, or install eflomal: pip install -e ".[align]"'
             )
         if decoding.pin_revision(args).model_type == "caps_nmt":
-            raise ValueError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
+            raise UserError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
 
 
 def _read(args: argparse.Namespace) -> _Texts | None:
@@ -226,7 +227,7 @@ def _read(args: argparse.Namespace) -> _Texts | None:
     files = [] if _translates(args) else args.compare or [args.hypotheses]
     systems = {str(file): read_lines(file) for file in files}
     if len(systems) < len(files):
-        raise ValueError("--compare names a file twice.")
+        raise UserError("--compare names a file twice.")
     references = [read_lines(file) for file in args.references]
     sources = None if args.input_file is None else read_lines(args.input_file)
     lines = systems | ({} if sources is None else {f"--input_file {args.input_file}": sources})

@@ -37,6 +37,7 @@ from typing import Any
 from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import environment, write_json
 from hf_capsule_mt.loading import commit_of, load_tokenizer
 from hf_capsule_mt.modeling.warm_start import added_weights
@@ -117,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Data is read after this, which can take hours.
     claim_folder(args, find_checkpoint(args.resume_from_checkpoint, args.output_dir), deletes=False)
     if model_args.lora_rank is not None and args.push_to_hub:
-        raise ValueError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
+        raise UserError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
     recorder, trainer = _prepare(model_args, data_args, args, words)
     _train(model_args, trainer, recorder)
     leave_group_at_exit()

@@ -19,6 +19,7 @@ from pathlib import Path
 from hf_capsule_mt.data.arrow_cache import Sentences, read_corpora
 from hf_capsule_mt.data.parallel_text import Columns
 from hf_capsule_mt.data.tokenizer import save_tokenizer, train_joint_bpe
+from hf_capsule_mt.errors import UserError
 
 from .common import CommandParser, at_least, check_output_folder, report_user_errors
 
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     check_output_folder(args.output_dir)
     if not args.overwrite_output_dir and args.output_dir.is_dir() and any(args.output_dir.iterdir()):
-        raise ValueError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
+        raise UserError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
     columns = Columns(args.source_lang, args.target_lang, args.source_column, args.target_column)
     texts = read_corpora(args.train_file, columns, args.dataset_name, args.dataset_config_name)
     for text in texts:

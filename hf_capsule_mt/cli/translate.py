@@ -43,6 +43,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, shortened, source_limit, tokenize_lines
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.parallel_text import byte_lines, each_line, text_bytes, unbroken
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import locked, replaced_file
 from hf_capsule_mt.translation.attention import aligner, cross_attention
 from hf_capsule_mt.translation.documents import (
@@ -306,7 +307,7 @@ def _lines(args: argparse.Namespace) -> Iterator[str]:
         try:
             yield line.decode(errors=args.errors)
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}:{number}: not UTF-8. Convert the file, or give --errors replace.") from error
+            raise UserError(f"{path}:{number}: not UTF-8. Convert the file, or give --errors replace.") from error
 
 
 def _windows(args: argparse.Namespace, lines: Iterator[str]) -> Iterator[list[str]]:
@@ -337,7 +338,7 @@ def _segments(args: argparse.Namespace, lines: Sequence[str], fits: Fits, first:
         try:
             segments = marked_segments(f"{line}\n", args.tags, pattern, cut)
         except ValueError as error:
-            raise ValueError(f"line {first + number} of the input: {error}") from error
+            raise UserError(f"line {first + number} of the input: {error}") from error
         texts.append([replace(segment, line=segment.line + number) for segment in segments])
     return texts
 

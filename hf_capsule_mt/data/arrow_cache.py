@@ -20,6 +20,7 @@ import transformers
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import new_folder, read_json, write_json
 
 from .encoding import shortened
@@ -68,7 +69,7 @@ def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -
     """Return the pairs of files, from the cache if they are there.
 
     Raises:
-        ValueError: if a line does not have its format, or there is no useful pair.
+        UserError: if a line does not have its format, or there is no useful pair.
     """
     pairs = (pair for shard in corpus.shards for pair in read_shard(shard, columns, name))
     files = [(shard.format, *map(_stamp, shard.paths)) for shard in corpus.shards]
@@ -112,7 +113,7 @@ def tokenize_corpus(
     vocabularies. It runs in `num_proc` processes, by default in this one, in which a fast tokenizer uses all cores.
 
     Raises:
-        ValueError: every pair is over a limit.
+        UserError: every pair is over a limit.
     """
     from datasets import Features, List, Value
 
@@ -133,7 +134,7 @@ def tokenize_corpus(
             desc=f"Tokenising {text.name}",
         )
     if not len(dataset):
-        raise ValueError(f"All pairs of {text.name} are longer than {max_source_length} or {max_target_length} tokens.")
+        raise UserError(f"All pairs of {text.name} are longer than {max_source_length} or {max_target_length} tokens.")
     return dataset
 
 
@@ -218,6 +219,6 @@ def _write(folder: Path, pairs: Iterable[RawPair], name: str) -> None:
                 digest.update("".join(f"{line}\n" for line in lines).encode())
             writer.write_batch(pa.record_batch([pa.array(side, pa.string()) for side in sides], schema=schema))
     if not report.kept:
-        raise ValueError(f"{name} holds no usable pair: {report}.")
+        raise UserError(f"{name} holds no usable pair: {report}.")
     hashes = {side: digest.hexdigest() for side, digest in digests.items()}
     write_json(folder / _FACTS, {"report": report, "sha256": hashes})

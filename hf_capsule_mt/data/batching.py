@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.data import Sampler
 
+from hf_capsule_mt.errors import UserError
+
 if TYPE_CHECKING:
     from datasets import Dataset
 
@@ -37,7 +39,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         shuffle: False gives the same order in every epoch, the longest pairs first, for evaluation.
 
     Raises:
-        ValueError: no pairs, a pair longer than the budget, or too few pairs for the processes.
+        UserError: no pairs, a pair longer than the budget, or too few pairs for the processes.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         index = int(self.longest.argmax())
         if self.longest[index] > max_tokens:
-            raise ValueError(
+            raise UserError(
                 f"max_tokens is {max_tokens}, but pair {index} has {self.longest[index]} tokens. Raise max_tokens, or "
                 "leave out pairs that long."
             )
@@ -96,7 +98,7 @@ def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:
     """Halve the largest of `sizes`, again and again, until their number is a multiple of `num_replicas`."""
     missing = -len(sizes) % num_replicas
     if len(sizes) + missing > sizes.sum():
-        raise ValueError(
+        raise UserError(
             f"{sizes.sum()} pairs in {len(sizes)} batches cannot be dealt evenly to {num_replicas} processes "
             "without dropping or repeating one. Use fewer processes or more pairs."
         )

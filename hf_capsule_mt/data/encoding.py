@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.errors import UserError
 
 from .batching import TokenBudgetBatchSampler, longest_sides
 
@@ -138,7 +139,7 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
 def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[int] | None = None) -> list[list[int]]:
     """Return indices in batches of similar length, the longest first. Lines of length 0 are left out.
 
-    A batch of B lines costs B times its longest line, and that is at most `max_tokens`. A ValueError names the first of
+    A batch of B lines costs B times its longest line, and that is at most `max_tokens`. A UserError names the first of
     the `numbers`, by default from 1, of a line that is longer.
     """
     filled = np.flatnonzero(lengths)
@@ -147,7 +148,7 @@ def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[i
     longest = int(np.argmax(lengths))
     if lengths[longest] > max_tokens:
         number = longest + 1 if numbers is None else numbers[longest]
-        raise ValueError(f"Line {number} has {lengths[longest]} tokens. Raise max_tokens_per_batch ({max_tokens}).")
+        raise UserError(f"Line {number} has {lengths[longest]} tokens. Raise max_tokens_per_batch ({max_tokens}).")
     batches = TokenBudgetBatchSampler(np.asarray(lengths)[filled], max_tokens, shuffle=False)
     return [filled[batch].tolist() for batch in batches]
 
@@ -163,15 +164,15 @@ class BPEDropout:
     of a source and of a target.
 
     Raises:
-        ValueError: if the tokenizer is of another kind, or the probability not in (0, 1).
+        UserError: if the tokenizer is of another kind, or the probability not in (0, 1).
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float, limits: tuple[int, int]) -> None:
         if not 0 < probability < 1:
-            raise ValueError(f"bpe_dropout is {probability}. It must be between 0 and 1.")
+            raise UserError(f"bpe_dropout is {probability}. It must be between 0 and 1.")
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or not isinstance(backend.model, BPE) or "ByteLevel" not in repr(backend.pre_tokenizer):
-            raise ValueError("bpe_dropout needs a byte-level BPE tokenizer, as hf-capsule-mt train_tokenizer makes")
+            raise UserError("bpe_dropout needs a byte-level BPE tokenizer, as hf-capsule-mt train_tokenizer makes")
         self.probability = probability
         self.limits = limits
         self._tokenizer = copy.deepcopy(tokenizer)

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.errors import UserError
+
 # >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
 LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
 _TOKEN = re.compile(r">>[^<>\s]+<<")
@@ -27,33 +29,33 @@ class LanguageCodes:
         """Return the code of a language, such as "pt" or "cmn_Hans", or an empty string for None.
 
         Raises:
-            ValueError: if there is no such code. The message names the option `name`.
+            UserError: if there is no such code. The message names the option `name`.
         """
         if language is None:
             return ""
         code = f">>{language.removeprefix('>>').removesuffix('<<')}<<"
         if code not in self.ids:
-            raise ValueError(f"{name} is {language!r}, but {self._lacks(code)}")
+            raise UserError(f"{name} is {language!r}, but {self._lacks(code)}")
         return code
 
     def at_head(self, text: str) -> str:
         """Return the code at the beginning of a text, or an empty string.
 
         Raises:
-            ValueError: if the tokenizer has other codes, but not this one.
+            UserError: if the tokenizer has other codes, but not this one.
         """
         code = _TOKEN.match(text) if self else None
         if code is None or code[0] in self.ids:
             return code[0] if code else ""
         if LANGUAGE_CODE.match(text):
-            raise ValueError(f"the text {text!r:.60} begins with a code, but {self._lacks(code[0])}")
+            raise UserError(f"the text {text!r:.60} begins with a code, but {self._lacks(code[0])}")
         return ""
 
     def are_missing(self, texts: Iterable[str]) -> bool:
         """Return whether the tokenizer has codes, and one of the texts, except empty ones, begins with none.
 
         Raises:
-            ValueError: if a text begins with a code that the tokenizer lacks.
+            UserError: if a text begins with a code that the tokenizer lacks.
         """
         heads = [self.at_head(text) for text in texts if text.strip()]
         return bool(self) and not all(heads)

@@ -21,6 +21,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_files
 
 from .translation_memory import memory_pairs
@@ -80,7 +81,7 @@ def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Ite
             if not number and not begin:
                 # UTF-16 of Latin letters is valid UTF-8 with NUL characters.
                 if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                    raise ValueError(f"{path} is UTF-16. Convert it with: iconv -f utf-16 -t utf-8")
+                    raise UserError(f"{path} is UTF-16. Convert it with: iconv -f utf-16 -t utf-8")
                 line = line.removeprefix(codecs.BOM_UTF8)
             yield line.removesuffix(b"\n").removesuffix(b"" if keep_returns else b"\r")
 
@@ -90,7 +91,7 @@ def each_line(path: str | Path) -> Iterator[str]:
     for number, line in enumerate(byte_lines(Path(path)), start=1):
         text = _decode(line)
         if text is None:
-            raise ValueError(f"{path}:{number} is not UTF-8. Convert the file, for example with iconv.")
+            raise UserError(f"{path}:{number} is not UTF-8. Convert the file, for example with iconv.")
         yield text
 
 
@@ -142,9 +143,9 @@ class Columns:
         return self.source_column or self.source_lang, self.target_column or self.target_lang
 
     def check(self, where: str) -> None:
-        """Raise a ValueError unless both sides have a name, and not the same."""
+        """Raise a UserError unless both sides have a name, and not the same."""
         if None in self.names or self.names[0] == self.names[1]:
-            raise ValueError(
+            raise UserError(
                 f"{where} needs two different names: source_lang and target_lang, such as en and de, or source_column "
                 "and target_column."
             )
@@ -153,7 +154,7 @@ class Columns:
         """Return both sides of a row. A side that is null is empty.
 
         Raises:
-            ValueError: if the row has no such side, or it is not text. The message begins with `where`.
+            UserError: if the row has no such side, or it is not text. The message begins with `where`.
         """
         names = self.names
         try:
@@ -162,7 +163,7 @@ class Columns:
             # JSON can spell half of a surrogate pair, which UTF-8 cannot.
             source, target = (_decode((row[name] or "").encode(errors="surrogatepass")) for name in names)
         except (KeyError, TypeError, AttributeError):
-            raise ValueError(f'{where} has no text for both "{names[0]}" and "{names[1]}": {row!r:.200}') from None
+            raise UserError(f'{where} has no text for both "{names[0]}" and "{names[1]}": {row!r:.200}') from None
         return source, target
 
     def select(self, dataset: "Dataset | IterableDataset") -> "Dataset | IterableDataset":
@@ -201,7 +202,7 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
     which `*` matched the same.
 
     Raises:
-        ValueError: if the files do not go together, or a pattern matches nothing.
+        UserError: if the files do not go together, or a pattern matches nothing.
     """
     corpora, words = [], iter(files)
     for word in words:
@@ -213,7 +214,7 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
             # Two files with one ending are sources, as a shell writes them for a pattern without quotes.
             endings = {without_compression(side[0]).suffix for side in (paths, others)}
             if other == "nothing" or file_format(others[0]) != "text" or (len(files) > 2 and len(endings) == 1):
-                raise ValueError(
+                raise UserError(
                     f"{name}: {word} is followed by {other}. Name the file of its translations behind it, and put "
                     "patterns in quotes."
                 )
@@ -223,17 +224,17 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
             if kind != "tsv":
                 columns.check(f"{name}: {word}")
     if not corpora:
-        raise ValueError(f"{name}: there are no files.")
+        raise UserError(f"{name}: there are no files.")
     return corpora
 
 
 def expand(file: str | Path, name: str = "training data") -> tuple[Path, ...]:
-    """Return the file, or those that a pattern matches. Raise a ValueError, about `name`, if there are none."""
+    """Return the file, or those that a pattern matches. Raise a UserError, about `name`, if there are none."""
     if not glob.has_magic(str(file)) or Path(file).is_file():
         return (Path(file),)
     found = tuple(path for path in map(Path, sorted(glob.glob(str(file)))) if path.is_file())
     if len({file_format(path) for path in found}) != 1:
-        raise ValueError(f"{name}: {file} matches {'files of several formats' if found else 'no file'}.")
+        raise UserError(f"{name}: {file} matches {'files of several formats' if found else 'no file'}.")
     return found
 
 
@@ -245,7 +246,7 @@ def _pairs(
     if len(source[1]) == len(target[1]) == 1:
         right = dict(zip(left, target[1]))
     if left.keys() != right.keys() or (len(left), len(right)) != (len(source[1]), len(target[1])):
-        raise ValueError(f"{name}: each file of {source[0]} needs one of {target[0]} in which * matches the same.")
+        raise UserError(f"{name}: each file of {source[0]} needs one of {target[0]} in which * matches the same.")
     for key, path in left.items():
         check_two_files(path, right[key], name)
     return tuple(Shard("text", (path, right[key])) for key, path in left.items())
@@ -259,9 +260,9 @@ def _matched(pattern: str | Path, path: Path) -> tuple[str, ...]:
 
 
 def check_two_files(source: Path, target: Path, name: str) -> None:
-    """Raise a ValueError, about `name`, if the sources and their translations are in the same file."""
+    """Raise a UserError, about `name`, if the sources and their translations are in the same file."""
     if source.is_file() and target.is_file() and source.samefile(target):
-        raise ValueError(f"{name}: {source} and {target} are the same file.")
+        raise UserError(f"{name}: {source} and {target} are the same file.")
 
 
 def file_format(path: Path) -> str:
@@ -278,7 +279,7 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
     """Yield all pairs of a shard, also those without use.
 
     Raises:
-        ValueError: if a line does not have its format, or two files have different numbers of lines.
+        UserError: if a line does not have its format, or two files have different numbers of lines.
     """
     path = shard.paths[0]
     match shard.format:
@@ -288,7 +289,7 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
             for number, line in enumerate(byte_lines(path), start=1):
                 sides = line.split(b"\t") if line.strip() else [b"", b""]
                 if len(sides) != 2:
-                    raise ValueError(f"{path}:{number}: {len(sides)} columns. There must be 2, source and target.")
+                    raise UserError(f"{path}:{number}: {len(sides)} columns. There must be 2, source and target.")
                 yield _decode(sides[0]), _decode(sides[1])
         case "jsonl":
             # `datasets` would make a date of a text that looks like one, and stop at bytes that are not UTF-8.
@@ -299,7 +300,7 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
                 try:
                     row = json.loads(line)
                 except ValueError as error:
-                    raise ValueError(f"{path}:{number}: not JSON: {error}") from error
+                    raise UserError(f"{path}:{number}: not JSON: {error}") from error
                 yield columns.pick(row, f"{path}:{number}")
         case "tmx":
             with _open(path) as file:
@@ -318,7 +319,7 @@ def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[
     for number, lines in enumerate(zip_longest(*sides)):
         if None in lines:
             lengths = [number + (line is not None) + sum(1 for _ in side) for line, side in zip(lines, sides)]
-            raise ValueError(
+            raise UserError(
                 f"{name}: {source_file} has {lengths[0]} lines and {target_file} has {lengths[1]}. Line i of one must "
                 "translate line i of the other."
             )
@@ -391,13 +392,13 @@ def read_parallel_text(
     """Read all pairs of the files, which are named as for [`find_corpora`].
 
     Raises:
-        ValueError: see there and [`read_shard`], or no pair is left.
+        UserError: see there and [`read_shard`], or no pair is left.
     """
     report, columns = ReadReport(), Columns(source_lang, target_lang)
     shards = chain.from_iterable(corpus.shards for corpus in find_corpora(files, columns, name))
     pairs = list(useful_pairs(chain.from_iterable(read_shard(shard, columns, name) for shard in shards), report))
     if not pairs:
-        raise ValueError(f"{name} ({', '.join(map(str, files))}) holds no usable pair: {report}.")
+        raise UserError(f"{name} ({', '.join(map(str, files))}) holds no usable pair: {report}.")
     return ParallelText(*map(list, zip(*pairs)), report)
 
 
@@ -407,14 +408,14 @@ def each_checked(
     """Yield sources as they are, and `warn` of the first without a language code, if the tokenizer has codes.
 
     Raises:
-        ValueError: if a source of the corpus `where` begins with a code that the tokenizer lacks.
+        UserError: if a source of the corpus `where` begins with a code that the tokenizer lacks.
     """
     told = not codes
     for number, source in enumerate(sources, 1):
         try:
             code = codes.at_head(source) if codes else ""
         except ValueError as error:
-            raise ValueError(f"{where}, source {number}: {error}") from None
+            raise UserError(f"{where}, source {number}: {error}") from None
         if not (told or code) and source.strip():
             told = True
             warn(f"{where}, source {number}, {source!r:.60}: {codes.missing()}")
@@ -422,10 +423,10 @@ def each_checked(
 
 
 def check_parallel_files(files: Sequence[str | Path], source_lang: str | None, target_lang: str | None) -> None:
-    """Raise a ValueError unless [`write_parallel_text`] can write to files of these names."""
+    """Raise a UserError unless [`write_parallel_text`] can write to files of these names."""
     formats = [file_format(Path(file)) for file in files]
     if formats not in (["text", "text"], ["tsv"], ["jsonl"]):
-        raise ValueError(
+        raise UserError(
             "Name a source and a target file of plain text, or one .tsv or .jsonl file, not "
             f"{', '.join(map(str, files)) or 'nothing'}."
         )

@@ -14,6 +14,8 @@ import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.errors import UserError
+
 from .arrow_cache import tokenize_batch
 from .batching import TokenBudgetBatchSampler
 from .encoding import BPEDropout
@@ -151,7 +153,7 @@ class TokenBudgetStream(TorchIterableDataset):
         self._start = _BEGINNING if state is None else json.loads(state)
         processes = self._start.get("world_size", self.world_size)
         if processes != self.world_size:
-            raise ValueError(
+            raise UserError(
                 f"The stream was read by {processes} processes, now there are {self.world_size}. Start {processes}, or "
                 "begin the data again with --ignore_data_skip."
             )
@@ -213,7 +215,7 @@ class TokenBudgetStream(TorchIterableDataset):
                 # A share of a few files may have no pair, and in another pass it is another's.
                 in_vain = 0 if kept else in_vain + 1
                 if in_vain >= (1 if self.world_size == 1 else _EMPTY_SHARES * self.world_size):
-                    raise ValueError(f"{self.rows.name} holds no usable pair for process {self.rank}: {found}")
+                    raise UserError(f"{self.rows.name} holds no usable pair for process {self.rank}: {found}")
                 if self.rank == 0:
                     print(f"{self.rows.name}, {found}")
             before = None
@@ -271,12 +273,12 @@ def stream_loader(
     A batch has the state of the stream behind it as text in "stream_state".
 
     Raises:
-        ValueError: for more than one worker, since each would read all that the others do.
+        UserError: for more than one worker, since each would read all that the others do.
     """
     from accelerate.data_loader import DataLoaderShard
 
     if options.get("num_workers", 0) > 1:
-        raise ValueError("A stream takes at most one worker: --dataloader_num_workers 1.")
+        raise UserError("A stream takes at most one worker: --dataloader_num_workers 1.")
 
     def collate(batch: StreamedBatch) -> Any:
         tensors = collator(batch.pairs)

@@ -10,6 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_capsule_mt.data.language_codes import LANGUAGE_CODE
+from hf_capsule_mt.errors import UserError
 
 PAD, UNK, EOS = "<pad>", "<unk>", "</s>"
 MODEL_MAX_LENGTH = 512
@@ -27,15 +28,15 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     may have too few merges to reach it. Texts are read twice, and an iterator becomes a list.
 
     Raises:
-        ValueError: no text, or a vocabulary too small for what must be in it.
+        UserError: no text, or a vocabulary too small for what must be in it.
     """
     texts = list(texts) if isinstance(texts, Iterator) else texts
     if next(iter(texts), None) is None:
-        raise ValueError("There are no texts to train a tokenizer on.")
+        raise UserError("There are no texts to train a tokenizer on.")
     codes = sorted({code.group().rstrip() for code in map(LANGUAGE_CODE.match, texts) if code})
     smallest = len([PAD, UNK, EOS]) + len(pre_tokenizers.ByteLevel.alphabet()) + len(codes)
     if vocab_size < smallest:
-        raise ValueError(f"vocab_size is {vocab_size}. It must be at least {smallest}.")
+        raise UserError(f"vocab_size is {vocab_size}. It must be at least {smallest}.")
     tokenizer = Tokenizer(models.BPE())
     # A space in front of every text makes its first word like any other. The decoder takes it away.
     tokenizer.normalizer = normalizers.Prepend(" ")
@@ -69,50 +70,48 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
     """Check, before any long work, that a model with `config` can be trained on what `tokenizer` makes.
 
     Raises:
-        ValueError: no pad or eos token, or one for both, other ids than the config's, padding on the left, a vocabulary
+        UserError: no pad or eos token, or one for both, other ids than the config's, padding on the left, a vocabulary
             that the embeddings cannot hold, two vocabularies for a model with one, or targets that do not end in eos.
     """
     check_padding_side(tokenizer)
     check_special_tokens(tokenizer)
     check_special_ids(tokenizer, config)
     if getattr(tokenizer, "separate_vocabs", False) and not hasattr(config, "decoder_vocab_size"):
-        raise ValueError(
+        raise UserError(
             f"The tokenizer has two vocabularies and {config.model_type} has one. Make a tokenizer with hf-capsule-mt "
             "train_tokenizer, or take a method of the Transformer family."
         )
     needed = max(tokenizer.get_vocab().values()) + 1
     if needed > config.vocab_size:
-        raise ValueError(f"vocab_size is {config.vocab_size} in the model's config. The tokenizer needs {needed}.")
+        raise UserError(f"vocab_size is {config.vocab_size} in the model's config. The tokenizer needs {needed}.")
     if tokenizer(text_target="a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
-        raise ValueError(
-            f"The tokenizer puts no {tokenizer.eos_token!r} after a target, so the model could never stop."
-        )
+        raise UserError(f"The tokenizer puts no {tokenizer.eos_token!r} after a target, so the model could never stop.")
 
 
 def check_special_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a ValueError for a tokenizer without a pad or an eos token, or with one token for both."""
+    """Raise a UserError for a tokenizer without a pad or an eos token, or with one token for both."""
     ids = [getattr(tokenizer, name) for name in _SPECIAL]
     if None in ids or ids[0] == ids[1]:
         # Embeddings of padding get no gradient, and generate() never chooses it.
-        raise ValueError("The tokenizer needs a pad token and an eos token that are not the same.")
+        raise UserError("The tokenizer needs a pad token and an eos token that are not the same.")
 
 
 def check_special_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig | None) -> None:
-    """Raise a ValueError for another pad or eos id than the config's, which may be of any family, or leave one out."""
+    """Raise a UserError for another pad or eos id than the config's, which may be of any family, or leave one out."""
     for name in _SPECIAL:
         token_id, config_id = getattr(tokenizer, name), getattr(config, name, None)
         allowed = config_id if isinstance(config_id, list) else [config_id]
         if None not in (token_id, config_id) and token_id not in allowed:
-            raise ValueError(
+            raise UserError(
                 f"{name} is {token_id} in the tokenizer and {config_id} in the model's config. Use the tokenizer that "
                 "belongs to the model."
             )
 
 
 def check_padding_side(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a ValueError for padding on the left, which a decoder would read as text."""
+    """Raise a UserError for padding on the left, which a decoder would read as text."""
     if tokenizer.padding_side != "right":
-        raise ValueError("The tokenizer pads on the left. Set tokenizer.padding_side = 'right'.")
+        raise UserError("The tokenizer pads on the left. Set tokenizer.padding_side = 'right'.")
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:

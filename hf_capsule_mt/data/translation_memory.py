@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from hf_capsule_mt.errors import UserError
+
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
@@ -19,7 +21,7 @@ def memory_pairs(file: BinaryIO, path: Path, languages: tuple[str, str]) -> Iter
     Entities are not expanded, and nothing is loaded from elsewhere. Errors name the `path`.
 
     Raises:
-        ValueError: if it is not XML, has an entity of its own, or no unit with both languages.
+        UserError: if it is not XML, has an entity of its own, or no unit with both languages.
     """
     from lxml import etree
 
@@ -37,9 +39,9 @@ def memory_pairs(file: BinaryIO, path: Path, languages: tuple[str, str]) -> Iter
             while unit.getprevious() is not None:
                 del unit.getparent()[0]
     except etree.XMLSyntaxError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
     if is_empty:
-        raise ValueError(f"{path} has no unit in {languages[0]} and {languages[1]}. It has {', '.join(sorted(found))}.")
+        raise UserError(f"{path} has no unit in {languages[0]} and {languages[1]}. It has {', '.join(sorted(found))}.")
 
 
 def _language(variant: "_Element") -> str:
@@ -61,6 +63,6 @@ def _text(element: "_Element | None", path: Path) -> str:
         if isinstance(child.tag, str) and child.tag.rpartition("}")[2] not in _NATIVE_CODES:
             parts.append(_text(child, path))
         elif getattr(child, "name", None):
-            raise ValueError(f"{path}: the entity &{child.name}; is not read.")
+            raise UserError(f"{path}: the entity &{child.name}; is not read.")
         parts.append(child.tail or "")
     return "".join(parts)

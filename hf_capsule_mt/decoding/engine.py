@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from hf_capsule_mt.errors import UserError
+
 from .adapter import Adapter
 from .fingerprint import Fingerprint, UnsupportedModelError, check_plain
 from .marian_adapter import MarianAdapter
@@ -42,13 +44,13 @@ class Engine:
 
     Raises:
         UnsupportedModelError: if the model is of another class or dtype, or something in it has been replaced.
-        ValueError: if there is no such precision on the device.
+        UserError: if there is no such precision on the device.
     """
 
     def __init__(self, model: PreTrainedModel, dtype: str = "float32") -> None:
         adapter, precisions = adapter_for(model), precisions_on(model.device)
         if dtype not in precisions:
-            raise ValueError(f"The engine has no dtype {dtype!r} on {model.device}. It has {', '.join(precisions)}.")
+            raise UserError(f"The engine has no dtype {dtype!r} on {model.device}. It has {', '.join(precisions)}.")
         self._fingerprint, self._name, self._dtype = Fingerprint(model), model.name_or_path, dtype
         self.positions: float = getattr(model.config, "max_position_embeddings", None) or float("inf")
         """The most tokens that a source, and a translation, can have."""
@@ -83,7 +85,7 @@ class Engine:
         """Return translations, on a CPU, by the encoder's output, with limits of the new tokens of every sentence.
 
         Raises:
-            ValueError: if the model overflows.
+            UserError: if the model overflows.
         """
         vocabulary = self.vocabulary.for_one_call()
         with torch.inference_mode(), torch.autocast(vocabulary.device.type, enabled=False):

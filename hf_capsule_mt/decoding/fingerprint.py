@@ -7,6 +7,8 @@ from typing import TypeVar
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from hf_capsule_mt.errors import UserError
+
 M = TypeVar("M", bound=nn.Module)
 _ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4", None)
 """Implementations of attention that differ only in their rounding."""
@@ -21,7 +23,7 @@ _KNOWN_MODULES = (
 )
 
 
-class UnsupportedError(ValueError):
+class UnsupportedError(UserError):
     """The engine cannot do this as `generate()` does it. The message names the reason."""
 
 

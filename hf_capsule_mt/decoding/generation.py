@@ -13,6 +13,8 @@ from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthC
 from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
 from transformers.utils import ModelOutput, logging
 
+from hf_capsule_mt.errors import UserError
+
 from ..modeling.outputs import CACHE
 from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
@@ -59,7 +61,7 @@ def generate(
         dtype: precision of the engine's products, as in [`Engine`]. The tokens are those of `generate()` in float32.
 
     Raises:
-        ValueError: if Transformers itself does not have the mode of generation, as with assisted generation, there is
+        UserError: if Transformers itself does not have the mode of generation, as with assisted generation, there is
             no such `dtype`, or the scores of tokens are not finite.
     """
     # Transformers has repeated each sentence as often.
@@ -93,7 +95,7 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
 
     Raises:
         UnsupportedModelError: if the engine cannot decode this model.
-        ValueError: if there is no such precision on its device.
+        UserError: if there is no such precision on its device.
     """
     with _MAKING:
         if any(module.training for module in model.modules()):
@@ -185,7 +187,7 @@ def _transformers(
 ) -> Any:
     mode = config.get_generation_mode(None)
     if mode not in _SLOW:
-        raise ValueError(f"custom_generate does not know the mode {mode.value!r}. Call generate() without it.")
+        raise UserError(f"custom_generate does not know the mode {mode.value!r}. Call generate() without it.")
     scores = FiniteScores(model)
     # Before what changes scores, so that it sees the model's own.
     processors = LogitsProcessorList([scores, *(logits_processor or ())])

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel
 
+from hf_capsule_mt.errors import UserError
+
 from .products import Make, Product, joined
 
 _GROUP = 32
@@ -162,9 +164,9 @@ class FiniteSum:
         self._sum += values.sum()
 
     def check(self, name: str, precision: str) -> None:
-        """Raise a ValueError if the values of the model `name`, computed in `precision`, were not finite."""
+        """Raise a UserError if the values of the model `name`, computed in `precision`, were not finite."""
         if not self._sum.isfinite():
-            raise ValueError(
+            raise UserError(
                 f"The scores of {name or 'the model'} in {precision} are not finite. Decode in float32. If that does "
                 "not help, the training diverged: take an earlier checkpoint."
             )
@@ -185,6 +187,6 @@ class FiniteScores(LogitsProcessor):
         return scores
 
     def check(self) -> None:
-        """Raise a ValueError if the best of the scores were not finite in every step."""
+        """Raise a UserError if the best of the scores were not finite in every step."""
         if self._sum is not None:
             self._sum.check(self._name, self._precision)

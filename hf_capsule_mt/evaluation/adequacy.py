@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hf_capsule_mt.errors import UserError
+
 from .alignment import Alignment
 from .scores import table_in_markdown
 
@@ -36,7 +38,7 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
         those that are `under_translated` and `over_translated`.
 
     Raises:
-        ValueError: if no reference is aligned with anything.
+        UserError: if no reference is aligned with anything.
     """
     names = ("source_words", "covered_by_reference", "covered", "under_translated", "over_translated")
     counts = dict.fromkeys(names, 0)
@@ -48,7 +50,7 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
         counts["under_translated"] += len(by_reference - by_translation)
         counts["over_translated"] += len(_over_translated(reference, translation))
     if not counts["covered_by_reference"]:
-        raise ValueError("No word of the references is aligned with a source word. Are they of these sources?")
+        raise UserError("No word of the references is aligned with a source word. Are they of these sources?")
     return {"cdr": 1 - counts["under_translated"] / counts["covered_by_reference"], **counts}
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from hf_capsule_mt.errors import UserError
+
 from .scores import make_metrics, markdown_table
 
 
@@ -22,14 +24,14 @@ def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
     """Return the longest length of every bucket but the last, so that buckets have as many sentences as ties allow.
 
     Raises:
-        ValueError: if most sentences are as long as the longest.
+        UserError: if most sentences are as long as the longest.
     """
     # Blank sources, which may be many, are in the first bucket.
     lengths = [length for length in lengths if length > 0] or [0]
     quantiles = np.quantile(lengths, [index / num_buckets for index in range(1, num_buckets)], method="inverted_cdf")
     edges = sorted({int(edge) for edge in quantiles} - {max(lengths)})
     if not edges:
-        raise ValueError(f"most sources have {max(lengths)} words, the most there are. Use --length_edges.")
+        raise UserError(f"most sources have {max(lengths)} words, the most there are. Use --length_edges.")
     return edges
 
 

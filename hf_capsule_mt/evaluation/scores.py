@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
+from hf_capsule_mt.errors import UserError
+
 METRICS: dict[str, Callable[[str, bool], Metric]] = {
     "bleu": lambda tokenize, lowercase: BLEU(tokenize=tokenize, lowercase=lowercase),
     "chrf": lambda tokenize, lowercase: CHRF(lowercase=lowercase),
@@ -46,24 +48,24 @@ def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = 
     """Return sacreBLEU's metrics by name, for the arguments of [`score_translations`].
 
     Raises:
-        ValueError: if sacreBLEU has no such metric or tokenizer, or this needs a package that is not installed.
+        UserError: if sacreBLEU has no such metric or tokenizer, or this needs a package that is not installed.
     """
     for name, known in ((tokenize, BLEU.TOKENIZERS), *((name, METRICS) for name in names)):
         if name not in known:
-            raise ValueError(f"{name!r} is unknown. sacreBLEU has {', '.join(known)}.")
+            raise UserError(f"{name!r} is unknown. sacreBLEU has {', '.join(known)}.")
     try:
         return {name: METRICS[name](tokenize, lowercase) for name in names}
     except (RuntimeError, ImportError) as error:
-        raise ValueError(f"tokenize is {tokenize!r}: {' '.join(str(error).split())}") from error
+        raise UserError(f"tokenize is {tokenize!r}: {' '.join(str(error).split())}") from error
 
 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raise a ValueError unless every reference stream has one segment for every hypothesis, and there are some."""
+    """Raise a UserError unless every reference stream has one segment for every hypothesis, and there are some."""
     if not hypotheses or not references:
-        raise ValueError(f"Nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams.")
+        raise UserError(f"Nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams.")
     for number, stream in enumerate(references, start=1):
         if len(stream) != len(hypotheses):
-            raise ValueError(f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}.")
+            raise UserError(f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}.")
 
 
 def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:

@@ -18,6 +18,7 @@ from transformers import DynamicCache, EncoderDecoderCache, MarianConfig, PreTra
 from transformers.utils import CONFIG_NAME, ModelOutput
 
 from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.loading import commit_of, load_config, load_model, load_tokenizer
 from hf_capsule_mt.modeling.outputs import CACHE, RecurrentEncoderOutput, RoutedEncoderOutput
@@ -169,7 +170,7 @@ def export_checkpoint(
     "onnx", or "torch" for files of `torch.export`.
 
     Raises:
-        ValueError: if the checkpoint is of another family, or the programs differ from the model.
+        UserError: if the checkpoint is of another family, or the programs differ from the model.
         OSError: if there is no such checkpoint, or the folder has files in it.
     """
     check_empty(output_dir)
@@ -178,7 +179,7 @@ def export_checkpoint(
         import onnxscript  # noqa: F401
     revision = commit_of(checkpoint, revision)
     if (kind := load_config(checkpoint, revision).model_type) not in _FAMILIES:
-        raise ValueError(f"{checkpoint} is of type {kind}. Only models of this package and Marian's can be exported.")
+        raise UserError(f"{checkpoint} is of type {kind}. Only models of this package and Marian's can be exported.")
     model = load_model(checkpoint, revision=revision, dtype="float32").eval()
     own = EncoderProgram(model), StepProgram(model)
     with new_folder(output_dir) as folder, torch.no_grad():
@@ -287,7 +288,7 @@ def check_numbers(model: PreTrainedModel, own: tuple[Program, Program], exported
     """Return the largest difference of exported programs from the model's own encoder and step, over several batches.
 
     Raises:
-        ValueError: if a number differs by more than [`TOLERANCE`].
+        UserError: if a number differs by more than [`TOLERANCE`].
     """
     largest = 0.0
     for lengths in _BATCHES:
@@ -299,6 +300,6 @@ def check_numbers(model: PreTrainedModel, own: tuple[Program, Program], exported
                 # Keys and values of no words are empty. A difference that is no number is refused too.
                 worst = difference.double().amax().item() if difference.numel() else 0.0
                 if not worst <= TOLERANCE:
-                    raise ValueError(f"{name} of the exported program differs by {worst:.1e} from the model's.")
+                    raise UserError(f"{name} of the exported program differs by {worst:.1e} from the model's.")
                 largest = max(largest, worst)
     return largest

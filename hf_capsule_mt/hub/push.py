@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import load_config, load_model, load_tokenizer
 
 from .model_card import PLACEHOLDER
@@ -43,7 +44,7 @@ def push_checkpoint(
     refused.
 
     Raises:
-        ValueError: if weights are missing or damaged, or the Hub refuses the card.
+        UserError: if weights are missing or damaged, or the Hub refuses the card.
         OSError: if a file is missing, or the Hub refuses.
     """
     api = api or HfApi(library_name="hf-capsule-mt")
@@ -52,7 +53,7 @@ def push_checkpoint(
         model = _save(Path(folder), files, repo_id)
         api.create_repo(repo_id, private=private or None, exist_ok=True)
         if private and not api.model_info(repo_id).private:
-            raise ValueError(f"{repo_id} exists and is public. Change that in its settings, or name another.")
+            raise UserError(f"{repo_id} exists and is public. Change that in its settings, or name another.")
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         before = api.model_info(repo_id, revision=revision)

@@ -8,6 +8,7 @@ import gzip
 from itertools import islice
 from pathlib import Path
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replace_text
 
 SIZE = 8600
@@ -18,10 +19,10 @@ def read_corpus(num_sentences: int = SIZE) -> list[tuple[str, str]]:
     """Return the first `num_sentences` (English, German) pairs. No English sentence comes twice.
 
     Raises:
-        ValueError: if there are not so many.
+        UserError: if there are not so many.
     """
     if num_sentences > SIZE:
-        raise ValueError(f"num_sentences is {num_sentences}. The built-in corpus has {SIZE}.")
+        raise UserError(f"num_sentences is {num_sentences}. The built-in corpus has {SIZE}.")
     with gzip.open(_FILE, "rt", encoding="utf-8") as lines:
         return [tuple(line.rstrip("\n").split("\t")) for line in islice(lines, num_sentences)]
 
@@ -34,7 +35,7 @@ def write_corpus(
     No English sentence is in two of the three parts.
 
     Raises:
-        ValueError: if there are not so many.
+        UserError: if there are not so many.
     """
     sizes = {"train": num_train, "validation": num_validation, "test": num_test}
     pairs = iter(read_corpus(sum(sizes.values())))

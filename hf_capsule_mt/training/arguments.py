@@ -13,6 +13,7 @@ from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.parallel_text import Columns
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import parse_override
 
 
@@ -38,11 +39,11 @@ class ModelArguments:
 
     def __post_init__(self) -> None:
         if self.model is None and (self.method is None or self.tokenizer_name is None):
-            raise ValueError("Give --method and --tokenizer_name to train from scratch, or --model.")
+            raise UserError("Give --method and --tokenizer_name to train from scratch, or --model.")
         if self.model is not None and self.size is not None:
-            raise ValueError(f"{self.model} has a size already. Leave out --size.")
+            raise UserError(f"{self.model} has a size already. Leave out --size.")
         if self.lora_rank is not None and (self.model is None or self.method not in (None, "transformer")):
-            raise ValueError("--lora_rank trains an adapter for --model, without --method.")
+            raise UserError("--lora_rank trains an adapter for --model, without --method.")
 
     def tokenizer(self) -> tuple[str, str]:
         """Return the name or folder of the tokenizer, and the revision."""
@@ -97,7 +98,7 @@ class DataArguments:
 
     def __post_init__(self) -> None:
         if bool(self.train_file) == (self.dataset_name is not None):
-            raise ValueError("Give either --train_file or --dataset_name.")
+            raise UserError("Give either --train_file or --dataset_name.")
 
     @property
     def columns(self) -> Columns:
@@ -146,7 +147,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     """[`Seq2SeqTrainingArguments`] with token-budget batches and the defaults of machine translation.
 
     Raises:
-        ValueError: if a value is not allowed, or contradicts another.
+        UserError: if a value is not allowed, or contradicts another.
     """
 
     _argument_group_name = "training"
@@ -207,9 +208,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         self.warmup_steps = max(self.warmup_steps, 0)
         super().__post_init__()
         if self.early_stopping_patience is not None and (self.eval_strategy == "no" or not self.load_best_model_at_end):
-            raise ValueError("early_stopping_patience needs an eval_strategy and load_best_model_at_end.")
+            raise UserError("early_stopping_patience needs an eval_strategy and load_best_model_at_end.")
         if self.push_to_hub and (self.bf16_full_eval or self.fp16_full_eval):
-            raise ValueError("Evaluation in 16 bits would round the weights that push_to_hub sends. Leave out one.")
+            raise UserError("Evaluation in 16 bits would round the weights that push_to_hub sends. Leave out one.")
         # Pinned memory without an accelerator does nothing but warn.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
         # Another copy would wait for all that the device is doing.
@@ -232,13 +233,13 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         return super().get_warmup_steps(num_training_steps)
 
     def check_with(self, data_args: DataArguments) -> None:
-        """Raise a ValueError if evaluation lacks data or a purpose, or a stream is to have epochs."""
+        """Raise a UserError if evaluation lacks data or a purpose, or a stream is to have epochs."""
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
-            raise ValueError(f"eval_strategy is {self.eval_strategy.value}, and there is no --validation_file.")
+            raise UserError(f"eval_strategy is {self.eval_strategy.value}, and there is no --validation_file.")
         if data_args.general_validation_file and not (self.load_best_model_at_end and self.predict_with_generate):
-            raise ValueError(
+            raise UserError(
                 "--general_validation_file chooses the best checkpoint. Add --validation_file, "
                 "--load_best_model_at_end, and --eval_strategy steps with equal --eval_steps and --save_steps."
             )
         if data_args.streaming and "epoch" in (self.logging_strategy, self.eval_strategy, self.save_strategy):
-            raise ValueError("A stream has no epochs. Log, evaluate and save by steps.")
+            raise UserError("A stream has no epochs. Log, evaluate and save by steps.")

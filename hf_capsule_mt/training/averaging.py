@@ -14,6 +14,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import new_folder, read_json, write_json
 from hf_capsule_mt.loading import load_config
 
@@ -37,7 +38,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
 
     Raises:
         FileExistsError: if `output_dir` exists.
-        ValueError: if checkpoints are of different runs or models, or a weight is not finite.
+        UserError: if checkpoints are of different runs or models, or a weight is not finite.
     """
     folders, output_dir = [Path(folder) for folder in checkpoints], Path(output_dir)
     if None not in map(step_of, folders):
@@ -45,14 +46,14 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     if output_dir.exists():
         raise FileExistsError(f"{output_dir} exists. Name another folder, or delete it.")
     if not folders or len({folder.resolve() for folder in folders}) < len(folders):
-        raise ValueError("There are no checkpoints, or one is named twice.")
+        raise UserError("There are no checkpoints, or one is named twice.")
     types = {load_config(folder).model_type for folder in folders}
     states = [read_trainer_state(folder) for folder in folders if (folder / TRAINER_STATE).is_file()]
     if len(types) > 1 or len({identity_in(state).get("run") for state in states} - {None}) > 1:
-        raise ValueError(f"{', '.join(map(str, folders))} are of different runs. Average checkpoints of one run.")
+        raise UserError(f"{', '.join(map(str, folders))} are of different runs. Average checkpoints of one run.")
     files = [_tensor_files(folder) for folder in folders]
     if any(each.keys() != files[-1].keys() for each in files):
-        raise ValueError(f"{', '.join(map(str, folders))} have different weights, so they have no average.")
+        raise UserError(f"{', '.join(map(str, folders))} have different weights, so they have no average.")
     with new_folder(output_dir) as temporary:
         for file in folders[-1].iterdir():
             if file.is_file() and not any(file.match(pattern) for pattern in _NOT_COPIED):
@@ -89,7 +90,7 @@ def best_checkpoints(run_dir: str | Path, count: int, metric: str = "bleu") -> l
 
 def _at_least(count: int, folders: list[Path], run_dir: str | Path) -> list[Path]:
     if len(folders) < count:
-        raise ValueError(f"{run_dir} has {len(folders)} such checkpoints, and {count} are asked for.")
+        raise UserError(f"{run_dir} has {len(folders)} such checkpoints, and {count} are asked for.")
     return folders
 
 
@@ -113,7 +114,7 @@ def _average(paths: Sequence[Path], name: str) -> Tensor:
     for path in paths[:-1]:
         total += read(path)
     if not torch.isfinite(total).all():
-        raise ValueError(f"{name} is not finite in one of {', '.join(map(str, paths))}.")
+        raise UserError(f"{name} is not finite in one of {', '.join(map(str, paths))}.")
     return (total / len(paths)).to(newest.dtype)
 
 

@@ -16,6 +16,7 @@ from hf_capsule_mt.configuration import (
 )
 from hf_capsule_mt.configuration.presets import check_overrides
 from hf_capsule_mt.data.tokenizer import check_special_tokens
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, load_config, load_model, readable_weights
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.warm_start import is_plain
@@ -30,7 +31,7 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
     """Build a model from scratch, load one of this package, or warm-start one from a Marian model, in float32.
 
     Raises:
-        ValueError: if a field of the configuration is unknown, the checkpoint cannot become the method, or an adapter
+        UserError: if a field of the configuration is unknown, the checkpoint cannot become the method, or an adapter
             is to be trained for a model that lacks weights.
         OSError: if there is no such checkpoint.
     """
@@ -67,12 +68,12 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
         check_loaded(model, set(), revision=revision)
         return model
     if not isinstance(config, CONFIGURATIONS):
-        raise ValueError(f"{path} is a {config.model_type} model. Start from Marian or a model of this package.")
+        raise UserError(f"{path} is a {config.model_type} model. Start from Marian or a model of this package.")
     if args.method is None:
         check_overrides(type(config), args.config_fields())
         return load_model(path, **how, **args.config_fields())
     if not is_plain(config):
-        raise ValueError(f"{path} has a method already. Leave out --method.")
+        raise UserError(f"{path} has a method already. Leave out --method.")
     return _from_plain(load_model(path, **how), config, args)
 
 
@@ -84,10 +85,10 @@ def _from_plain(
     is_recurrent = there.model_type == RNMTConfig.model_type
     wanted = RNMTConfig if is_recurrent else CapsuleAggregatedMarianConfig
     if config_class is not wanted:
-        raise ValueError(f"{args.model} cannot become {method}. Leave out one of both.")
+        raise UserError(f"{args.model} cannot become {method}. Leave out one of both.")
     marian = CapsuleAggregatedMarianForConditionalGeneration
     begin = RNMTForConditionalGeneration.from_rnmt if is_recurrent else marian.from_marian
     model = begin(plain, **how, **{**method_fields(method), **args.config_fields()})
     if args.lora_rank is not None and not is_plain(model.config):
-        raise ValueError("--config_overrides add weights that an adapter would leave random. Leave out --lora_rank.")
+        raise UserError("--config_overrides add weights that an adapter would leave random. Leave out --lora_rank.")
     return model

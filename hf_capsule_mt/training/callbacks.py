@@ -11,9 +11,10 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import SaveStrategy
 
 from hf_capsule_mt.data.streaming import TokenBudgetStream
+from hf_capsule_mt.errors import UserError
 
 
-class DivergenceError(ValueError):
+class DivergenceError(UserError):
     """A loss, a gradient or a weight is not finite."""
 
     def __init__(self, what: str, step: int) -> None:

@@ -15,6 +15,7 @@ from transformers.trainer_callback import ExportableState
 
 from hf_capsule_mt.data.streaming import TokenBudgetStream
 from hf_capsule_mt.data.tokenizer import tokenizer_hash
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_text, read_json
 
 TRAINER_STATE = "trainer_state.json"
@@ -71,17 +72,17 @@ def find_checkpoint(value: str | Path | bool | None, run: str | Path) -> str | N
     It is a folder, "last" or True for the newest complete checkpoint of the run, or "auto", which allows none.
 
     Raises:
-        ValueError: if there is none, or a part of its state is missing.
+        UserError: if there is none, or a part of its state is missing.
     """
     if not value:
         return None
     if value in ("last", "auto", True):
         last = last_checkpoint(run)
         if last is None and value != "auto":
-            raise ValueError(f"{run} holds no complete checkpoint to resume from.")
+            raise UserError(f"{run} holds no complete checkpoint to resume from.")
         return None if last is None else str(last)
     if missing := missing_state(value):
-        raise ValueError(f"{value} is not a complete checkpoint: it lacks {', '.join(missing)}.")
+        raise UserError(f"{value} is not a complete checkpoint: it lacks {', '.join(missing)}.")
     return str(value)
 
 
@@ -139,38 +140,38 @@ def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
 
 
 def check_same_run(checkpoint: str, here: Mapping[str, Any], there: Mapping[str, Any], begins_data: bool) -> None:
-    """Raise a ValueError if a run is to continue with other batches, another text, tokenizer or optimizer."""
+    """Raise a UserError if a run is to continue with other batches, another text, tokenizer or optimizer."""
     for name in _ALWAYS if begins_data else (*here, "data_began"):
         if there and name != "scores" and there.get(name) != here.get(name):
             remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip"
-            raise ValueError(f"{checkpoint} had {name} {there.get(name)}, now it is {here.get(name)}. Go back{remedy}.")
+            raise UserError(f"{checkpoint} had {name} {there.get(name)}, now it is {here.get(name)}. Go back{remedy}.")
 
 
 def check_same_everywhere(identity: RunIdentity, checkpoint: str | None) -> None:
-    """Raise a ValueError on every process if one has other data, another tokenizer or another checkpoint."""
+    """Raise a UserError on every process if one has other data, another tokenizer or another checkpoint."""
     here = {**identity.fixed, "update to resume from": checkpoint and read_trainer_state(checkpoint)["global_step"]}
     first, *others = gather_object([here])
     for process, there in enumerate(others, start=1):
         for name in first:
             if there.get(name) != first[name]:
-                raise ValueError(f"Process {process} has {name} {there.get(name)}, and process 0 has {first[name]}.")
+                raise UserError(f"Process {process} has {name} {there.get(name)}, and process 0 has {first[name]}.")
 
 
 def check_optimizer(trainer: Trainer) -> None:
-    """Raise a ValueError if the optimizer and the schedule that were loaded belong to another model or update."""
+    """Raise a UserError if the optimizer and the schedule that were loaded belong to another model or update."""
     done, last = trainer.state.global_step, getattr(trainer.lr_scheduler, "last_epoch", None)
     # A scaler of gradients skips updates.
     if isinstance(trainer.lr_scheduler, LambdaLR) and trainer.accelerator.scaler is None and last != done:
-        raise ValueError(f"scheduler.pt is of update {last}, and the checkpoint of update {done}.")
+        raise UserError(f"scheduler.pt is of update {last}, and the checkpoint of update {done}.")
     for weight, state in trainer.optimizer.state.items():
         if any(name in state and state[name].shape != weight.shape for name in _MOMENTS):
-            raise ValueError("optimizer.pt belongs to a model with other shapes.")
+            raise UserError("optimizer.pt belongs to a model with other shapes.")
         if trainer.accelerator.scaler is None and int(state.get("step", 0)) > done:
-            raise ValueError(f"optimizer.pt is of update {int(state['step'])}, and the checkpoint of update {done}.")
+            raise UserError(f"optimizer.pt is of update {int(state['step'])}, and the checkpoint of update {done}.")
 
 
 def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *, deletes: bool = True) -> None:
-    """Raise a ValueError if the output folder holds another run, or delete that if `args.overwrite_output_dir`.
+    """Raise a UserError if the output folder holds another run, or delete that if `args.overwrite_output_dir`.
 
     The run continues from `checkpoint`, which may be in the folder, or starts from the model in `start`. Without
     `deletes` the folder is only checked.
@@ -181,16 +182,14 @@ def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *,
         return
     if not args.overwrite_output_dir:
         if any(step_of(path) is None or is_whole(path) for path in found):
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds another run. Name another folder, continue it with --resume_from_checkpoint last, or "
                 "delete it with --overwrite_output_dir."
             )
         return
     if found and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        raise ValueError(
-            f"torchrun restarts this run, which would delete {folder}. Give --resume_from_checkpoint auto."
-        )
+        raise UserError(f"torchrun restarts this run, which would delete {folder}. Give --resume_from_checkpoint auto.")
     if start and Path(start).resolve() in [path.resolve() for path in (folder, *found)]:
-        raise ValueError(f"Training starts from {start}, which would be deleted. Name another output_dir.")
+        raise UserError(f"Training starts from {start}, which would be deleted. Name another output_dir.")
     for path in found if deletes else ():
         shutil.rmtree(path) if path.is_dir() else path.unlink()

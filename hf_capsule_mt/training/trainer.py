@@ -32,6 +32,7 @@ from transformers.utils import logging
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 from hf_capsule_mt.files import locked, replace_text
 from hf_capsule_mt.modeling.warm_start import added_weights
@@ -115,11 +116,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         args.torch_compile_backend = self._backend
         self._set_signature_columns_if_needed()
         if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
-            raise ValueError(f"{type(self.model).__name__} has no R-Drop. Leave out rdrop_alpha.")
+            raise UserError(f"{type(self.model).__name__} has no R-Drop. Leave out rdrop_alpha.")
         if self.args.n_gpu > 1:
-            raise ValueError("This process has several GPUs. Start one process for each with accelerate launch.")
+            raise UserError("This process has several GPUs. Start one process for each with accelerate launch.")
         if self.args.ema_decay and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-            raise ValueError("ema_decay needs all weights in each process. Average checkpoints instead.")
+            raise UserError("ema_decay needs all weights in each process. Average checkpoints instead.")
         # Processes would wait for gradients that never come. The Trainer has read the argument already.
         if _has_unread_weights(self.model):
             self.args.ddp_find_unused_parameters = True
@@ -161,7 +162,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         Raises:
             BlockingIOError: if another process works in that folder.
             DivergenceError: if the loss, the gradient or a weight is not finite.
-            ValueError: if the checkpoint lacks a part of its state or is of another run, or the folder holds one.
+            UserError: if the checkpoint lacks a part of its state or is of another run, or the folder holds one.
         """
         args, own = self.args, (self.args.ignore_data_skip, self.args.eval_on_start)
         with locked(Path(args.output_dir)) if self.is_world_process_zero() else nullcontext():
@@ -214,7 +215,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         epochs, *others = super().set_initial_training_values(*args, **kwargs)
         done, last = self.resumed_at, others[-1]
         if done > last:
-            raise ValueError(f"{self.resumed_from} is of update {done}, and the run ends at update {last}.")
+            raise UserError(f"{self.resumed_from} is of update {done}, and the run ends at update {last}.")
         # The Trainer would make one more update at the end of a run.
         return (0 if done == last else epochs, *others)
 
@@ -421,7 +422,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         names = added_weights(self.model)
         added = {id(weight) for name, weight in self.model.named_parameters() if name in names}
         if not any(id(weight) in added for group in optimizer.param_groups for weight in group["params"]):
-            raise ValueError("added_learning_rate is given, but the optimizer has no added weights. Leave it out.")
+            raise UserError("added_learning_rate is given, but the optimizer has no added weights. Leave it out.")
         groups = []
         for group in optimizer.param_groups:
             for is_added, lr in ((False, group["lr"]), (True, rate)):
@@ -513,7 +514,7 @@ def _compile_layers(model: nn.Module, **options: Any) -> None:
     """
     layers = [module for module in model.modules() if isinstance(module, MarianEncoderLayer | MarianDecoderLayer)]
     if not layers:
-        raise ValueError("A recurrent network would be compiled again for every length. Leave out torch_compile.")
+        raise UserError("A recurrent network would be compiled again for every length. Leave out torch_compile.")
     for layer in layers:
         layer.compile(dynamic=True, **options)
 

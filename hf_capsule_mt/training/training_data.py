@@ -18,6 +18,7 @@ from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.parallel_text import Corpus, ReadReport, each_checked, expand, find_corpora
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows, state_file, stream_loader
 from hf_capsule_mt.data.tokenizer import check_tokenizer
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, hash_text
 
 from .arguments import DataArguments, TranslationTrainingArguments
@@ -64,13 +65,13 @@ def load_data(
     """Read and tokenise training and validation text, for a model of `config` with `tokenizer`, or map the cache.
 
     Raises:
-        ValueError: if the tokenizer is another model's, a length exceeds the model's positions, there is no usable
+        UserError: if the tokenizer is another model's, a length exceeds the model's positions, there is no usable
             text, or a pair begins with the code of a language that a multilingual model does not write.
     """
     if data_args.streaming and args.max_steps < 1:
-        raise ValueError("A stream has no end. Give --max_steps.")
+        raise UserError("A stream has no end. Give --max_steps.")
     if (data_args.streaming or data_args.bpe_dropout) and not args.max_tokens_per_batch:
-        raise ValueError("streaming and bpe_dropout need --max_tokens_per_batch.")
+        raise UserError("streaming and bpe_dropout need --max_tokens_per_batch.")
     check_tokenizer(tokenizer, config)
     _check_positions(config, data_args, args)
     loader = _Loader(data_args, args, tokenizer)
@@ -167,7 +168,7 @@ class _Loader:
         corpora = find_corpora(files, self.data_args.columns, f"{split.replace('_', ' ')} data")
         weights = self.data_args.train_file_weights
         if split == "train" and weights and len(weights) != len(corpora):
-            raise ValueError(f"There are {len(corpora)} corpora, and train_file_weights has {len(weights)} weights.")
+            raise UserError(f"There are {len(corpora)} corpora, and train_file_weights has {len(weights)} weights.")
         return corpora
 
     def _warn(self, line: str) -> None:
@@ -194,7 +195,7 @@ def _check_positions(config: PreTrainedConfig, data_args: DataArguments, args: T
     }
     for name, length in lengths.items():
         if most is not None and length > most:
-            raise ValueError(f"{name} is {length}, and the model has {most} positions.")
+            raise UserError(f"{name} is {length}, and the model has {most} positions.")
 
 
 def token_budget_loader(pairs: Any, collate: Callable, args: TranslationTrainingArguments, dealt_to: int) -> DataLoader:
@@ -205,7 +206,7 @@ def token_budget_loader(pairs: Any, collate: Callable, args: TranslationTraining
     lengths = pairs.lengths() if isinstance(pairs, ResegmentedPairs) else longest_sides(pairs)
     sampler = TokenBudgetBatchSampler(lengths, max_tokens, **options)
     if len(sampler) % args.world_size:
-        raise ValueError(
+        raise UserError(
             f"The {len(sampler)} batches of an epoch were cut for {dealt_to} processes, and cannot be dealt to "
             f"{args.world_size}. Start {dealt_to} processes or a divisor of it."
         )

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import TOKENIZING
 from hf_capsule_mt.decoding.fingerprint import Fingerprint, with_shared_weights
+from hf_capsule_mt.errors import UserError
 
 from .translator import behind_start, pad_rows
 
@@ -76,10 +77,10 @@ def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
     """Return the cross-attention in a model's output, `[batch, heads, target, source]` of each layer that has any.
 
     Raises:
-        ValueError: if no layer has any.
+        UserError: if no layer has any.
     """
     if not (found := [each for each in getattr(output, "cross_attentions", None) or () if each is not None]):
-        raise ValueError(f"A {model.config.model_type} model has no attention. Use another family, such as rnmt.")
+        raise UserError(f"A {model.config.model_type} model has no attention. Use another family, such as rnmt.")
     return found
 
 
@@ -102,7 +103,7 @@ def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor)
     encoder takes.
 
     Raises:
-        ValueError: if the model has no cross-attention.
+        UserError: if the model has no cross-attention.
     """
     # The last token is not read: it may be one more than there are positions. Padding may be -1.
     read = sequences[:, :-1].clamp(min=0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_installed
 
 Fits = Callable[[str], bool]
@@ -56,9 +57,9 @@ class Segment:
 
 
 def check_language(language: str) -> None:
-    """Raise a ValueError if there is no such language code, or sentencex is not installed."""
+    """Raise a UserError if there is no such language code, or sentencex is not installed."""
     if language not in _LANGUAGES:
-        raise ValueError(f"The language of documents is {language!r}. Give two letters, such as en or cs.")
+        raise UserError(f"The language of documents is {language!r}. Give two letters, such as en or cs.")
     check_installed("sentencex", "documents")
 
 
@@ -69,7 +70,7 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
     sentence that does not fit the model is cut after clause marks, then between words, then within a word.
 
     Raises:
-        ValueError: if nothing fits, and as [`check_language`] does.
+        UserError: if nothing fits, and as [`check_language`] does.
     """
     check_language(language)
     parts: list[str] = []
@@ -83,10 +84,10 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
 
 
 def language_code(code: str | None) -> str:
-    """Return the two letters of a code such as "en_XX" or "en-GB". Raise a ValueError if it does not begin with two."""
+    """Return the two letters of a code such as "en_XX" or "en-GB". Raise a UserError if it does not begin with two."""
     letters = re.match(r"[a-z]{2}(?![a-zA-Z])", code or "")
     if letters is None:
-        raise ValueError(f"The source language is {code!r}. Give documents the two letters of a language, such as en.")
+        raise UserError(f"The source language is {code!r}. Give documents the two letters of a language, such as en.")
     return letters[0]
 
 
@@ -96,7 +97,7 @@ def segments_with_codes(codes: LanguageCodes, segments: Iterable[Segment], code:
     A segment that is only a code is left out. The space around it stays.
 
     Raises:
-        ValueError: if a segment begins with a code that the tokenizer lacks.
+        UserError: if a segment begins with a code that the tokenizer lacks.
     """
     if not codes:
         return list(segments)
@@ -135,7 +136,7 @@ def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) ->
     if fits(text.strip()):
         return [text]
     if not pieces and len(text) < 2:
-        raise ValueError(f"The model cannot read {text!r}.")
+        raise UserError(f"The model cannot read {text!r}.")
     middle = len(text) // 2
     parts: list[str] = []
     for piece in pieces[0].findall(text) if pieces else (text[:middle], text[middle:]):

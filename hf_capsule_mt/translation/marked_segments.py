@@ -12,6 +12,8 @@ from itertools import accumulate, takewhile
 
 import regex
 
+from hf_capsule_mt.errors import UserError
+
 from .documents import Segment
 from .markup import Item, Run, read_markup
 from .putting_back import Node, SentenceWriter, Span, Weights
@@ -79,7 +81,7 @@ def keep_pattern(keep: str) -> regex.Pattern:
     try:
         return regex.compile(keep)
     except regex.error as error:
-        raise ValueError(f"keep is {keep!r}, which is not a regular expression: {error}") from error
+        raise UserError(f"keep is {keep!r}, which is not a regular expression: {error}") from error
 
 
 def marked_segments(source: str, tags: bool, keep: regex.Pattern | None, cut: Cut | None) -> list[Segment]:
@@ -89,7 +91,7 @@ def marked_segments(source: str, tags: bool, keep: regex.Pattern | None, cut: Cu
     translated one by one.
 
     Raises:
-        ValueError: if a tag is wrong.
+        UserError: if a tag is wrong.
     """
     segments, waiting, escape = [], "", _escaped if tags else str
     for part in read_markup(source) if tags else [Run(source, [], source)]:

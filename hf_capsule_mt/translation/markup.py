@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import regex
 
+from hf_capsule_mt.errors import UserError
+
 
 def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
@@ -80,7 +82,7 @@ def read_markup(source: str) -> list[Run | str]:
     """Return the runs of text of a source, and everything between them as strings. Joined, they are the source.
 
     Raises:
-        ValueError: if a tag is not complete, not closed, or closed out of order.
+        UserError: if a tag is not complete, not closed, or closed out of order.
     """
     parts: list[Run | str] = []
     line = 0
@@ -217,7 +219,7 @@ def _without_break(match: regex.Match) -> str:
     return " " if len(character) == 1 and len(f"{character}.".splitlines()) == 2 else match[0]
 
 
-def _error(source: str, start: int, problem: str) -> ValueError:
+def _error(source: str, start: int, problem: str) -> UserError:
     line, column = source.count("\n", 0, start) + 1, start - source.rfind("\n", 0, start)
     tag = regex.match(r"<[^<>]*>|.{1,20}", source[start:], regex.DOTALL)[0]
-    return ValueError(f"{tag:.80} (line {line}, column {column}) {problem}")
+    return UserError(f"{tag:.80} (line {line}, column {column}) {problem}")

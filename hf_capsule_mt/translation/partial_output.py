@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.data.parallel_text import text_bytes
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, naming, read_json, replace_text, replaced_file
 
 
@@ -25,7 +26,7 @@ class PartialOutput:
     everything that translations depend on.
 
     Raises:
-        ValueError: if the folder is of a run with other settings.
+        UserError: if the folder is of a run with other settings.
         FileExistsError: if the folder holds something else.
     """
 
@@ -41,7 +42,7 @@ class PartialOutput:
             found = read_json(self._state_file)
             before = found.get("settings", {})
             if names := sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name)):
-                raise ValueError(
+                raise UserError(
                     f"{self._folder} is of an interrupted run with another {', '.join(names)}. Repeat that run, or "
                     "delete the folder to start again."
                 )
@@ -61,12 +62,12 @@ class PartialOutput:
         """Pass the lines of the input that are done, and return how many they are.
 
         Raises:
-            ValueError: if they are not those that were translated.
+            UserError: if they are not those that were translated.
         """
         done = self._state["input_lines"]
         self._add(islice(lines, done))
         if done and self._hash.hexdigest() != self._state["input"]:
-            raise ValueError(
+            raise UserError(
                 f"{self._folder} is of an interrupted run with another input. Repeat that run, or delete the folder to "
                 "start again."
             )

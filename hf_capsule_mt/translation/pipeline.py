@@ -13,6 +13,7 @@ from transformers.utils import logging
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.encoding import TOKENIZING, source_limit
 from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, in_usable_precision
 
 from . import pipeline_translation
@@ -84,7 +85,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
 
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if options.get("engine") not in (None, *ENGINES):
-            raise ValueError(f"engine must be one of {', '.join(ENGINES)}")
+            raise UserError(f"engine must be one of {', '.join(ENGINES)}")
         own = {name: options.pop(name) for name in ("src_lang", "documents", "tags", "keep") if name in options}
         if own.get("keep") is not None:
             own["keep"] = keep_pattern(own["keep"])
@@ -139,7 +140,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             for name, code in (("src_lang", source), ("tgt_lang", target)):
                 token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
                 if code is None or self.tokenizer.convert_tokens_to_ids(token) in (None, self.tokenizer.unk_token_id):
-                    raise ValueError(f"{name} is {code!r}, which is no language of the tokenizer.")
+                    raise UserError(f"{name} is {code!r}, which is no language of the tokenizer.")
         return source, target
 
     def tokenize(self, text: str, *, source: str | None, target: str | None, **options: Any) -> BatchEncoding:
@@ -198,7 +199,7 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
     ) -> list[dict[str, Any]]:
         """Return the translations of one string, with the tags of its segments, and the parts that are kept."""
         if len(outputs) > 1 and (return_tensors or outputs[0]["output_ids"].shape[1] > 1):
-            raise ValueError("A text in several parts has one translation, as text. Give num_return_sequences=1.")
+            raise UserError("A text in several parts has one translation, as text. Give num_return_sequences=1.")
         if return_tensors:
             return super().postprocess(outputs[0], return_tensors)
         cleaning, parts = {"clean_up_tokenization_spaces": clean_up_tokenization_spaces}, []

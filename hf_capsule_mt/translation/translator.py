@@ -24,6 +24,7 @@ from transformers.utils import logging
 from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, positions, source_limit, tokenize_lines
 from hf_capsule_mt.data.parallel_text import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.errors import UserError
 
 from .pipeline_translation import copied
 
@@ -74,7 +75,7 @@ def translate_lines(
     [`generate_batches`], and so of `generate()`, such as `num_beams=5`.
 
     Raises:
-        ValueError: if a line has more tokens than a batch may, and as [`generate_batches`] does.
+        UserError: if a line has more tokens than a batch may, and as [`generate_batches`] does.
     """
     if isinstance(lines, str):
         raise TypeError(f"lines is one text, {lines!r:.80}. Give a list of lines.")
@@ -169,11 +170,11 @@ def generate_batches(
         **options: of `generate()`. The generation config has the others. A line has one translation.
 
     Raises:
-        ValueError: if `max_new_tokens` does not fit the model's positions, the engine has no such `dtype`, a token id
+        UserError: if `max_new_tokens` does not fit the model's positions, the engine has no such `dtype`, a token id
             is not in the model's vocabulary, or scores are not finite.
     """
     if engine not in ENGINES or (engine != "fast" and dtype != "float32"):
-        raise ValueError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
+        raise UserError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
     limit = _new_tokens_limit(model, max_new_tokens, options.get("generation_config"))
     options |= _EVERY_LINE
     settings, is_fast = settings_of(model, options), engine == "fast" and engine_takes(model, options)
@@ -186,7 +187,7 @@ def generate_batches(
     def decode(batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
         sources = [encoded[index] for index in batch]
         if (largest := max(map(max, sources))) >= size:
-            raise ValueError(
+            raise UserError(
                 f"The tokenizer has token id {largest}, but {model.name_or_path} has only {size} embeddings. The "
                 "tokenizer is another model's. Put the right one next to the weights."
             )
@@ -268,7 +269,7 @@ def _new_tokens_limit(
     # The start token takes a position too.
     most = (positions(model.config) or float("inf")) - 1
     if max_new_tokens is not None and not 1 <= max_new_tokens <= most:
-        raise ValueError(f"max_new_tokens is {max_new_tokens}. It must be from 1 to {most}.")
+        raise UserError(f"max_new_tokens is {max_new_tokens}. It must be from 1 to {most}.")
     has_limit = config is not None and (config.max_length, config.max_new_tokens) != (None, None)
     generation = config if has_limit else model.generation_config
     return min(most, (generation.max_length or most + 1) - 1, generation.max_new_tokens or most)
