@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from hf_capsule_mt.analysis.figures import line_label, line_style, new_panels
+from hf_capsule_mt.evaluation.drawing import line_label, line_style, new_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

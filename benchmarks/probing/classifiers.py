@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 
 from benchmarks.probing.tasks import TASKS, ProbingData, labels_of
-from hf_capsule_mt.evaluation.scores import table_in_markdown
+from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.loading import count_parameters
 
 

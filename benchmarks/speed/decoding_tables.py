@@ -9,7 +9,7 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from benchmarks.records import FOLDER, read_records
-from hf_capsule_mt.evaluation.scores import table_in_markdown
+from hf_capsule_mt.evaluation.tables import table_in_markdown
 
 GENERATE = "generate()"
 

@@ -28,8 +28,8 @@ from benchmarks.speed.workload import (
     seconds,
     without_labels,
 )
-from hf_capsule_mt.analysis.figures import save_figure
-from hf_capsule_mt.evaluation.scores import markdown_table
+from hf_capsule_mt.evaluation.drawing import save_figure
+from hf_capsule_mt.evaluation.tables import markdown_table
 
 KINDS = ("training", "decoding")
 

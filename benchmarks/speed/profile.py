@@ -14,7 +14,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 from benchmarks.speed.workload import make_trainer, random_batch
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.configuration import SIZES
-from hf_capsule_mt.evaluation.scores import table_in_markdown
+from hf_capsule_mt.evaluation.tables import table_in_markdown
 
 LENGTH, UPDATES = 24, 3
 KINDS = {

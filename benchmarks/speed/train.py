@@ -37,7 +37,7 @@ from benchmarks.speed.workload import (
     training_batches,
 )
 from hf_capsule_mt.configuration import RNMTConfig
-from hf_capsule_mt.evaluation.scores import table_in_markdown
+from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.loading import count_parameters
 
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.studies.compare import Comparison, judge_row
 from benchmarks.studies.study import Question, Row, Study, Test
-from hf_capsule_mt.evaluation.scores import table_in_markdown
+from hf_capsule_mt.evaluation.tables import table_in_markdown
 
 EFFECT = 0.5
 SENTENCES = 0.24

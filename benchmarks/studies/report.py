@@ -35,8 +35,8 @@ from benchmarks.studies.results import (
     time_curve_table,
 )
 from benchmarks.studies.study import Study, read_study
-from hf_capsule_mt.analysis.figures import save_figure
-from hf_capsule_mt.evaluation.scores import table_in_markdown
+from hf_capsule_mt.evaluation.drawing import save_figure
+from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.files import replace_text
 
 # Of a loss of several parts, the part that every method has.

@@ -14,10 +14,10 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.data.encoding import source_limit, tokenize_lines
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.hub.model_card import describe_architecture
 from hf_capsule_mt.loading import count_parameters
 
 from .routing_figures import follows_step, look_for, sentence_pictures

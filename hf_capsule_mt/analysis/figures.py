@@ -1,41 +1,19 @@
-"""Styles, fonts and files of all figures. They need matplotlib, which `pip install -e ".[figures]"` brings."""
+"""Heat maps, and the fonts of words in figures. They need matplotlib, which `pip install -e ".[figures]"` brings."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import check_installed, replaced_file
-
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".pdf")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Those of Okabe and Ito, which the colour-blind can tell apart."""
 _OTHER_SCRIPTS = (
     *("Noto Sans CJK JP", "Noto Sans CJK SC", "Droid Sans Fallback", "WenQuanYi Zen Hei", "PingFang SC"),
     *("Hiragino Sans", "Microsoft YaHei", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari"),
 )
-
-
-def line_style(number: int) -> dict[str, str]:
-    """Return colour, marker and dashes of a figure's line. Lines of one colour have different dashes."""
-    place = number % len(COLOURS)
-    dashes = ("-", "--", "-.", ":")[number // len(COLOURS) % 4]
-    return {"color": COLOURS[place], "marker": "os^DvP"[place], "linestyle": dashes}
-
-
-def check_figure_file(path: Path) -> None:
-    """Raise a UserError unless a figure can be drawn to a file of this name."""
-    if path.suffix not in FORMATS:
-        raise UserError(f"The name of a figure ends in {', '.join(FORMATS)}, not as {path}.")
-    check_installed("matplotlib", "figures")
 
 
 @cache
@@ -45,51 +23,6 @@ def word_fonts() -> tuple[str, ...]:
 
     installed = set(fontManager.get_font_names())
     return ("DejaVu Sans", *(family for family in _OTHER_SCRIPTS if family in installed))
-
-
-def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure, whole or not at all, without the time it was made."""
-    kind = path.suffix.removeprefix(".")
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with replaced_file(path) as file:
-        figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=undated)
-    # The same figure in another format keeps the layout, which takes longest to find.
-    figure.set_layout_engine("none")
-
-
-def draw_lengths(record: Mapping[str, Any]) -> "Figure":
-    """Draw BLEU and the length of translations by source length, a panel each, with a line for each system.
-
-    The record has `buckets`, each with `name`, `sentences` and by system `bleu` and `ratio`. Empty ones are left out.
-    """
-    buckets = [bucket for bucket in record["buckets"] if bucket["systems"]]
-    places = range(len(buckets))
-    figure, panels = new_panels(2, max(4, 1.1 * len(buckets)) * 2 + 1)
-    for axes, value, label in zip(panels, ("bleu", "ratio"), ("BLEU", "length relative to the reference")):
-        for number, system in enumerate(buckets[0]["systems"]):
-            values = [bucket["systems"][system][value] for bucket in buckets]
-            axes.plot(places, values, label=line_label(system), **line_style(number))
-        axes.set_xticks(places, [f"{bucket['name']}\n({bucket['sentences']})" for bucket in buckets])
-        axes.set(xlabel="words of the source (sentences)", ylabel=label)
-    panels[1].axhline(1, color="black", linewidth=0.8, linestyle=":")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    return figure
-
-
-def line_label(name: str) -> str:
-    """Return a name so that Matplotlib shows it, with dollars that are no formula and "_" at its beginning."""
-    return name.replace("$", r"\$") if not name.startswith("_") else line_label(f" {name}")
-
-
-def new_panels(number: int, width: float) -> "tuple[Figure, Sequence[Axes]]":
-    """Return a figure, `width` inches wide, of panels side by side."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, 4), layout="constrained")
-    panels = figure.subplots(1, number, squeeze=False)[0]
-    for axes in panels:
-        axes.grid(alpha=0.3)
-    return figure, panels
 
 
 # In inches: a cell, a letter of a name, a panel whose columns are numbered, what is around a panel, and a colour bar.

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from torch import Tensor
 
-from .figures import COLOURS, draw_heat_maps, line_style, new_panels
+from hf_capsule_mt.evaluation.drawing import COLOURS, line_style, new_panels
+
+from .figures import draw_heat_maps
 from .sentence import SentenceRouting, guided_names
 from .statistics import RoutingStatistics
 

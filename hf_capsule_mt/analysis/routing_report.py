@@ -10,10 +10,10 @@ from jinja2 import Template
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.scores import table_in_markdown
+from hf_capsule_mt.evaluation.drawing import save_figure
+from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.files import replace_text, replaced_file, write_json
 
-from .figures import save_figure
 from .routing_figures import TEXTS, draw_routing, look_for, sentence_pictures
 from .sentence import SentenceRouting, source_subwords
 from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics

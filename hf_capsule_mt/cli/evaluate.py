@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 from accelerate import PartialState
 from tqdm import tqdm
 
-from hf_capsule_mt.analysis.figures import check_figure_file, draw_lengths, save_figure
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.parallel_text import check_two_files, read_lines, read_parallel_text
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
 from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
+from hf_capsule_mt.evaluation.drawing import check_figure_file, draw_lengths, save_figure
 from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compare_systems, comparison_report

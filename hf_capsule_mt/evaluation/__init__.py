@@ -1,1 +1,1 @@
-"""Translating with a trained model, and scoring translations."""
+"""Scores of translations, tests of their significance, and word alignment."""

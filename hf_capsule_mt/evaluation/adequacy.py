@@ -20,7 +20,7 @@ from typing import Any
 from hf_capsule_mt.errors import UserError
 
 from .alignment import Alignment
-from .scores import table_in_markdown
+from .tables import table_in_markdown
 
 ALIGNERS = {
     "eflomal": "words ({source_tokenize}), aligned by eflomal (HMM), whose results differ a little from run to run",

@@ -11,7 +11,8 @@ import numpy as np
 
 from hf_capsule_mt.errors import UserError
 
-from .scores import make_metrics, markdown_table
+from .scores import make_metrics
+from .tables import markdown_table
 
 
 def split_words(sentences: Sequence[str], tokenize: str = "13a") -> list[list[str]]:

@@ -72,14 +72,3 @@ def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     """Return the table of what [`score_translations`] found."""
     rows = [f"{name:<8}{entry['score']:>7.2f}  {entry['signature']}" for name, entry in scores.items()]
     return "\n".join([f"{'metric':<8}{'score':>7}  signature", *rows])
-
-
-def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table in Markdown whose second row is its alignment."""
-    return [f"| {' | '.join(row)} |" for row in rows]
-
-
-def table_in_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown whose first row names the columns, and whose first column names the rows."""
-    columns, *others = rows
-    return "\n".join(markdown_table([columns, ["---", *["---:"] * (len(columns) - 1)], *others]))

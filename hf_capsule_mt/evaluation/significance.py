@@ -13,7 +13,8 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from .bleu_statistics import bleu, sentence_statistics
-from .scores import check_aligned, make_metrics, table_in_markdown
+from .scores import check_aligned, make_metrics
+from .tables import table_in_markdown
 
 _NAMES = {
     "bootstrap": "paired bootstrap resampling (Koehn 2004), one-sided, {samples} samples, seed {seed}",

@@ -13,12 +13,12 @@ from transformers import AutoConfig, MarianConfig, PreTrainedConfig
 from transformers.hf_argparser import HfArg
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
+from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.data.parallel_text import without_compression
 from hf_capsule_mt.modeling.warm_start import is_plain
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
 PAPERS = Path(__file__).with_name("papers.yaml")
-ARCHITECTURE = Path(__file__).with_name("architecture.yaml")
 PLACEHOLDER = "USER/NAME"
 """The repository that a card names until it is pushed to one."""
 VALIDATION = "validation"
@@ -108,18 +108,6 @@ def make_model_card(
         pair=pair,
         output=[{"translation_text": details.translation}],
     )
-
-
-def describe_architecture(config: PreTrainedConfig) -> str:
-    """Return a few sentences on the model with this configuration."""
-    words = yaml.safe_load(ARCHITECTURE.read_text(encoding="utf-8"))
-    name = words["families"].get(config.model_type, f"A model of type `{config.model_type}`")
-    sizes = [f"{called} {value}" for field, called in words["sizes"].items() if (value := getattr(config, field, None))]
-    sentences = [f"{name} ({', '.join(sizes)})."]
-    for field, begins in words["parts"].items():
-        if value := getattr(config, field, None):
-            sentences.append(f"{begins} {words['values'].get(value, value.replace('_', ' '))}.")
-    return " ".join(sentences)
 
 
 def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from routed_models import read_pair, routed
 
-from hf_capsule_mt.analysis.figures import draw_lengths, save_figure
 from hf_capsule_mt.analysis.routing_figures import MOST_WORDS, sentence_pictures
 from hf_capsule_mt.analysis.sentence import SentenceRouting
+from hf_capsule_mt.evaluation.drawing import draw_lengths, save_figure
 
 CROSS, OWN = "Heads: cross.0", "Heads: encoder_self.0"
 

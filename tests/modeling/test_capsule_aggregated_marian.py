@@ -32,7 +32,7 @@ from hf_capsule_mt import (
     preset_config,
 )
 from hf_capsule_mt.analysis.sentence import has_routing
-from hf_capsule_mt.hub.model_card import describe_architecture
+from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.modeling.routing import ROUTINGS, CapsuleRouting, RoutingAlgorithm
 
 every_kind = pytest.mark.parametrize("kind", MARIAN)
