@@ -10,7 +10,8 @@ from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tok
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration as Model
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.analysis.sentence import Corpus, read_sentence
+from hf_capsule_mt.analysis.corpus import Corpus
+from hf_capsule_mt.analysis.sentence import read_sentence
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.encoding import batch_by_tokens
 from hf_capsule_mt.data.parallel_text import Columns, find_corpora, read_lines

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from hf_capsule_mt.evaluation.drawing import COLOURS, line_style, new_panels
 
-from .figures import draw_heat_maps
-from .sentence import SentenceRouting, guided_names
+from .heat_maps import draw_heat_maps
+from .routed_parts import guided_names
+from .sentence import SentenceRouting
 from .statistics import RoutingStatistics
 
 if TYPE_CHECKING:

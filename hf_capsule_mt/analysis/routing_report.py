@@ -15,8 +15,9 @@ from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.files import replace_text, replaced_file, write_json
 
 from .routing_figures import TEXTS, draw_routing, look_for, sentence_pictures
-from .sentence import SentenceRouting, source_subwords
+from .sentence import SentenceRouting
 from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics
+from .subwords import source_subwords
 
 
 class Table(NamedTuple):

@@ -15,7 +15,8 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.translation.attention import TeacherForcedPass, attended_positions, attending, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
 
-from .sentence import Corpus, guided_groups, guided_names
+from .corpus import Corpus
+from .routed_parts import guided_groups, guided_names
 
 
 def entropies(assignment: Tensor) -> Tensor:

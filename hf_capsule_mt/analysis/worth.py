@@ -20,7 +20,7 @@ from hf_capsule_mt.modeling.guided_routing import GuidedRouting
 from hf_capsule_mt.modeling.sentence_capsules import SentenceCapsules
 from hf_capsule_mt.translation.translator import behind_start, evaluating, pad_rows
 
-from .sentence import Corpus
+from .corpus import Corpus
 
 Change = Callable[[Tensor], Tensor]
 """From capsules to what the model reads instead."""

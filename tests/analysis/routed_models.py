@@ -4,7 +4,8 @@ from aggregated_models import aggregated
 from recurrent_models import recurrent
 from tiny_marian import tiny_tokenizer
 
-from hf_capsule_mt.analysis.sentence import encode_references, read_encoded
+from hf_capsule_mt.analysis.corpus import encode_references
+from hf_capsule_mt.analysis.sentence import read_encoded
 
 TOKENIZER = tiny_tokenizer()
 SOURCES = ["a b c d e f", "", "g h", "i j k a", "b"]

@@ -7,8 +7,9 @@ import pytest
 import torch
 from routed_models import KINDS, TOKENIZER, WITH_BOTH_SIDES, corpus_for, routed
 
+from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.routing_report import record_routing, routing_tables
-from hf_capsule_mt.analysis.sentence import Corpus, encode_references, read_encoded, translate_corpus
+from hf_capsule_mt.analysis.sentence import read_encoded
 from hf_capsule_mt.analysis.statistics import AssignmentSums, diversities, entropies, measure_routing
 
 

@@ -31,7 +31,7 @@ from hf_capsule_mt import (
     dynamic_routing,
     preset_config,
 )
-from hf_capsule_mt.analysis.sentence import has_routing
+from hf_capsule_mt.analysis.routed_parts import has_routing
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.modeling.routing import ROUTINGS, CapsuleRouting, RoutingAlgorithm
 

@@ -1,0 +1,42 @@
+"""What a configuration routes, and the names of guided capsules."""
+
+from transformers import PreTrainedConfig
+
+from hf_capsule_mt.modeling.aggregation import COMBINATIONS
+
+_ROUTED_BY = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
+"""Fields of configurations."""
+_UNROUTED = {"layer_aggregation": COMBINATIONS, "sentence_aggregation": ["pooling"]}
+"""Values of these fields that aggregate without routing."""
+
+
+def has_routing(config: PreTrainedConfig) -> bool:
+    """Return whether a model of this configuration routes anything."""
+    for field in _ROUTED_BY:
+        value = getattr(config, field, None)
+        if value is not None and value not in _UNROUTED.get(field, ()):
+            return True
+    return False
+
+
+def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
+    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns, or (0, 0)."""
+    kind = getattr(config, "guided_routing", None)
+    if kind is None:
+        return 0, 0
+    if kind == "gdr":
+        return config.num_past_capsules, config.num_future_capsules
+    # The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.
+    return 1, 1
+
+
+def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:
+    """Return the names of the columns of `guided_routing`. `capsules` is their number."""
+    groups = {"PAST": num_past, "FUTURE": num_future, "redundant": capsules - num_past - num_future}
+    names = []
+    for group, size in groups.items():
+        if size == 1:
+            names.append(group)
+        else:
+            names += [f"{group} {number + 1}" for number in range(size)]
+    return names
