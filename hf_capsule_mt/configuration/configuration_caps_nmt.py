@@ -5,7 +5,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .shared_fields import RecurrentConfig
+from .shared_fields import RecurrentConfig, check_smallest
 
 
 @strict
@@ -28,3 +28,7 @@ class CapsNMTConfig(RecurrentConfig):
     encoder_layers: int = 4
     decoder_layers: int = 3
     sentence_aggregation: Literal["capsule", "pooling"] = "capsule"
+
+    def validate_decoder(self) -> None:
+        """Refuse a decoder without layers."""
+        check_smallest(self, 1, ("decoder_layers",))

@@ -7,7 +7,7 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import MarianConfig
 
-from .shared_fields import CapsuleConfig, GuidedRoutingFields
+from .shared_fields import CapsuleConfig, GuidedRoutingFields, check_smallest
 
 _HEAD_SITES = {
     "encoder_self": "head_aggregation_encoder_layers",
@@ -94,6 +94,14 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
     routing_iterations: int = 3
     inverse_temperature: float | int = 0.01
     label_smoothing: float | int = 0.0
+
+    def validate_routing(self) -> None:
+        """Refuse output capsules that do not divide the width, no iterations, and a negative temperature."""
+        count = self.num_output_capsules
+        if count is not None and (count < 1 or self.d_model % count):
+            raise ValueError(f"num_output_capsules is {count}. Give a divisor of d_model, which is {self.d_model}.")
+        check_smallest(self, 1, ("routing_iterations",))
+        check_smallest(self, 0, ("inverse_temperature",))
 
     def validate_head_aggregation(self) -> None:
         """Refuse layers that do not exist, because they would have no effect."""

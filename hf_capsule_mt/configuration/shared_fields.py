@@ -1,10 +1,28 @@
 """Fields that several configurations have: those of guided routing, and those of the recurrent families."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+
+
+def check_smallest(config: PreTrainedConfig, smallest: int, names: tuple[str, ...]) -> None:
+    """Refuse numbers that would fail as a riddle once data is read, or train something else without a word.
+
+    Args:
+        config: a configuration.
+        smallest: the smallest number that is allowed.
+        names: the fields to check.
+
+    Raises:
+        ValueError: if a field is below `smallest`, infinite or not a number.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if not smallest <= value < math.inf:
+            raise ValueError(f"{name} is {value}. Give {smallest} or more.")
 
 
 class CapsuleConfig:
@@ -62,6 +80,12 @@ class GuidedRoutingFields:
     guided_routing_iterations: int = 3
     bow_loss_weight: float | int = 1.0
     bca_loss_weight: float | int = 1.0
+
+    def validate_guided_routing(self) -> None:
+        """Refuse capsules, widths and iterations below 1, and negative counts and weights."""
+        sizes = ("num_past_capsules", "num_future_capsules", "guided_capsule_dim", "guided_routing_iterations")
+        check_smallest(self, 1, sizes)
+        check_smallest(self, 0, ("num_redundant_capsules", "bow_loss_weight", "bca_loss_weight"))
 
 
 @strict
@@ -128,3 +152,11 @@ class RecurrentConfig(CapsuleConfig, PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
     forced_eos_token_id: int | list[int] | None = None
     decoder_start_token_id: int | None = 0
+
+    def validate_sizes(self) -> None:
+        """Refuse layers, capsules and iterations below 1, an odd width, and a dropout outside of [0, 1)."""
+        check_smallest(self, 1, ("vocab_size", "encoder_layers", "num_sentence_capsules", "routing_iterations"))
+        if self.d_model < 2 or self.d_model % 2:
+            raise ValueError(f"d_model is {self.d_model}. Give an even number, because each direction has half of it.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}. Give a number in [0, 1).")

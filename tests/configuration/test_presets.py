@@ -118,6 +118,36 @@ def test_a_wrong_value_is_refused(method, field, value):
         preset_config(method, "tiny", **{field: value})
 
 
+FORBIDDEN = [
+    # The width of this preset is 128.
+    ("em-routing", "num_output_capsules", 7, "Give a divisor of d_model, which is 128"),
+    ("em-routing", "num_output_capsules", 0, "Give a divisor of d_model, which is 128"),
+    ("em-routing", "routing_iterations", 0, "Give 1 or more"),
+    ("em-routing", "inverse_temperature", -1, "Give 0 or more"),
+    ("em-routing", "inverse_temperature", float("nan"), "Give 0 or more"),
+    ("gdr", "guided_routing_iterations", 0, "Give 1 or more"),
+    ("gdr", "num_past_capsules", 0, "Give 1 or more"),
+    ("gdr", "num_future_capsules", 0, "Give 1 or more"),
+    ("gdr", "num_redundant_capsules", -1, "Give 0 or more"),
+    ("rnmt-gdr", "guided_capsule_dim", 0, "Give 1 or more"),
+    ("rnmt-gdr", "bow_loss_weight", -1, "Give 0 or more"),
+    ("gdr", "bca_loss_weight", float("inf"), "Give 0 or more"),
+    ("capsnmt", "d_model", 15, "Give an even number"),
+    ("rnmt", "d_model", 0, "Give an even number"),
+    ("rnmt", "encoder_layers", 0, "Give 1 or more"),
+    ("capsnmt", "decoder_layers", 0, "Give 1 or more"),
+    ("capsnmt", "routing_iterations", 0, "Give 1 or more"),
+    ("capsnmt-hybrid", "num_sentence_capsules", 0, "Give 1 or more"),
+    ("rnmt", "dropout", 1.0, r"Give a number in \[0, 1\)"),
+]
+
+
+@pytest.mark.parametrize(("method", "field", "value", "remedy"), FORBIDDEN)
+def test_a_value_that_would_fail_later_is_refused_at_once(method, field, value, remedy):
+    with pytest.raises(StrictDataclassError, match=rf"{field} is {value}\. {remedy}"):
+        preset_config(method, "tiny", **{field: value})
+
+
 WIDTH, CAPSULE, HIDDEN = 512, 256, 2048
 WITHOUT_LOSSES = {"bow_loss_weight": 0, "bca_loss_weight": 0}
 
