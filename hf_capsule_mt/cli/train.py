@@ -54,7 +54,7 @@ from .common import leave_group_at_exit, report_user_errors, warn_if_busy
 
 logger = logging.get_logger(__name__)
 
-_FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": -1.0}
+_FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": None}
 # Of layers that a method adds, and of an adapter: they start at zero, and would stay there at the rate above.
 _ADDED_RATE = 1e-3
 # What people use: --help shows these, and --help_all all of them.

@@ -153,7 +153,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     _argument_group_name = "training"
 
     lr_scheduler_type: str = HfArg(default="inverse_sqrt", help="Learning rate schedule.")
-    warmup_steps: float = HfArg(
+    warmup_steps: float | None = HfArg(
         default=4000,
         help="Updates in which the learning rate rises. Below 1: their share of the run (default: %(default)s, with "
         "--model 500 or a tenth of the run).",
@@ -191,6 +191,26 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     )
 
     def __post_init__(self) -> None:
+        self._set_defaults()
+        self._hide_token()
+        if self.use_cpu:
+            # By itself the Trainer gives its time limit only to processes on GPUs.
+            PartialState(cpu=True, backend=self.ddp_backend, timeout=self.ddp_timeout_delta)
+        warmup_steps = self.warmup_steps
+        if warmup_steps is None:
+            # Transformers compares it with a number.
+            self.warmup_steps = 0
+        super().__post_init__()
+        self.warmup_steps = warmup_steps
+        self._check()
+        # Pinned memory without an accelerator does nothing but warn.
+        self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
+        if self.dataloader_pin_memory:
+            # Another copy would wait for all that the device is doing.
+            self.accelerator_config.non_blocking = True
+
+    def _set_defaults(self) -> None:
+        """Give values to the options that have none, by those of others."""
         if self.max_tokens_per_batch is None:
             self.max_tokens_per_batch = 4096 if self.per_device_train_batch_size is None else 0
         if self.per_device_train_batch_size is None:
@@ -198,23 +218,28 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         if self.metric_for_best_model is None:
             self.metric_for_best_model = "bleu" if self.predict_with_generate else "loss"
         self.metric_for_best_model = self.metric_for_best_model.removeprefix("eval_")
+
+    def _hide_token(self) -> None:
+        """Move the token of the Hub into the environment. `training_args.bin` would hold it."""
         if self.hub_token is not None:
-            # training_args.bin would hold it.
-            os.environ["HF_TOKEN"], self.hub_token = self.hub_token, None
-        if self.use_cpu:
-            # By itself the Trainer gives its time limit only to processes on GPUs.
-            PartialState(cpu=True, backend=self.ddp_backend, timeout=self.ddp_timeout_delta)
-        self._warmup_by_length = self.warmup_steps < 0
-        self.warmup_steps = max(self.warmup_steps, 0)
-        super().__post_init__()
+            os.environ["HF_TOKEN"] = self.hub_token
+            self.hub_token = None
+
+    def _check(self) -> None:
+        """Raise a UserError for values that would do something else than what they are for."""
+        # A comparison with NaN is always False.
+        if not 0 <= self.rdrop_alpha < math.inf:
+            raise UserError(f"rdrop_alpha is {self.rdrop_alpha}. Give a number from 0 on, such as 5.")
+        if not 0 <= self.ema_decay < 1:
+            raise UserError(f"ema_decay is {self.ema_decay}. Give a number from 0 to below 1, such as 0.999.")
+        if self.warmup_steps is None and self.optim.startswith("schedule_free"):
+            raise UserError(
+                f"optim {self.optim.value} warms up by itself, for a given number of updates. Give --warmup_steps."
+            )
         if self.early_stopping_patience is not None and (self.eval_strategy == "no" or not self.load_best_model_at_end):
             raise UserError("early_stopping_patience needs an eval_strategy and load_best_model_at_end.")
         if self.push_to_hub and (self.bf16_full_eval or self.fp16_full_eval):
             raise UserError("Evaluation in 16 bits would round the weights that push_to_hub sends. Leave out one.")
-        # Pinned memory without an accelerator does nothing but warn.
-        self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
-        # Another copy would wait for all that the device is doing.
-        self.accelerator_config.non_blocking |= self.dataloader_pin_memory
 
     @property
     def seed_of_data(self) -> int:
@@ -227,8 +252,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         return self.load_best_model_at_end or self.save_strategy == "best"
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the number of updates of linear warm-up."""
-        if self._warmup_by_length:
+        """Return the number of updates of linear warm-up in a run of `num_training_steps` updates.
+
+        Without a value of `warmup_steps` it is 500, or a tenth of a shorter run.
+        """
+        if self.warmup_steps is None:
             return min(500, math.ceil(num_training_steps / 10))
         return super().get_warmup_steps(num_training_steps)
 

@@ -59,7 +59,7 @@ class RunRecorder:
             "model": asdict(self.model_args),
             "base_model": {"name": base, "revision": self.model_args.revision} if is_of_hub else None,
             "data": asdict(self.data_args),
-            "training": trainer.args.to_dict(),
+            "training": trainer.args.to_dict() | {"warmup_steps": trainer.args.get_warmup_steps(state.max_steps)},
             "config": trainer.model.config.to_diff_dict(),
             "parameters": count_parameters(trainer.model),
             "data_sha256": self.facts.sha256,

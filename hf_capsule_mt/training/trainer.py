@@ -1,5 +1,6 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Sized
@@ -95,7 +96,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         recorder: RunRecorder | None = None,
         **kwargs: Any,
     ) -> None:
-        args = TranslationTrainingArguments() if args is None else args
+        # The trainer changes some of them, and the caller may begin another run with the same arguments.
+        args = TranslationTrainingArguments() if args is None else copy.copy(args)
+        if not isinstance(args, TranslationTrainingArguments):
+            raise UserError(
+                f"TranslationTrainer needs TranslationTrainingArguments, and args is a {type(args).__name__}. Its "
+                "arguments have the same names there."
+            )
         tokenizer = processing_class
         if isinstance(tokenizer, PreTrainedTokenizerBase):
             check_special_ids(tokenizer, getattr(model, "config", None))
@@ -287,10 +294,9 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _check_finite(self) -> None:
         """Raise an error on every process if a weight, or a part of one, is not finite on some process."""
-        weights = (each.to_local() if hasattr(each, "to_local") else each for each in self.model.parameters())
-        is_finite = torch.stack([weight.detach().isfinite().all() for weight in weights]).all()
+        is_finite = all_finite(self.model, self.args.device)
         if self.args.world_size > 1:
-            is_finite = self.accelerator.gather(is_finite.to(self.args.device).int()).all()
+            is_finite = self.accelerator.gather(is_finite.int()).all()
         if not is_finite:
             raise DivergenceError("a weight is not finite", self.state.global_step)
 
@@ -317,13 +323,15 @@ class TranslationTrainer(Seq2SeqTrainer):
         # The only method around the call that spreads weights over processes with FSDP2. It must not see embeddings:
         # accelerate puts those of source and head in a group of their own, but they can be one weight.
         names = ("get_input_embeddings", "get_output_embeddings")
+        # With FSDP the Trainer replaces `self.model` by its wrapper during the call.
+        model = self.model
         for name in names:
-            setattr(self.model, name, lambda: None)
+            setattr(model, name, lambda: None)
         try:
             return super()._prepare_for_training(*args, **kwargs)
         finally:
             for name in names:
-                delattr(self.model, name)
+                delattr(model, name)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # The Trainer would warn of tied weights, which are saved once, and of sinusoids, which are not saved.
@@ -433,7 +441,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         """Return the learning rate schedule. Warn if the run ends before its warm-up does."""
-        warmup = self.args.warmup_steps = self.args.get_warmup_steps(num_training_steps)
+        warmup = self.args.get_warmup_steps(num_training_steps)
         if self.args.should_log and warmup >= num_training_steps:
             logger.warning(
                 f"warmup_steps is {warmup}, and the run has {num_training_steps} updates: it ends before the learning "
@@ -491,6 +499,19 @@ def bleu_metric(
         return {"bleu": scores["bleu"]["score"]}
 
     return compute
+
+
+@torch.no_grad()
+def all_finite(model: nn.Module, device: torch.device) -> torch.Tensor:
+    """Return, as a tensor on `device`, whether all weights of a model are finite, or the parts that this process has.
+
+    The weights may be on several devices.
+    """
+    flags = []
+    for weight in model.parameters():
+        part = weight.to_local() if hasattr(weight, "to_local") else weight
+        flags.append(part.isfinite().all().to(device))
+    return torch.stack(flags).all()
 
 
 def _freeze_positions(model: nn.Module) -> None:

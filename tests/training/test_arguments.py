@@ -1,7 +1,10 @@
 """Defaults of the command line, and what contradicts what."""
 
+import dataclasses
+
 import pytest
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 
 
@@ -58,3 +61,28 @@ def test_config_overrides_are_json_or_plain_text():
     expected = {"dropout": 0.1, "layer_aggregation_sides": ["encoder"], "activation_function": "relu", "name": "a=b"}
     expected |= {"none": None, "yes": True, "nothing": None, "text": "None", "label_smoothing": 0.1}
     assert ModelArguments(model="folder", config_overrides=texts).config_fields() == expected
+
+
+@pytest.mark.parametrize(("updates", "warmup"), [(20, 2), (21, 3), (100_000, 500)])
+def test_warmup_by_the_length_of_the_run(updates, warmup):
+    args = training(warmup_steps=None)
+    assert args.get_warmup_steps(updates) == warmup
+    # Ablations and searches copy arguments in this way.
+    assert dataclasses.replace(args, learning_rate=1e-3).get_warmup_steps(updates) == warmup
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rdrop_alpha": -5}, "rdrop_alpha is -5"),
+        ({"rdrop_alpha": float("nan")}, "rdrop_alpha is nan"),
+        ({"rdrop_alpha": float("inf")}, "rdrop_alpha is inf"),
+        ({"ema_decay": 2.0}, "ema_decay is 2.0"),
+        ({"ema_decay": 1.0}, "ema_decay is 1.0"),
+        ({"ema_decay": -0.1}, "ema_decay is -0.1"),
+        ({"warmup_steps": None, "optim": "schedule_free_adamw"}, "Give --warmup_steps"),
+    ],
+)
+def test_values_that_would_spoil_a_run_without_a_word(options, message):
+    with pytest.raises(UserError, match=message):
+        training(**options)

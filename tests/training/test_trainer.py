@@ -16,12 +16,15 @@ from datasets import IterableDataset
 from filelock import FileLock
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from tiny_run import SMALL, files, small
+from torch._subclasses import FakeTensorMode
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
     EvalPrediction,
     MarianConfig,
     MarianMTModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
     set_seed,
 )
 
@@ -32,12 +35,13 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.parallel_text import Columns, find_corpora
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK, parse_override
 from hf_capsule_mt.training import resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
-from hf_capsule_mt.training.trainer import TranslationTrainer, bleu_metric
+from hf_capsule_mt.training.trainer import TranslationTrainer, all_finite, bleu_metric
 from hf_capsule_mt.training.training_data import load_data
 
 # A learning rate of 1 makes the change of a weight its gradient.
@@ -59,6 +63,90 @@ def test_a_tokenizer_with_other_ids_than_the_models_is_refused(pairs, tmp_path):
         trainer.model.config.eos_token_id = value
         with pytest.raises(ValueError, match="eos_token_id") if refused else nullcontext():
             TranslationTrainer(trainer.model, trainer.args, trainer.data_collator, processing_class=tiny_tokenizer())
+
+
+def test_runs_with_the_same_arguments_are_the_same(pairs, tmp_path):
+    """As in a loop over models. No trainer writes into the arguments of its caller."""
+    tokenizer = tiny_tokenizer()
+    options = {**UPDATE, "learning_rate": 0.01, "label_smoothing_factor": 0.1, "torch_compile": True}
+    options |= {"torch_compile_backend": "eager", "warmup_steps": 0.5, "lr_scheduler_type": "linear"}
+    options |= {"max_tokens_per_batch": 2000, "max_steps": 4}
+    args = TranslationTrainingArguments(tmp_path / "run", **options)
+    before = {**vars(args)}
+    runs = []
+    for _ in range(2):
+        set_seed(0)
+        model_args = ModelArguments(
+            method="transformer",
+            size="tiny",
+            tokenizer_name="tokenizer",
+            config_overrides=[*SMALL, "dropout=0", "encoder_layerdrop=0.5"],
+        )
+        model = build_model(model_args, tokenizer)
+        model.config.label_smoothing = 0.0
+        # Layers that are compiled leave out none of them.
+        trainer = TranslationTrainer(
+            model,
+            args,
+            train_dataset=pairs,
+            eval_dataset=pairs,
+            general_dataset=pairs.select(range(4)),
+            processing_class=tokenizer,
+            compute_metrics=lambda _: {"bleu": 1.0},
+        )
+        trainer.train()
+        assert vars(args) == before
+        assert trainer.args.ddp_find_unused_parameters
+        assert model.config.label_smoothing == 0.1
+        runs.append([(entry["loss"], entry["learning_rate"]) for entry in trainer.state.log_history if "loss" in entry])
+    assert runs[0] == runs[1]
+    assert [rate for _, rate in runs[0]] == pytest.approx([0, 0.005, 0.01, 0.005])
+
+
+def test_a_share_of_warmup_is_that_of_every_run(pairs, tmp_path):
+    args = TranslationTrainingArguments(tmp_path, **{**UPDATE, "warmup_steps": 0.5, "lr_scheduler_type": "linear"})
+    for updates in (4, 40):
+        trainer = make_trainer(pairs, tmp_path)
+        trainer = TranslationTrainer(trainer.model, args, trainer.data_collator, train_dataset=pairs)
+        trainer.create_optimizer_and_scheduler(updates)
+        factor = trainer.lr_scheduler.lr_lambdas[0]
+        assert [factor(update) for update in (0, updates // 4, updates // 2)] == [0, 0.5, 1]
+
+
+def test_arguments_of_transformers_are_refused(pairs, tmp_path):
+    model = make_trainer(pairs, tmp_path).model
+    args = Seq2SeqTrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    with pytest.raises(UserError, match="needs TranslationTrainingArguments, and args is a Seq2SeqTrainingArguments"):
+        TranslationTrainer(model, args, train_dataset=pairs)
+
+
+def test_a_model_that_the_trainer_replaces_by_its_wrapper(pairs, tmp_path, monkeypatch):
+    """As with FSDP, version 1. The wrapper has no embeddings to hide, and the model has them again."""
+    trainer = make_trainer(pairs, tmp_path)
+    model = trainer.model
+    embeddings = model.get_input_embeddings()
+
+    def wrap(self, *args, **kwargs):
+        assert self.model.get_input_embeddings() is None
+        self.model = self.model_wrapped = torch.nn.Sequential(model)
+        return self.model, None
+
+    monkeypatch.setattr(Seq2SeqTrainer, "_prepare_for_training", wrap)
+    trainer._prepare_for_training(1, None, None)
+    assert model.get_input_embeddings() is embeddings
+    assert model.get_output_embeddings() is not None
+
+
+@pytest.mark.parametrize("is_finite", [True, False])
+def test_weights_on_several_devices_are_finite(is_finite):
+    """Here the first one is on a device without numbers, which gives what is asked for."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False))
+    with torch.no_grad():
+        model[1].weight[0, 0] = 1.0 if is_finite else torch.inf
+    assert all_finite(model, torch.device("cpu")).item() == is_finite
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model[0].weight = torch.nn.Parameter(torch.ones(2, 2, device="cuda"))
+        assert all_finite(model, torch.device("cpu")).device.type == "cpu"
 
 
 def make_trainer(pairs, folder, method="em-routing", overrides=SMALL, **options):
