@@ -1,14 +1,13 @@
 """Loading of models, tokenizers and configurations, from a folder or from the Hub, without remote code."""
 
+import copy
 import logging
-import pickle
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -21,7 +20,7 @@ from transformers import (
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME, cached_file, extract_commit_hash
 
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.errors import UserError, blamed_on_user
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +38,26 @@ def commit_of(name: str | Path, revision: str | None = None) -> str | None:
 
 
 def load_config(name: str | Path, revision: str | None = None) -> PreTrainedConfig:
-    """Load a configuration."""
-    return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+    """Load a configuration.
+
+    Raises:
+        OSError: if there is no such checkpoint.
+        UserError: if its configuration is not one, or has wrong values.
+    """
+    with blamed_on_user(Exception, about=f"The configuration of {name} cannot be read"):
+        return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
 
 
 def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load a tokenizer."""
-    return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+    """Load a tokenizer.
+
+    Raises:
+        OSError: if there is none.
+        UserError: if its files are damaged, or need a package that is not installed.
+    """
+    # The library tokenizers raises a bare Exception for a damaged file.
+    with blamed_on_user(Exception, about=f"The tokenizer of {name} cannot be read"):
+        return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
 
 
 def load_model(
@@ -74,13 +86,12 @@ def load_model(
     return model
 
 
-@contextmanager
-def readable_weights(name: str | Path) -> Iterator[None]:
-    """Raise a UserError for damaged weights, a pickle that holds more than tensors, and tensors of other shapes."""
-    try:
-        yield
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError) as error:
-        raise UserError(f"The weights of {name} cannot be loaded: {error}") from error
+def readable_weights(name: str | Path) -> AbstractContextManager[None]:
+    """Raise a UserError for whatever a library finds wrong with a checkpoint while it builds and fills the model.
+
+    Weights may be damaged, a pickle may hold more than tensors, and a configuration may have values of wrong types.
+    """
+    return blamed_on_user(Exception, about=f"The weights of {name} cannot be loaded")
 
 
 def unfit_weights(model: PreTrainedModel, report: Mapping[str, Any]) -> set[str]:
@@ -115,6 +126,23 @@ def _has_settings(model: PreTrainedModel, **where: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def check_decodes(model: PreTrainedModel) -> None:
+    """Write one token with the generation settings of a checkpoint, which may have values of wrong types.
+
+    Transformers checks some of them only when it decodes, with errors that do not name the checkpoint.
+
+    Raises:
+        UserError: if the model cannot decode with its settings.
+    """
+    settings = copy.deepcopy(model.generation_config)
+    settings.update(max_new_tokens=1, max_length=None, min_new_tokens=None, min_length=0)
+    source = torch.zeros((1, 1), dtype=torch.long, device=model.device)
+    about = f"The generation settings of {model.name_or_path} cannot be used"
+    # A setting may ask for sampling, which draws random numbers.
+    with blamed_on_user(Exception, about=about), torch.random.fork_rng():
+        model.generate(source, attention_mask=torch.ones_like(source), generation_config=settings)
 
 
 def in_usable_precision(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import errno
 import gc
 import logging
 import os
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from safetensors import SafetensorError
+from huggingface_hub.errors import StrictDataclassError
 from torch.distributed import distributed_c10d
 from tqdm import tqdm
 
@@ -29,6 +30,10 @@ MEETING = timedelta(minutes=10)
 """How long a process waits for the others to start."""
 WORK = timedelta(days=7)
 """How long a process that has done its share waits for the others. If one dies, all end at once."""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a disk. Code that writes to an open file does not know its name."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -198,7 +203,10 @@ class Interrupted(SystemExit, KeyboardInterrupt):
 
 @contextmanager
 def report_user_errors() -> Iterator[None]:
-    """End a command on a ValueError or an OSError with `error: ...` and exit status 2.
+    """End a command on an error that the user caused with `error: ...` and exit status 2.
+
+    These are a UserError, an OSError that names a file or comes from a library, and a wrong value in a configuration.
+    Every other error may be a fault of the package, and keeps its traceback.
 
     If another process of the command has died, the line says so, and the exit status is 1. The traceback is logged at
     DEBUG level. If nobody reads the output any more, the command ends without a message. Ctrl-C ends it with one line
@@ -240,12 +248,21 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     if is_of_group or (isinstance(error, RuntimeError) and text.startswith("DataLoader worker")):
         first = text.partition("\n")[0]
         return f"Another process of this command died or does not answer: {first} Start all processes again.", 1
-    # huggingface_hub finds wrong values of a configuration.
-    if not isinstance(error, ValueError | OSError | SafetensorError) and not type(error).__name__.startswith(
-        "StrictDataclass"
-    ):
+    if not _is_of_user(error):
         return None, 1
     if text.startswith("Caught ") and "Original Traceback" in text:
         # PyTorch raises errors of a loader's process again, with their traceback as text.
         text = text.rstrip().rpartition("\n")[2].partition(": ")[2]
     return text, 2
+
+
+def _is_of_user(error: Exception) -> bool:
+    """Return whether the user, or the user's machine, caused an error."""
+    if isinstance(error, UserError | StrictDataclassError):
+        # A configuration of huggingface_hub finds wrong values of its fields.
+        return True
+    if not isinstance(error, OSError):
+        return False
+    # Libraries raise a sentence without a number. The system gives a number, and the file if there is one.
+    is_sentence = error.errno is None
+    return is_sentence or error.filename is not None or error.errno in _FULL

@@ -13,7 +13,7 @@ from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.loading import commit_of, in_usable_precision, load_config, load_model, load_tokenizer
+from hf_capsule_mt.loading import check_decodes, commit_of, in_usable_precision, load_config, load_model, load_tokenizer
 from hf_capsule_mt.translation.translator import ENGINES
 
 from .common import at_least, meet, usable_device, warn_if_busy
@@ -143,4 +143,7 @@ def load(
                 f"{type(model).__name__} on {device}. Use float32 or bfloat16."
             )
         model.to(getattr(torch, args.dtype))
-    return model.to(device), load_tokenizer(args.model, args.revision)
+    model.to(device)
+    if decodes:
+        check_decodes(model)
+    return model, load_tokenizer(args.model, args.revision)

@@ -37,7 +37,7 @@ from typing import Any
 from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.files import environment, write_json
 from hf_capsule_mt.loading import commit_of, load_tokenizer
 from hf_capsule_mt.modeling.warm_start import added_weights
@@ -113,7 +113,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.set_defaults(**_FINE_TUNING)
     if "__lora_rank" in options:
         parser.set_defaults(learning_rate=_ADDED_RATE)
-    model_args, data_args, args = parser.parse_args_into_dataclasses(words)
+    # Transformers finds options that do not fit each other.
+    with blamed_on_user():
+        model_args, data_args, args = parser.parse_args_into_dataclasses(words)
     args.check_with(data_args)
     # Data is read after this, which can take hours.
     claim_folder(args, find_checkpoint(args.resume_from_checkpoint, args.output_dir), deletes=False)

@@ -20,7 +20,7 @@ import transformers
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.files import new_folder, read_json, write_json
 
 from .encoding import shortened
@@ -85,15 +85,18 @@ def read_hub_corpus(
     With `streaming` only this split is downloaded.
     """
     from datasets import load_dataset_builder
+    from datasets.exceptions import DatasetsError
 
-    builder = load_dataset_builder(dataset_name, dataset_config_name)
+    with blamed_on_user((ValueError, DatasetsError), about=f"The data set {dataset_name} cannot be read"):
+        builder = load_dataset_builder(dataset_name, dataset_config_name)
     where = f"{dataset_name}, split {split}"
 
     def pairs() -> Iterator[RawPair]:
-        if not streaming:
-            builder.download_and_prepare()
-        rows = builder.as_streaming_dataset(split) if streaming else builder.as_dataset(split)
-        return hub_pairs(rows, columns, where)
+        with blamed_on_user((ValueError, DatasetsError), about=f"{where}, cannot be read"):
+            if not streaming:
+                builder.download_and_prepare()
+            rows = builder.as_streaming_dataset(split) if streaming else builder.as_dataset(split)
+            yield from hub_pairs(rows, columns, where)
 
     # The name of the builder's folder follows from the data files and the revision.
     return _cached({"dataset": str(builder.cache_dir), "split": split, "columns": asdict(columns)}, pairs, where)

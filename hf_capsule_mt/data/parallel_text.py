@@ -21,7 +21,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.files import replaced_files
 
 from .translation_memory import memory_pairs
@@ -307,11 +307,13 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
                 yield from memory_pairs(file, path, columns.names)
         case _:
             from datasets import load_dataset
+            from datasets.exceptions import DatasetsError
 
             # "NA" and "null" are words in a CSV file.
             options = {"keep_default_na": False} if shard.format == "csv" else {}
-            rows = load_dataset(shard.format, data_files=str(path), split="train", streaming=True, **options)
-            yield from hub_pairs(rows, columns, str(path))
+            with blamed_on_user((ValueError, DatasetsError), about=f"{path} cannot be read"):
+                rows = load_dataset(shard.format, data_files=str(path), split="train", streaming=True, **options)
+                yield from hub_pairs(rows, columns, str(path))
 
 
 def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[RawPair]:

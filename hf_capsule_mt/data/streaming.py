@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
 
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.errors import UserError, blamed_on_user
 
 from .arrow_cache import tokenize_batch
 from .batching import TokenBudgetBatchSampler
@@ -80,9 +80,11 @@ def _generate(shards: Sequence[Shard], columns: Columns) -> Iterator[dict[str, s
 def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
     """Return rows of a data set of the Hub, downloaded while they are read. Every pass has the same order."""
     from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
 
     where = f"{dataset_name}, split {split}"
-    stream = columns.select(load_dataset(dataset_name, dataset_config_name, split=split, streaming=True))
+    with blamed_on_user((ValueError, DatasetsError), about=f"{where}, cannot be read"):
+        stream = columns.select(load_dataset(dataset_name, dataset_config_name, split=split, streaming=True))
     text = f"{where} {dataset_config_name} {columns.names}"
     return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, text)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.configuration import (
@@ -16,7 +17,7 @@ from hf_capsule_mt.configuration import (
 )
 from hf_capsule_mt.configuration.presets import check_overrides
 from hf_capsule_mt.data.tokenizer import check_special_tokens
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.loading import check_loaded, load_config, load_model, readable_weights
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.warm_start import is_plain
@@ -35,7 +36,9 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
             is to be trained for a model that lacks weights.
         OSError: if there is no such checkpoint.
     """
-    return _from_scratch(args, tokenizer) if args.model is None else _from_checkpoint(args)
+    # Configurations and models raise plain errors, because checkpoints carry their source.
+    with blamed_on_user((ValueError, TypeError, StrictDataclassError)):
+        return _from_scratch(args, tokenizer) if args.model is None else _from_checkpoint(args)
 
 
 def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

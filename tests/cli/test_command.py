@@ -1,6 +1,7 @@
 """The command `hf-capsule-mt`, and what all commands have in common: their parser and their end."""
 
 import ast
+import errno
 import importlib
 import os
 import runpy
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
 import hf_capsule_mt
 import hf_capsule_mt_command as door
@@ -23,6 +25,7 @@ from hf_capsule_mt.cli.common import (
     usable_device,
     warn_if_busy,
 )
+from hf_capsule_mt.errors import UserError
 
 MODULES = Path(hf_capsule_mt.__file__).parent / "cli"
 
@@ -86,21 +89,53 @@ def test_hyphens_will_do_for_underscores():
         parser.parse_args(["--input=a"])
 
 
-@pytest.mark.parametrize(
-    ("error", "end"),
-    [
-        (ValueError("no"), SystemExit),
-        (ValueError("Caught OSError in worker 0.\nOriginal Traceback\nOSError: no"), SystemExit),
-        (KeyboardInterrupt(), KeyboardInterrupt),
-        (KeyError("no"), KeyError),
-    ],
-)
-def test_errors(capsys, error, end):
-    """A command may call another."""
-    with pytest.raises(end), report_user_errors(), report_user_errors():
+OF_USER = {
+    "ours": UserError("no"),
+    "wrong field": StrictDataclassError("no"),
+    "a library's": OSError("no"),
+    "of a loader": UserError("Caught OSError in worker 0.\nOriginal Traceback\nOSError: no"),
+}
+
+
+@pytest.mark.parametrize("error", OF_USER.values(), ids=OF_USER)
+def test_a_mistake_is_one_line(capsys, error):
+    """Also if a command calls another."""
+    with pytest.raises(SystemExit, match="2"), report_user_errors(), report_user_errors():
         raise error
-    said = {SystemExit: "error: no\n", KeyboardInterrupt: "interrupted\n"}
-    assert capsys.readouterr().err == said.get(end, "")
+    assert capsys.readouterr().err == "error: no\n"
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOSPC])
+def test_an_error_of_the_system_is_one_line(capsys, number):
+    name = "file" if number == errno.ENOENT else None
+    with pytest.raises(SystemExit, match="2"), report_user_errors():
+        raise OSError(number, "no", name)
+    assert capsys.readouterr().err.startswith(f"error: [Errno {number}] no")
+
+
+def internal_error():
+    list(zip([1], [1, 2], strict=True))
+
+
+def closed_file():
+    raise OSError(errno.EBADF, "Bad file descriptor")
+
+
+def missing_key():
+    return {}["no"]
+
+
+@pytest.mark.parametrize("fault", [internal_error, closed_file, missing_key])
+def test_a_fault_of_the_package_keeps_its_traceback(capsys, fault):
+    with pytest.raises((ValueError, OSError, KeyError)), report_user_errors():
+        fault()
+    assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_is_said_once(capsys):
+    with pytest.raises(KeyboardInterrupt), report_user_errors(), report_user_errors():
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_an_interruption(capsys, monkeypatch):

@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 from transformers import GenerationConfig
 
 from hf_capsule_mt.cli import translate
+from hf_capsule_mt.cli.common import report_user_errors
 from hf_capsule_mt.data.parallel_text import read_parallel_text, unbroken, write_parallel_text
 
 LINES = ["a b c d", "", "x y"]
@@ -39,10 +40,11 @@ WEIGHTS, CONFIG, SETTINGS = "model.safetensors", "config.json", "generation_conf
 
 
 class Outcome(Enum):
-    """What came of one damaged input; the last must not happen, nor a hang."""
+    """What came of one damaged input. The last two must not happen, nor a hang."""
 
     REFUSED = "refused"
     RIGHT = "accepted and right"
+    TRACEBACK = "traceback"
     SILENT_CHANGE = "silent change"
 
 
@@ -60,12 +62,14 @@ def attack(area: str, seed: int, folder: Path) -> Finding:
 
 
 def _judge(use: Callable[[], object], is_right: Callable[[object], str]) -> Finding:
-    """Call `use`. An error is a refusal, and a result is right if `is_right` says nothing against it."""
+    """Call `use`. An error of the user is a refusal, and a result is right if `is_right` says nothing against it."""
     try:
-        with _quiet():
+        with _quiet(), report_user_errors():
             result = use()
-    except Exception:
+    except SystemExit:
         return Finding(Outcome.REFUSED, traceback.format_exc())
+    except Exception:
+        return Finding(Outcome.TRACEBACK, traceback.format_exc())
     try:
         with _quiet():
             against = is_right(result)
@@ -194,8 +198,7 @@ def _translated(folder: Path) -> Finding:
     options = ["--model", str(folder), "--input_file", str(text), "--output_file", f"{text}.out", "--device", "cpu"]
 
     def use() -> list[str]:
-        # The command but for its last step, which turns an error into one line and an exit status.
-        translate.main.__wrapped__(options)
+        translate.main(options)
         return Path(f"{text}.out").read_text().removesuffix("\n").split("\n")
 
     return _judge(use, lambda lines: _against(folder, lines))

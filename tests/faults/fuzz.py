@@ -20,7 +20,7 @@ from pathlib import Path
 
 PATIENCE = 300
 """Seconds after which an attack has hung; most take less than one."""
-COLUMNS = ("refused", "accepted and right", "death", "hang", "silent change")
+COLUMNS = ("refused", "accepted and right", "traceback", "death", "hang", "silent change")
 BAD = COLUMNS[2:]
 
 

@@ -7,6 +7,7 @@ from tiny_marian import save_tiny_marian
 from transformers import T5Config
 
 from hf_capsule_mt.cli.export import main
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.hub import exporting
 from hf_capsule_mt.hub.exporting import EncoderProgram, StepProgram, check_numbers
 
@@ -80,4 +81,4 @@ def test_checks_find_differences(kind, wrong):
 
 
 def _fail(*_):
-    raise ValueError("logits differ")
+    raise UserError("logits differ")
