@@ -1,5 +1,7 @@
 """The engine behind `generate()`: `model.generate(..., custom_generate=hf_capsule_mt.decoding.generate)`."""
 
+import math
+import os
 from collections.abc import Mapping
 from threading import RLock
 from typing import Any
@@ -25,6 +27,17 @@ from .vocabulary import FiniteScores
 logger = logging.get_logger(__name__)
 
 _MAKING = RLock()
+"""Held while an engine is looked up or made."""
+
+
+def _renew_lock() -> None:
+    global _MAKING
+    _MAKING = RLock()
+
+
+# The thread that holds the lock does not exist in a forked process, so nobody would ever release it there.
+os.register_at_fork(after_in_child=_renew_lock)
+
 _engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
 _SLOW = {
     GenerationMode.GREEDY_SEARCH: "_sample",
@@ -64,6 +77,7 @@ def generate(
         UserError: if Transformers itself does not have the mode of generation, as with assisted generation, there is
             no such `dtype`, or the scores of tokens are not finite.
     """
+    _check_length_penalty(generation_config)
     # Transformers has repeated each sentence as often.
     sentences = len(input_ids) // max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
     limits = [each.of(sentences) for each in stopping_criteria or () if type(each) is NewTokenLimits]
@@ -117,6 +131,20 @@ def release(model: PreTrainedModel) -> None:
     """
     with _MAKING:
         _engines.pop(model, None)
+
+
+def _check_length_penalty(config: GenerationConfig) -> None:
+    """Raise a UserError if beam search cannot divide by the length to the power of the penalty."""
+    penalty = config.length_penalty
+    if (config.num_beams or 1) == 1 or penalty is None:
+        return
+    try:
+        divisor = float(config.max_length) ** penalty
+    except OverflowError:
+        divisor = math.inf
+    # Transformers would compare scores that are no numbers, and choose any translation.
+    if not 0 < divisor < math.inf:
+        raise UserError(f"length_penalty is {penalty}. Give a number from {_PENALTIES[0]:g} to {_PENALTIES[1]:g}.")
 
 
 def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:

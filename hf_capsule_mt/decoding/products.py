@@ -5,11 +5,12 @@ routing and the sums of scores.
 """
 
 import logging
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import torch
@@ -34,7 +35,17 @@ _FEW, _MANY, _LIMIT = 4, 128, 24
 """Rows for which int8 is timed, and where many begin."""
 _NARROW, _WIDE, _WIDTH = 512, 16384, 4096
 """Outputs for which int8 is timed, and where wide weights begin. Only vocabularies are so wide."""
-_PACKING = Lock()
+_PACKING = RLock()
+"""Held while weights are packed. PyTorch's backend and the filters of warnings belong to the whole process."""
+
+
+def _renew_lock() -> None:
+    global _PACKING
+    _PACKING = RLock()
+
+
+# The thread that holds the lock does not exist in a forked process, so nobody would ever release it there.
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Product:
@@ -74,29 +85,52 @@ def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     return lambda inputs: product(inputs.bfloat16().to(dtype)).bfloat16().float()
 
 
-def int8_map(weight: Tensor, bias: Tensor | None = None) -> Map:
-    """Return a map in int8: weights with one scale a row, activations with one scale a call, sums in int32.
+class Int8Product:
+    """A linear map in int8: weights with one scale a row, activations with one scale a call, sums in int32.
 
-    Activations are asymmetric uint8. The bias is float32. Where the machine has no product in int8, the map is
-    float32, and a warning says so once.
+    Activations are asymmetric uint8. The bias is float32. Only integers are kept of the weight, and they are packed
+    when they are first multiplied: the layers of an encoder hardly ever get few rows, and those of a decoder often get
+    no others.
     """
-    if not _int8_backends():
-        return Product(weight, bias)
-    backends = [_fastest_backend(weight.shape[1] >= _WIDTH, many) for many in (False, True)]
-    packed = {backend: _pack(weight.t(), bias, backend) for backend in set(backends)}
-    few, many = (packed[backend] for backend in backends)
-    multiply, reduce_range = torch.ops.quantized.linear_dynamic, _reduces_range()
 
-    def multiplied(inputs: Tensor) -> Tensor:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._outputs = weight.shape[1]
+        is_wide = self._outputs >= _WIDTH
+        self._backend_for_few = _fastest_backend(is_wide, many=False)
+        self._backend_for_many = _fastest_backend(is_wide, many=True)
+        self._unpacked: tuple[Tensor, Tensor | None] | None = (_quantized_tensor(weight.t()), bias)
+        self._packed: dict[str, Any] = {}
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Map `[rows, in]` to `[rows, out]`."""
+        backend = self._backend_for_few if inputs.shape[0] < _LIMIT else self._backend_for_many
+        packed = self._packed.get(backend)
+        if packed is None:
+            packed = self._pack(backend)
         try:
-            return multiply(inputs, few if inputs.shape[0] < _LIMIT else many, reduce_range)
+            return torch.ops.quantized.linear_dynamic(inputs, packed, _reduces_range())
         except RuntimeError:
             if inputs.isfinite().all():
                 raise
             # Values that are not finite have no range, and the engine refuses them at the end.
-            return inputs.new_full((inputs.shape[0], weight.shape[1]), torch.nan)
+            return inputs.new_full((inputs.shape[0], self._outputs), torch.nan)
 
-    return multiplied
+    def _pack(self, backend: str) -> Any:
+        with _PACKING:
+            # Another thread may have packed it in the meantime.
+            if backend not in self._packed:
+                if self._unpacked is None:
+                    other = next(iter(self._packed.values()))
+                    self._packed[backend] = _pack(*torch.ops.quantized.linear_unpack(other), backend)
+                else:
+                    self._packed[backend] = _pack(*self._unpacked, backend)
+                    self._unpacked = None
+            return self._packed[backend]
+
+
+def int8_map(weight: Tensor, bias: Tensor | None = None) -> Map:
+    """Return a map in int8. Where the machine has no product in int8, it is float32, and a warning says so once."""
+    return Int8Product(weight, bias) if _int8_backends() else Product(weight, bias)
 
 
 PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "int8": int8_map}
@@ -153,16 +187,23 @@ def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight / scales.unsqueeze(1)).round().clamp(-_LARGEST, _LARGEST).to(torch.int8), scales
 
 
-def _pack(weight: Tensor, bias: Tensor | None, backend: str) -> Any:
+def _quantized_tensor(weight: Tensor) -> Tensor:
+    """Return a weight `[out, in]` as PyTorch's tensor of integers with a scale for each row."""
     integers, scales = quantized(weight.float())
     zeros = torch.zeros(len(scales), dtype=torch.long)
-    # The backend and the filters of warnings belong to the whole process.
     with _PACKING, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch will remove quantized tensors. Then products are float32.
-        tensor = torch._make_per_channel_quantized_tensor(integers.contiguous(), scales.double(), zeros, 0)
-        before, torch.backends.quantized.engine = torch.backends.quantized.engine, backend
+        return torch._make_per_channel_quantized_tensor(integers.contiguous(), scales.double(), zeros, 0)
+
+
+def _pack(weight: Tensor, bias: Tensor | None, backend: str) -> Any:
+    """Return a quantized weight `[out, in]` with its bias as a backend multiplies it."""
+    with _PACKING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = torch.backends.quantized.engine
+        torch.backends.quantized.engine = backend
         try:
-            return torch.ops.quantized.linear_prepack(tensor, bias)
+            return torch.ops.quantized.linear_prepack(weight, bias)
         finally:
             torch.backends.quantized.engine = before
 
@@ -179,7 +220,8 @@ def _int8_backends() -> tuple[str, ...]:
 def _works(backend: str) -> bool:
     identity = torch.eye(16, dtype=torch.float32)
     try:
-        found = torch.ops.quantized.linear_dynamic(identity, _pack(identity, None, backend), _reduces_range())
+        packed = _pack(_quantized_tensor(identity), None, backend)
+        found = torch.ops.quantized.linear_dynamic(identity, packed, _reduces_range())
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     return torch.allclose(found, identity, atol=0.02)
@@ -199,7 +241,7 @@ def _fastest_backend(wide: bool, many: bool) -> str:
     inputs = torch.randn(_MANY if many else _FEW, 512, dtype=torch.float32, generator=generator)
 
     def seconds(backend: str) -> float:
-        packed, times = _pack(weight, None, backend), []
+        packed, times = _pack(_quantized_tensor(weight), None, backend), []
         for _ in range(7):
             start = time.process_time()
             torch.ops.quantized.linear_dynamic(inputs, packed, _reduces_range())

@@ -1,11 +1,13 @@
 """What the demo answers, and the pictures that it draws of it, without a page."""
 
+import json
+import shutil
 from functools import cache
 from importlib.util import find_spec
 
 import pytest
 from tiny_checkpoints import tiny_checkpoint
-from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
+from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
@@ -75,6 +77,7 @@ def test_a_picture_is_another_at_every_step_where_it_says_so():
         ("marian", " \n ", "Type a sentence"),
         ("marian", "a " * 64, "65 tokens"),
         ("marian", "a" * 1001, "more than"),
+        ("marian", "a \ud83d b", "U+D83D, which is only half of a character"),
         ("absent", "a", "absent is not a folder"),
         (" ", "a", "choose a checkpoint"),
     ],
@@ -85,6 +88,28 @@ def test_mistakes_are_told(name, sentence, problem):
     found = answer(load, name, sentence)
     assert problem in found.problem
     assert found.routing is None
+
+
+@pytest.mark.parametrize("value", ["odd", 5, [], {}])
+def test_odd_fields_of_a_checkpoint(value, tmp_path):
+    from hf_capsule_mt.analysis.demo_page import answer
+    from hf_capsule_mt.cli.demo import _loader
+
+    loader = _loader("cpu")
+    for number, (saved, problem) in enumerate([(save_tiny_marian, ""), (copy_routed, "guided_routing")]):
+        folder = tmp_path / str(number)
+        saved(folder)
+        file = folder / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"guided_routing": value}))
+        found = answer(loader, str(folder), "a b")
+        assert problem in found.problem
+        # To a Marian model the field says nothing.
+        assert (found.routing is None) == bool(problem)
+        assert "Guided" not in found.architecture
+
+
+def copy_routed(folder):
+    shutil.copytree(tiny_checkpoint("capsule_aggregated_marian"), folder)
 
 
 def test_a_visitor_who_says_no_language(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 from tiny_marian import tiny_model
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.analysis.routing_report import write_report
+from hf_capsule_mt.analysis.routing_report import report, write_report
 from hf_capsule_mt.analysis.sentence import SentenceRouting
 from hf_capsule_mt.analysis.statistics import RoutingStatistics
 from hf_capsule_mt.analysis.worth import record_gates
@@ -34,7 +34,8 @@ def test_gates_begin_at_zero():
 def test_no_text_of_a_page_becomes_a_tag(tmp_path):
     settings = {"model": EVIL, "references": EVIL, "input_file": EVIL}
     record = {**NOTHING, "gates": {EVIL: {"mean": 0, "largest": 0}}, "settings": settings}
-    record |= {"architecture": EVIL, "sentences": 1, "environment": EVIL}
+    environment = {"device": EVIL, "packages": {"torch": EVIL}, "date": EVIL}
+    record |= {"architecture": EVIL, "sentences": 1, "environment": environment}
     routing = SentenceRouting((EVIL, "</s>"), ("x", "</s>"), EVIL, sentence=torch.full((1, 2, 1), 0.5))
     write_report(tmp_path, RoutingStatistics(), record, {EVIL: routing})
     tags = []
@@ -43,3 +44,14 @@ def test_no_text_of_a_page_becomes_a_tag(tmp_path):
     parser.feed((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert tags.count("img") == 1
     assert "script" not in tags
+
+
+def test_the_head_says_what_was_measured_where():
+    settings = {"model": "runs/gdr", "references": None, "input_file": "test.en"}
+    environment = {"python": "3.11.7", "packages": {"torch": "2.13.0+cpu", "transformers": "5.24.0", "numpy": "2.3"}}
+    environment |= {"device": "a processor", "cpu_threads": 1, "commit": "abc", "date": "2026-11-29"}
+    record = {**NOTHING, "settings": settings, "architecture": "caps_nmt", "sentences": 3, "environment": environment}
+    assert report(record) == [
+        "runs/gdr (caps_nmt), 3 sentences of test.en, and the model's translations. "
+        "a processor, torch 2.13.0+cpu, transformers 5.24.0, 2026-11-29."
+    ]

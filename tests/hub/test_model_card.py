@@ -82,6 +82,21 @@ def test_a_plain_model_is_marian(record):
     assert "trust_remote_code" not in card.text
 
 
+@pytest.mark.parametrize(
+    ("fields", "title"),
+    [
+        ({"layer_aggregation": "simple_routing"}, "transformer with layer_aggregation simple_routing (tiny)"),
+        ({"d_model": 64}, "transformer (tiny)"),
+    ],
+)
+def test_a_part_that_is_not_of_the_method_is_in_the_title(record, fields, title):
+    record["model"]["method"] = "transformer"
+    record["config"] = preset_config("transformer", "tiny", **fields).to_diff_dict()
+    card = make_model_card(record, [scored("test.de", bleu=1.0)])
+    assert f"# English to German, {title}\n" in card.text
+    assert card.data.model_name == f"English to German, {title}"
+
+
 def test_scores_of_validation_data_belong_to_the_data_set(record):
     record["data"] = {"dataset_name": "wmt/wmt14", "train_file": [], "source_lang": "en_XX", "target_lang": "de"}
     card = make_model_card(record, [scored("flores.de", bleu=1.0), scored("validation", bleu=2.0)])
