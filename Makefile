@@ -17,8 +17,11 @@ unexport PYTHONDONTWRITEBYTECODE
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
 
+# A test that needs another one before it shows in another order: make test ORDER=random
+ORDER ?= same
+IN_ORDER := $(if $(filter random,$(ORDER)),--random-order)
 test: .venv/.installed-dev lint
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(IN_ORDER)
 
 # Which lines of the package no test runs. Without a GPU, Triton's interpreter runs the kernels. This takes two minutes.
 WITH_TRITON := PYTHONPATH=$(CURDIR)/build/triton

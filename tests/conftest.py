@@ -87,7 +87,8 @@ def positions_made_once():
         size = embedding.weight.shape, embedding.weight.dtype, embedding.weight.device
         if size not in made:
             made[size] = create(embedding)
-        return made[size]
+        # A caller may make it a parameter of its own model and change it.
+        return made[size].clone()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MarianSinusoidalPositionalEmbedding, "create_weight", create_once)
