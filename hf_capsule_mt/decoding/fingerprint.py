@@ -1,9 +1,10 @@
 """Whether a model computes what its class says, and whether it has changed since a copy of its weights was made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -21,6 +22,13 @@ _KNOWN_MODULES = (
     "transformers.models.marian.modeling_marian",
     f"{__package__.rpartition('.')[0]}.modeling.",
 )
+_SAMPLED = 256
+"""Numbers of each weight that are compared. Most of the time is spent waiting for memory, once for each number."""
+_SETTINGS = frozenset({int, float, bool, str})
+"""Types of the attributes of a module that change what it computes, such as `num_iterations` and `embed_scale`.
+
+`training` is not one of them: whoever has a copy follows it, or refuses it.
+"""
 
 
 class UnsupportedError(UserError):
@@ -34,39 +42,76 @@ class UnsupportedModelError(UnsupportedError):
 def check_plain(*modules: nn.Module) -> None:
     """Raise an UnsupportedModelError if a module has an adapter, a parametrization, a hook or a quantized weight."""
     for module in modules:
-        kind = type(module)
-        if not f"{kind.__module__}.".startswith(_KNOWN_MODULES):
-            raise UnsupportedModelError(f"the engine does not know the module {kind.__module__}.{kind.__qualname__}")
+        name = type(module).__name__
+        source = type(module).__module__
+        if not f"{source}.".startswith(_KNOWN_MODULES):
+            raise UnsupportedModelError(f"the engine does not know the module {source}.{type(module).__qualname__}")
         if any(getattr(hook, "__module__", None) != _RECORDING for hook in _hooks(module)):
-            raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")
-        if any(type(each) is not nn.Parameter or each.is_meta for each in module.parameters(recurse=False)):
-            raise UnsupportedModelError(f"a {kind.__name__} has a weight that is not a plain tensor")
+            raise UnsupportedModelError(f"a {name} has a hook, or a forward of its own")
+        for weight in module.parameters(recurse=False):
+            if type(weight) is not nn.Parameter or weight.is_meta:
+                raise UnsupportedModelError(f"a {name} has a weight that is not a plain tensor")
         if not _attends_as_known(module):
-            raise UnsupportedModelError(f"the attention of a {kind.__name__} is not one of Transformers' own")
+            raise UnsupportedModelError(f"the attention of a {name} is not one of Transformers' own")
 
 
 class Fingerprint:
-    """Tells whether a model still has the modules, hooks and weights that it had. It reads no numbers.
+    """Tells whether a model still has the modules, settings, hooks and weights that it had.
 
-    A write to a weight raises its version. A write through `.data` does not, nor does a changed setting of a module,
-    such as its number of iterations: call [`release`] after these.
+    A write to a weight raises its version. A write through `.data` does not, so some numbers of each weight are
+    compared too. A write through `.data` to a few rows of a weight can be missed: call [`release`] after it.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        # The weights are kept, so that others cannot take their places in memory.
-        self._state, self._weights = _state(model)
+        self._state = _state_of(model)
+        # They are kept, so that other weights cannot take their places in memory.
+        self._weights = list(_weights_of(model))
+        self._samples = Samples(self._weights)
 
     def is_of(self, model: nn.Module) -> bool:
-        """Whether `model` has the same modules, hooks and weights as then."""
-        return _state(model)[0] == self._state
+        """Whether `model` has the same modules, settings, hooks and weights as then."""
+        return _state_of(model) == self._state and self._samples.are_unchanged()
+
+
+class Samples:
+    """Some numbers of each weight, evenly spread over its memory, and whether they are still the same."""
+
+    def __init__(self, weights: list[Tensor]) -> None:
+        # Views by dtype and device, because `torch.cat` takes one of each. A write to the weight changes them too.
+        self._views: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for weight in weights:
+            # Weights that are made of others, as quantized ones, and those on disk have no memory of their own.
+            is_plain = type(weight) in (Tensor, nn.Parameter) and not weight.is_meta
+            if is_plain and weight.layout == torch.strided and weight.numel():
+                self._views.setdefault((weight.dtype, weight.device), []).append(_spread_numbers(weight))
+        self._expected = self._read()
+
+    def are_unchanged(self) -> bool:
+        """Whether all numbers have the bits that they had at first."""
+        return all(torch.equal(now, before) for now, before in zip(self._read(), self._expected))
+
+    def _read(self) -> list[Tensor]:
+        # As bytes, because NaN is not equal to itself.
+        return [torch.cat(views).view(torch.uint8) for views in self._views.values()]
+
+
+def _spread_numbers(weight: Tensor) -> Tensor:
+    """Return a view of at most `_SAMPLED` numbers of a weight of any shape, `[numbers]`."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride()))
+    # Steps of a multiple of the rows' length would read one column only. They seldom are with one more.
+    step = span // _SAMPLED + 1
+    return weight.detach().as_strided(((span - 1) // step + 1,), (step,), weight.storage_offset())
 
 
 def with_shared_weights(module: M) -> M:
     """Return a copy of a module that shares the weights, buffers and hooks of the original."""
     shared: list[object] = [*module.parameters(), *module.buffers()]
     for part in module.modules():
+        shared += _added_hooks(part)
         # accelerate keeps offloaded weights in its hook.
-        shared += [*_added_hooks(part), *filter(None, [part.__dict__.get("_hf_hook")])]
+        offloading = part.__dict__.get("_hf_hook")
+        if offloading is not None:
+            shared.append(offloading)
     return deepcopy(module, {id(each): each for each in shared})
 
 
@@ -76,22 +121,36 @@ def _added_hooks(module: nn.Module) -> list[Callable]:
 
 def _hooks(module: nn.Module) -> list[Callable]:
     """Return the functions that run with or instead of the forward of the module's class."""
-    return _added_hooks(module) + [part for name, part in module.__dict__.items() if name == "forward"]
+    hooks = _added_hooks(module)
+    replaced_forward = module.__dict__.get("forward")
+    if replaced_forward is not None:
+        hooks.append(replaced_forward)
+    return hooks
 
 
 def _attends_as_known(module: nn.Module) -> bool:
-    return getattr(getattr(module, "config", None), "_attn_implementation", None) in _ATTENTIONS
+    config = getattr(module, "config", None)
+    return getattr(config, "_attn_implementation", None) in _ATTENTIONS
 
 
-def _state(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
-    """Return a list that changes with the modules and weights, and the weights."""
-    state, weights = [], []
+def _weights_of(model: nn.Module) -> Iterator[Tensor]:
+    """All parameters and buffers of a model, those that two modules share twice."""
     for module in model.modules():
-        state.append((id(module), type(module), _attends_as_known(module), *map(id, _hooks(module))))
         for weight in (*module._parameters.values(), *module._buffers.values()):
             if weight is not None:
-                # A tensor made of others, as a quantized one, has no place. A tensor of inference mode has no version.
-                place = 0 if is_traceable_wrapper_subclass(weight) else weight.data_ptr()
-                state.append((id(weight), place, 0 if weight.is_inference() else weight._version))
-                weights.append(weight)
-    return state, weights
+                yield weight
+
+
+def _state_of(model: nn.Module) -> list[Any]:
+    """Return a list that changes with the modules, their settings and hooks, and with the places of weights."""
+    state: list[Any] = []
+    for module in model.modules():
+        state.append((id(module), type(module), _attends_as_known(module)))
+        state += [id(hook) for hook in _hooks(module)]
+        state += [value for name, value in vars(module).items() if type(value) in _SETTINGS and name != "training"]
+    for weight in _weights_of(model):
+        # A tensor that is made of others, as a quantized one, has no place. One of inference mode has no version.
+        address = 0 if is_traceable_wrapper_subclass(weight) else weight.data_ptr()
+        version = 0 if weight.is_inference() else weight._version
+        state.append((id(weight), address, version))
+    return state

@@ -3,9 +3,14 @@
 import copy
 import gc
 import logging
+import math
+import os
+import re
+import signal
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from threading import Event
 
 import pytest
 import torch
@@ -16,10 +21,12 @@ from transformers import AttentionInterface, LogitsProcessor, LogitsProcessorLis
 from transformers.generation import EosTokenCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate, release
+from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate, generation, products, release
+from hf_capsule_mt.decoding.fingerprint import Fingerprint
 from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.decoding.marian_adapter import folded_aggregation
 from hf_capsule_mt.decoding.products import Product
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.aggregation import LayerAggregation
 
 OPTIONS = {"num_beams": 3, "max_new_tokens": 8}
@@ -105,6 +112,16 @@ def test_more_than_tokens_goes_to_transformers(engine_calls):
     assert len(found.cross_attentions) == len(expected.cross_attentions)
 
 
+@pytest.mark.parametrize("penalty", [math.nan, math.inf, -math.inf, 1e308, -1e308])
+def test_a_length_penalty_that_is_no_exponent_is_refused(penalty):
+    """`generate()` would choose any translation, or end in an OverflowError."""
+    model, options = ending("marian"), {"length_penalty": penalty, "custom_generate": generate}
+    with pytest.raises(UserError, match=re.escape(f"length_penalty is {penalty}. Give a number")):
+        model.generate(**sources(2), **OPTIONS, **options)
+    # Greedy search has no penalty.
+    model.generate(**sources(2), max_new_tokens=3, num_beams=1, **options)
+
+
 def _hooked(model):
     model.model.decoder.layers[0].fc1.register_forward_hook(lambda module, args, output: 2 * output)
 
@@ -161,7 +178,20 @@ def _by_replacing(model):
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.flip(1))
 
 
-@pytest.mark.parametrize("change", [_by_optimizer, _by_loading, _by_replacing])
+def _through_data(model):
+    """As libraries that average weights do, which leaves no trace in a tensor's version."""
+    torch.manual_seed(1)
+    for weight in model.parameters():
+        weight.data.add_(0.1 * torch.randn_like(weight))
+
+
+def _by_setting(model):
+    for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = 3.0
+
+
+@pytest.mark.parametrize("change", [_by_optimizer, _by_loading, _by_replacing, _through_data, _by_setting])
 @pytest.mark.parametrize("name", ["marian/em_routing", "recurrent/capsule"])
 def test_changed_weights_are_noticed(name, change, engine_calls):
     model = ending(name)
@@ -174,6 +204,53 @@ def test_changed_weights_are_noticed(name, change, engine_calls):
     assert not torch.equal(before, expected)
     assert len(engine_calls) == 2
     assert not engine.is_of(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "setting", "value"),
+    [
+        ("marian", "model.decoder", "embed_scale", 9.0),
+        ("marian/em_routing", "model.decoder.aggregation.aggregator.routing", "num_iterations", 1),
+    ],
+    ids=["scale", "iterations"],
+)
+def test_a_changed_setting_of_a_module_is_noticed(name, part, setting, value, engine_calls):
+    model = ending(name)
+    before, _ = _both(model)
+    module = model.get_submodule(part)
+    assert getattr(module, setting) != value
+    setattr(module, setting, value)
+    expected, found = _both(model)
+    assert torch.equal(expected, found)
+    assert not torch.equal(before, expected)
+    assert len(engine_calls) == 2
+
+
+def test_every_weight_is_sampled():
+    """Also one whose rows are not side by side in memory, and one that is no number."""
+    model = ending("marian/everything")
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(32, VOCABULARY)[::2].t())
+    assert not model.lm_head.weight.is_contiguous()
+    model.model.encoder.layers[0].fc1.weight.data[:] = torch.nan
+    weights = dict(model.named_parameters()) | dict(model.named_buffers())
+    for name, weight in weights.items():
+        fingerprint = Fingerprint(model)
+        assert fingerprint.is_of(model), name
+        weight.data.copy_(torch.ones_like(weight) if weight.isnan().any() else weight.data + 1)
+        assert not fingerprint.is_of(model), name
+
+
+def test_numbers_are_read_from_all_of_a_weight():
+    """A part that is replaced is found, if it has a hundredth of the numbers. So is a column."""
+    model = torch.nn.Linear(64, 1000, bias=False)
+    for rows in range(0, 1000, 10):
+        fingerprint = Fingerprint(model)
+        model.weight.data[rows : rows + 10] = 0.5
+        assert not fingerprint.is_of(model), rows
+    for column in range(64):
+        fingerprint = Fingerprint(model)
+        model.weight.data[:, column] = 1 + column
+        assert not fingerprint.is_of(model), column
 
 
 def test_training_mode(engine_calls):
@@ -221,6 +298,39 @@ def test_folded_aggregation(kind, context, parameterization):
         torch.testing.assert_close(
             folded_aggregation(aggregation, Product)(layers), aggregation(layers)[0], atol=2e-5, rtol=1e-4
         )
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(generation.Engine, "__init__"), (products, "_pack")], ids=["engines", "packing"]
+)
+def test_a_process_that_is_forked_meanwhile(owner, name, monkeypatch):
+    """A thread that makes an engine, or packs its weights, does not exist in the child. Its locks must not be held."""
+    model, source = ending("marian"), sources(2)
+    options = {**OPTIONS, "custom_generate": generate, "dtype": "int8"}
+    method, is_waiting, goes_on = getattr(owner, name), Event(), Event()
+
+    def waits(*args):
+        is_waiting.set()
+        goes_on.wait(60)
+        return method(*args)
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as threads:
+        patch.setattr(owner, name, waits)
+        translated = threads.submit(model.generate, **source, **options)
+        assert is_waiting.wait(60)
+        patch.undo()
+        child = os.fork()
+        if child == 0:
+            # Without an end of its own it would run the other tests too.
+            signal.alarm(60)
+            with suppress(BaseException):
+                ending("marian").generate(**source, **options)
+                os._exit(0)
+            os._exit(1)
+        goes_on.set()
+        translated.result()
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_threads_make_one_engine(often_switched):

@@ -1,6 +1,8 @@
 """Products in bfloat16 and int8 against their definitions, and engines that are made of them."""
 
+import gc
 import logging
+import weakref
 from functools import cache
 
 import pytest
@@ -43,6 +45,34 @@ def test_int8_products(shape, with_bias, engine, monkeypatch):
         largest = scale * weight.abs().amax(0).double()
         assert ((product(inputs) - expected).abs() <= 2 * largest + 1e-4).all()
         assert (product(inputs) - expected).abs().mean() < 0.1 * largest.mean()
+
+
+@needs_int8
+@pytest.mark.parametrize("rows", [(4, 40), (40, 4)])
+def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
+    """For few rows and for many it packs the weight when they come, if they have backends of their own."""
+    backends = products._int8_backends()
+    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: backends[-1] if many else backends[0])
+    weight, bias = torch.randn(64, 96), torch.randn(96)
+    kept = weakref.ref(weight)
+    product = int8_map(weight, bias)
+    expected = [_by_definition(inputs, weight, bias)[0] for inputs in (torch.ones(count, 64) for count in rows)]
+    del weight
+    assert kept() is None
+    packed = []
+    pack = products._pack
+    monkeypatch.setattr(products, "_pack", lambda *given: packed.append(given[2]) or pack(*given))
+    for count, result in zip(rows * 2, expected * 2):
+        torch.testing.assert_close(product(torch.ones(count, 64)).double(), result, rtol=1e-4, atol=1e-4)
+    assert packed == [backends[-1] if count == 40 else backends[0] for count in rows][: len(backends)]
+    assert not _float32_tensors_of(product, 64 * 96)
+
+
+def _float32_tensors_of(product, size):
+    """Tensors that belong to a product, as far as Python can see, and have so many numbers in float32."""
+    parts = [product, *vars(product).values()]
+    parts += [each for part in parts if isinstance(part, dict | tuple) for each in gc.get_referents(part)]
+    return [part for part in parts if isinstance(part, torch.Tensor) and part.numel() >= size and not part.is_quantized]
 
 
 def test_without_int8_products_are_float32(monkeypatch, caplog):
