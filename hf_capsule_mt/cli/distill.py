@@ -45,10 +45,10 @@ from hf_capsule_mt.data.parallel_text import (
 )
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import environment, hash_file, locked, read_json, write_json
+from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
 from . import decoding
 from .common import CommandParser, at_least, check_distinct, check_output_file, leave_group_at_exit, report_user_errors
-from .translate import options_like, translate_windows
 
 logger = logging.get_logger(__name__)
 
@@ -121,13 +121,17 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
     sentences, settings, sources = 0, {}, iter(())
     if state.is_main_process:
         decoding.pin_revision(args)
-        sentences, digest = _look_through(args, LanguageCodes(decoding.load_tokenizer(args.model, args.revision)))
+        sentences, digest = _look_through(args, LanguageCodes(decoding.decoding_options(args).tokenizer()))
         settings, sources = {"data": digest, **decoding.settings(args)}, _sources(args)
         if finished.is_file() and read_json(finished) != settings:
             raise UserError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
     if not broadcast_object_list([finished.is_file()])[0]:
         # Codes of languages are in the data.
-        list(translate_windows(options_like(args, **files, target_lang=None), sources, sentences))
+        options = FileTranslationOptions(
+            decoding=decoding.decoding_options(args), device=args.device, chunk_size=args.chunk_size, **files
+        )
+        # The lines go to the file, so there are no windows.
+        list(translate_windows(options, state, sources, sentences))
         if state.is_main_process:
             write_json(finished, settings)
     if state.is_main_process:
