@@ -18,7 +18,7 @@ from accelerate import PartialState
 from huggingface_hub.errors import StrictDataclassError
 from torch.distributed import distributed_c10d
 
-from hf_capsule_mt.data.parallel_text import file_format
+from hf_capsule_mt.data.corpus_files import file_format
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_empty
 

@@ -33,18 +33,13 @@ from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 from hf_capsule_mt.data.arrow_cache import read_corpora
-from hf_capsule_mt.data.language_codes import LanguageCodes
-from hf_capsule_mt.data.parallel_text import (
-    Columns,
-    check_parallel_files,
-    each_checked,
-    each_line,
-    expand,
-    file_format,
-    write_parallel_text,
-)
+from hf_capsule_mt.data.corpus_files import Columns, expand, file_format
+from hf_capsule_mt.data.language_codes import LanguageCodes, each_checked
+from hf_capsule_mt.data.lines import each_line
+from hf_capsule_mt.data.pair_writer import check_parallel_files, write_parallel_text
+from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import environment, hash_file, locked, read_json, write_json
+from hf_capsule_mt.files import hash_file, locked, read_json, write_json
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
 from . import decoding

@@ -21,8 +21,11 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from hf_capsule_mt.data.corpus_files import check_two_files
 from hf_capsule_mt.data.language_codes import LanguageCodes
-from hf_capsule_mt.data.parallel_text import check_two_files, read_lines, read_parallel_text
+from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.data.parallel_text import read_parallel_text
+from hf_capsule_mt.environment import check_installed, environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
@@ -31,7 +34,7 @@ from hf_capsule_mt.evaluation.drawing import check_figure_file, draw_lengths, sa
 from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compare_systems, comparison_report
-from hf_capsule_mt.files import check_installed, environment, hash_file, write_json
+from hf_capsule_mt.files import hash_file, write_json
 from hf_capsule_mt.translation.documents import texts_with_codes
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 

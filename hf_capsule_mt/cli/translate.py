@@ -26,7 +26,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.data.parallel_text import each_line, text_bytes
+from hf_capsule_mt.data.lines import each_line, text_bytes
 from hf_capsule_mt.translation.documents import check_language
 from hf_capsule_mt.translation.file_translation import STANDARD_INPUT, FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.marked_segments import keep_pattern

@@ -15,7 +15,7 @@ from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.configuration.presets import method_config_class, method_fields
-from hf_capsule_mt.data.parallel_text import without_compression
+from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.modeling.warm_start import is_plain
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")

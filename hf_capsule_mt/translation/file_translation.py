@@ -19,8 +19,8 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 
-from hf_capsule_mt.data.encoding import batch_by_tokens
-from hf_capsule_mt.data.parallel_text import byte_lines, text_bytes, unbroken
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.lines import byte_lines, text_bytes, unbroken
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import locked, replaced_file
 

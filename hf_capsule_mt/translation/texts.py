@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from hf_capsule_mt.data.encoding import TOKENIZING, cut_lines, positions, shortened, source_limit, tokenize_lines
 from hf_capsule_mt.data.language_codes import LanguageCodes
-from hf_capsule_mt.data.parallel_text import unbroken
+from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.errors import UserError
 
 from .attention import aligner, cross_attention

@@ -21,8 +21,9 @@ from transformers import (
 from transformers.generation import GenerationMode
 from transformers.utils import logging
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, positions, source_limit, tokenize_lines
-from hf_capsule_mt.data.parallel_text import unbroken
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import cut_lines, positions, source_limit, tokenize_lines
+from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.errors import UserError
 

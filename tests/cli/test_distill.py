@@ -11,7 +11,8 @@ from tiny_marian import save_tiny_teacher
 
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.distill import main
-from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
+from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.translation import file_translation
 

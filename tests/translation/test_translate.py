@@ -13,7 +13,7 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import GPT2Config
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation import file_translation
 from hf_capsule_mt.translation.texts import TextTranslator
