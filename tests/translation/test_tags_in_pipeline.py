@@ -158,12 +158,18 @@ def test_attention_of_words_is_as_by_hand():
 
 
 def test_attention_is_that_of_the_step_that_writes_the_word():
-    model = tiny_model()
-    source, words = torch.tensor([[3, 4, 5, 2]]), torch.tensor([[0, 6, 7, 2]])
-    found = cross_attention(model, words, input_ids=source, attention_mask=torch.ones_like(source))
+    """It is the mean over the heads and the last two layers."""
+    torch.manual_seed(0)
+    model = MarianMTModel(MarianConfig(**{**tiny_model().config.to_dict(), "decoder_layers": 3})).eval()
+    source, target = torch.tensor([[3, 4, 5, 2]]), torch.tensor([[0, 6, 7, 2]])
+    attention = cross_attention(model, target, input_ids=source, attention_mask=torch.ones_like(source))
     model.set_attn_implementation("eager")
-    output = model(input_ids=source, decoder_input_ids=words[:, :-1], output_attentions=True)
-    torch.testing.assert_close(found, output.cross_attentions[-1].mean(1))
+    output = model(input_ids=source, decoder_input_ids=target[:, :-1], output_attentions=True)
+    layers = [weights.mean(1) for weights in output.cross_attentions]
+    assert len(layers) == 3
+    torch.testing.assert_close(attention, (layers[1] + layers[2]) / 2)
+    assert not torch.allclose(attention, layers[2])
+    assert not torch.allclose(attention, sum(layers) / 3)
 
 
 def test_separate_vocabularies(tmp_path):
