@@ -2,13 +2,16 @@
 
 An element comes back around the words of the translation that are aligned with its own words: as one element, inside
 the element that it was in. A kept part takes the place of the words that are aligned with it.
+
+Places are counted in one of three texts: the source as it is written, a run (the text between two tags of blocks,
+without tags), and the sentence that the model reads (part of a run, with single spaces).
 """
 
 import html
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, takewhile
+from itertools import accumulate
 
 import regex
 
@@ -16,10 +19,14 @@ from hf_capsule_mt.errors import UserError
 
 from .documents import Segment
 from .markup import Item, Run, read_markup
-from .putting_back import Node, SentenceWriter, Span, Weights
+from .putting_back import DisjointRanges, Node, SentenceWriter, Span, Weights
 
-Align = Callable[[Sequence[Span], Sequence[Span]], Weights]  # It takes the words of a source and of its translation.
-Cut, Escape = Callable[[str], list[str]], Callable[[str], str]
+Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
+"""From the words of a source and of its translation to their alignment."""
+Cut = Callable[[str], list[str]]
+"""From a text to its parts that are translated one by one. Joined, they are the text."""
+Escape = Callable[[str], str]
+"""Writes characters as references, such as `&amp;`, if they would look like tags."""
 
 # Scripts that put no spaces between words.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -34,7 +41,7 @@ class MarkedSegment(Segment):
     words: tuple[Span, ...] = ()  # Their places in the text. A kept part is one word.
     root: Node = field(default_factory=Node)
     kept: dict[int, str] = field(default_factory=dict)  # The kept parts by their words.
-    escape: Escape = str  # Writes characters as references, such as &amp;.
+    escape: Escape = str
 
     @property
     def has_parts(self) -> bool:
@@ -47,33 +54,41 @@ class MarkedSegment(Segment):
         return not self.root.is_around(len(self.words))
 
     def put_back(self, translation: str, align: Align | None = None) -> str:
-        """Return a translation with the tags and kept parts."""
+        """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
         copies = self._copies(translation)
-        words = _words(translation, sorted({copy for places in copies.values() for copy in places}))
-        weights = align(self.words, words) if align is not None else [[0.0] * len(self.words) for _ in words]
-        found = {word: [words.index(place) for place in places] for word, places in copies.items()}
-        return SentenceWriter(translation, words, weights, found, self.escape).write(self.root)
+        words = _words(translation, sorted({span for spans in copies.values() for span in spans}))
+        number_of = {span: number for number, span in enumerate(words)}
+        numbers = {word: [number_of[span] for span in spans] for word, spans in copies.items()}
+        weights = [[0.0] * len(self.words) for _ in words]
+        if align is not None:
+            weights = align(self.words, words)
+        return SentenceWriter(translation, words, weights, numbers, self.escape).write(self.root)
 
     def _copies(self, translation: str) -> dict[int, list[Span]]:
         """Return the places of copies of kept parts in a translation, by the word of the source.
 
-        Copies do not overlap. A copy is part of a longer word only if the kept part is, too.
+        Copies do not overlap. A copy is part of a longer word only if the kept part is, too. Kept parts with the same
+        text share their copies.
         """
-        taken: list[Span] = []
-        found: dict[int, list[Span]] = {}
-        sides = {word: tuple(_is_in_word(self.text, place) for place in self.words[word]) for word in self.kept}
-        # The longest first: one may be part of another. Equal texts: first those that must be words of their own.
-        for word, text in sorted(self.kept.items(), key=lambda item: (-len(item[1]), any(sides[item[0]]))):
-            same = [other for other in found if (self.kept[other], sides[other]) == (text, sides[word])]
-            found[word] = found[same[0]] if same else []
-            for match in regex.finditer(regex.escape(text), "" if same else translation):
-                span = match.span()
-                if any(_is_in_word(translation, place) and not side for place, side in zip(span, sides[word])):
-                    continue
-                if all(span[1] <= other[0] or other[1] <= span[0] for other in taken):
-                    taken.append(span)
-                    found[word].append(span)
-        return found
+
+        def rank(word: int) -> tuple[int, bool]:
+            # The longest first: one may be part of another. Equal texts: first those that must be words of their own.
+            return -len(self.kept[word]), any(self._is_joined(word))
+
+        taken = DisjointRanges()
+        shared: dict[tuple[str, bool, bool], list[Span]] = {}
+        copies: dict[int, list[Span]] = {}
+        for word in sorted(self.kept, key=rank):
+            key = (self.kept[word], *self._is_joined(word))
+            if key not in shared:
+                shared[key] = _free_copies(translation, *key, taken)
+            copies[word] = shared[key]
+        return copies
+
+    def _is_joined(self, word: int) -> tuple[bool, bool]:
+        """Return whether a kept part is joined to a letter or digit before it, and to one after it."""
+        start, end = self.words[word]
+        return _is_in_word(self.text, start), _is_in_word(self.text, end)
 
 
 def keep_pattern(keep: str) -> regex.Pattern:
@@ -85,150 +100,272 @@ def keep_pattern(keep: str) -> regex.Pattern:
 
 
 def marked_segments(source: str, tags: bool, keep: regex.Pattern | None, cut: Cut | None) -> list[Segment]:
-    """Return the segments of a source, at least one. A segment without words has everything as white space.
+    """Return the segments of a source, at least one.
 
-    Without `tags`, tags are text. `keep` finds kept parts between two tags. `cut` returns the parts of a text that are
-    translated one by one.
+    Args:
+        source: a text, with its tags.
+        tags: whether tags of XML or HTML are read. Otherwise they are text.
+        keep: finds kept parts, each between two tags.
+        cut: returns the parts of a run that are translated one by one. None: each run is one part.
+
+    Returns:
+        Segments in the order of the source. One without words has all of its text as white space.
 
     Raises:
         UserError: if a tag is wrong.
     """
-    segments, waiting, escape = [], "", _escaped if tags else str
-    for part in read_markup(source) if tags else [Run(source, [], source)]:
-        for segment in [Segment(part, "", "")] if isinstance(part, str) else _run_segments(part, keep, cut, escape):
+    escape = _escaped if tags else str
+    parts = read_markup(source) if tags else [Run(source, [], source)]
+    segments: list[Segment] = []
+    # What stands between two segments with words belongs to the second one.
+    waiting = ""
+    for part in parts:
+        if isinstance(part, str):
+            waiting += part
+            continue
+        for segment in _run_segments(part, keep, cut, escape):
             if segment.text:
                 segments.append(replace(segment, before=waiting + segment.before))
                 waiting = ""
             else:
                 waiting += segment.before
-    if segments:
-        segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
-    return segments or [Segment(waiting, "", "")]
+    if not segments:
+        return [Segment(waiting, "", "")]
+    segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
+    return segments
 
 
 def _run_segments(run: Run, keep: regex.Pattern | None, cut: Cut | None, escape: Escape) -> Iterator[Segment]:
     items = run.items if keep is None else list(_with_kept(run, keep, escape))
-    start, first, line = 0, 0, run.line
+    start = first = 0
+    line = run.line
     for end in _ends(run.text, items, cut):
         last = len(items) if end == len(run.text) else _divide(items, first, end)
-        yield _segment(run.text, start, end, items[first:last], line, escape)
+        yield _Stretch(run.text, start, end, items[first:last], line, escape).segment()
         line += run.text.count("\n", start, end)
-        start, first = end, last
+        start = end
+        first = last
 
 
 def _with_kept(run: Run, keep: regex.Pattern, escape: Escape) -> Iterator[Item]:
     """Yield the items of a run, and what an expression finds between two of them."""
-    place = 0
+    start = 0
     for item in [*run.items, None]:
-        for match in keep.finditer(run.text[place : item.at if item else None]):
-            if words := match[0].strip():
-                at = place + match.start() + match[0].index(words)
-                yield Item("kept", escape(words), at, at + len(words))
-        if item:
+        end = len(run.text) if item is None else item.at
+        for match in keep.finditer(run.text[start:end]):
+            words = match[0].strip()
+            if words:
+                at = start + match.start() + match[0].index(words)
+                # A bullet or a number with the space after it is no word of the sentence.
+                may_lead = match[0][-1].isspace() or not any(map(str.isalnum, words))
+                yield Item("kept", escape(words), at, at + len(words), may_lead)
+        if item is not None:
             yield item
-            place = item.end
+            start = item.end
 
 
 def _ends(text: str, items: Sequence[Item], cut: Cut | None) -> list[int]:
     """Return the ends of segments. A kept part across an end is a segment of its own, which is not translated."""
-    ends = list(accumulate(map(len, cut(text)))) if cut is not None else [len(text)]
-    found = set(ends)
+    if cut is None:
+        return [len(text)]
+    ends = list(accumulate(map(len, cut(text))))
+    chosen = set(ends)
     for item in items:
-        if inside := ends[bisect_right(ends, item.at) : bisect_left(ends, item.end)]:
-            found = found.difference(inside) | {item.at, item.end} - {0}
-    return sorted(found)
+        inside = ends[bisect_right(ends, item.at) : bisect_left(ends, item.end)]
+        if inside:
+            chosen.difference_update(inside)
+            chosen.update({item.at, item.end} - {0})
+    return sorted(chosen)
 
 
 def _divide(items: Sequence[Item], first: int, end: int) -> int:
     """Return the index that splits `items` at `end`: tags that close there go left, tags that open there go right."""
     last = bisect_left(items, end, lo=first, key=lambda item: item.at)
-    opened = 0
-    for place in range(last, len(items)):
-        item = items[place]
+    depth = 0
+    for index in range(last, len(items)):
+        item = items[index]
         if item.at != end or item.kind == "kept":
             break
-        if item.kind == "close" and not opened:
-            last = place + 1
-        opened += (item.kind == "open") - (item.kind == "close" and opened > 0)
+        if item.kind == "open":
+            depth += 1
+        elif item.kind == "close" and depth:
+            depth -= 1
+        elif item.kind == "close":
+            last = index + 1
     return last
 
 
-def _segment(text: str, start: int, end: int, items: list[Item], line: int, escape: Escape) -> Segment:
-    part = text[start:end]
-    if not any(map(str.isalpha, _written(text, start, end, [item._replace(raw="") for item in items]))):
-        return Segment(_written(text, start, end, items, escape), "", "")
-    sentence, begin = " ".join(part.split()), end - len(part.lstrip())
-    # Points in the white space in front stay there.
-    ahead = list(takewhile(lambda item: item.kind == "point" and item.at < begin, items))
-    nodes = [(item, *_span(part, item.at - start, item.end - start)) for item in items[len(ahead) :]]
-    kept = [(first, last) for item, first, last in nodes if item.kind == "kept"]
-    words = _words(sentence, kept)
-    return MarkedSegment(
-        _written(text, start, begin, ahead, escape),
-        sentence,
-        escape(part[len(part.rstrip()) :]),
-        line + text.count("\n", start, begin),
-        words=tuple(words),
-        root=_tree(text, nodes, words),
-        kept={words.index(span): sentence[slice(*span)] for span in kept},
-        escape=escape,
-    )
+@dataclass
+class _Stretch:
+    """A part of a run from `start` to `end`, with its items, and the line of the source on which it begins."""
+
+    run_text: str
+    start: int
+    end: int
+    items: list[Item]
+    line: int
+    escape: Escape
+
+    def segment(self) -> Segment:
+        """Return the segment of this stretch. Without letters to translate, all of it is white space."""
+        without_items = [item._replace(raw="") for item in self.items]
+        if not any(map(str.isalpha, self._written(self.end, without_items, str))):
+            return Segment(self._written(self.end, self.items, self.escape), "", "")
+        ahead, origin, begin = self._ahead()
+        part = self.run_text[origin : self.end]
+        sentence = " ".join(part.split())
+        items = self.items[len(ahead) :]
+        spans = _sentence_spans(part, [(item.at - origin, item.end - origin) for item in items])
+        kept = [span for item, span in zip(items, spans) if item.kind == "kept"]
+        words = _words(sentence, kept)
+        number_of = {span: number for number, span in enumerate(words)}
+        return MarkedSegment(
+            self._written(begin, ahead, self.escape),
+            sentence,
+            self.escape(part[len(part.rstrip()) :]),
+            self.line + self.run_text.count("\n", self.start, begin),
+            words=tuple(words),
+            root=_tree(self.run_text, items, [place for place, _ in spans], words),
+            kept={number_of[span]: sentence[slice(*span)] for span in kept},
+            escape=self.escape,
+        )
+
+    def _ahead(self) -> tuple[list[Item], int, int]:
+        """Return the items in front of the sentence, the place after the last of them, and where words begin.
+
+        These are kept parts that lead a line, and points in white space, which stay there.
+        """
+        ahead: list[Item] = []
+        origin = self.start
+        begin = self._first_word(origin)
+        for item in self.items:
+            if item.may_lead and item.at == begin:
+                origin = item.end
+                begin = self._first_word(origin)
+            elif item.kind != "point" or item.at >= begin:
+                break
+            ahead.append(item)
+        return ahead, origin, begin
+
+    def _first_word(self, place: int) -> int:
+        """Return the place of the next character that is no white space."""
+        rest = self.run_text[place : self.end]
+        return self.end - len(rest.lstrip())
+
+    def _written(self, until: int, items: Sequence[Item], escape: Escape) -> str:
+        """Return the text up to a place with these items."""
+        written = []
+        place = self.start
+        for item in items:
+            written.append(escape(self.run_text[place : item.at]))
+            written.append(item.raw)
+            place = item.end
+        written.append(escape(self.run_text[place:until]))
+        return "".join(written)
 
 
-def _written(text: str, start: int, end: int, items: Sequence[Item], escape: Escape = str) -> str:
-    """Return a part of a text with its items."""
-    written, place = "", start
-    for item in items:
-        written += escape(text[place : item.at]) + item.raw
-        place = item.end
-    return written + escape(text[place:end])
+def _free_copies(
+    translation: str, text: str, joined_before: bool, joined_after: bool, taken: DisjointRanges
+) -> list[Span]:
+    """Return the places of a text in a translation that no other copy has, and add them to those.
+
+    A copy stands inside a word only on the sides where the kept part does.
+    """
+    copies = []
+    for match in regex.finditer(regex.escape(text), translation):
+        start, end = match.span()
+        if _is_in_word(translation, start) and not joined_before:
+            continue
+        if _is_in_word(translation, end) and not joined_after:
+            continue
+        if not taken.overlap(start, end):
+            taken.add((start, end))
+            copies.append((start, end))
+    return copies
 
 
-def _span(part: str, first: int, last: int) -> Span:
-    """Return the place of an item, without white space at its ends, after white space has become single spaces."""
-    inner = part[first:last].strip()
-    first = part.index(inner, first)
-    place = len(" ".join(part[:first].split()))
-    if place and part[first - 1].isspace() and part[first : first + 1].strip():
-        place += 1
-    return place, place + len(" ".join(inner.split()))
+def _sentence_spans(part: str, spans: Sequence[Span]) -> list[Span]:
+    """Return spans of a text, without white space at their ends, after white space has become single spaces.
+
+    A span without a character of a word is the place where it stands. After a space it is the next word's place.
+    """
+    # For each place of the text, the length of the sentence before it, without a space at its end.
+    lengths = [0]
+    was_space = False
+    for character in part:
+        length = lengths[-1]
+        is_space = character.isspace()
+        if not is_space:
+            length += 2 if was_space and length else 1
+        lengths.append(length)
+        was_space = is_space
+    sentence_spans = []
+    for start, end in spans:
+        while start < end and part[start].isspace():
+            start += 1
+        place = lengths[start]
+        begins_word = start < len(part) and not part[start].isspace()
+        if place and begins_word and part[start - 1].isspace():
+            place += 1
+        sentence_spans.append((place, max(place, lengths[end])))
+    return sentence_spans
 
 
 def _words(text: str, whole: Sequence[Span]) -> list[Span]:
     """Return the places of the words of a text. Each span of `whole` is one word."""
-    words, place = [], 0
+    words = []
+    place = 0
     for start, end in [*whole, (len(text), len(text))]:
         # With `pos` instead, the span before would be part of the word.
-        words += [(place + match.start(), place + match.end()) for match in _WORD.finditer(text[place:start])]
-        words += [(start, end)] if start < end else []
+        for match in _WORD.finditer(text[place:start]):
+            words.append((place + match.start(), place + match.end()))
+        if start < end:
+            words.append((start, end))
         place = end
     return words
 
 
-def _tree(text: str, items: Sequence[tuple[Item, int, int]], words: Sequence[Span]) -> Node:
-    """Return the tree of the items of a sentence, which come with their places in it. `text` is the whole run's."""
-    stack = [root := Node(last=len(words))]
-    starts, ends = [start for start, _ in words], [end for _, end in words]
-    for item, place, _ in items:
-        # The words that end up to here, and those that start before.
-        ended, begun = bisect_right(ends, place), bisect_left(starts, place)
-        inside = stack[-1].children
+def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Sequence[Span]) -> Node:
+    """Return the tree of the items of a sentence. Places and words are those of the sentence."""
+    root = Node(last=len(words))
+    stack = [root]
+    starts = [start for start, _ in words]
+    ends = [end for _, end in words]
+    for item, place in zip(items, places):
+        # An element that begins or ends inside a word has all of the word.
+        first = bisect_right(ends, place)
+        last = bisect_left(starts, place)
+        siblings = stack[-1].children
         if item.kind == "kept":
-            inside.append(Node(item.raw, first=ended, last=ended + 1, is_kept=True))
+            siblings.append(Node(item.raw, first=first, last=first + 1, is_kept=True))
         elif item.kind == "open":
-            inside.append(Node(item.raw, first=ended, last=len(words), closed_after=True))
-            stack.append(inside[-1])
+            # Until its end is found, it ends in a later sentence.
+            node = Node(item.raw, first=first, last=len(words), closed_after=True)
+            siblings.append(node)
+            stack.append(node)
         elif item.kind == "close" and len(stack) > 1:
             node = stack.pop()
-            node.close, node.last, node.closed_after = item.raw, max(node.first, begun), False
+            node.close = item.raw
+            node.last = max(node.first, last)
+            node.closed_after = False
         elif item.kind == "close":
-            root.children = [Node("", item.raw, last=begun, opened_before=True, children=inside)]
+            root.children = [Node("", item.raw, last=last, opened_before=True, children=siblings)]
         else:
-            behind_word = bool(text[max(item.at - 1, 0) : item.at].strip())
-            ends_word = not text[item.at : item.at + 1].strip()
-            sides = {"follows": behind_word and ends_word, "spaced": ends_word and not behind_word}
-            inside.append(Node(item.raw, first=ended, last=ended, **sides))
+            siblings.append(_point(run_text, item, first))
     return root
+
+
+def _point(run_text: str, item: Item, first: int) -> Node:
+    """Return the node of an empty tag, in front of the word number `first`."""
+    is_behind_word = bool(run_text[max(item.at - 1, 0) : item.at].strip())
+    ends_word = not run_text[item.at : item.at + 1].strip()
+    return Node(
+        item.raw,
+        first=first,
+        last=first,
+        follows=is_behind_word and ends_word,
+        spaced=ends_word and not is_behind_word,
+    )
 
 
 def _is_in_word(text: str, place: int) -> bool:

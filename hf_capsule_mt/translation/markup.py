@@ -2,9 +2,9 @@
 
 import html
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html.entities import html5
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import NamedTuple
 
 import regex
@@ -38,7 +38,12 @@ _TOKEN = regex.compile(
     |<(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+)(?=[\s/>])(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^<>=]|=(?!\s*+["']))*+>""",
     regex.VERBOSE,
 )
-_TRANSLATE_NO = regex.compile(r"""(?i)\stranslate\s*=\s*["']?no["'\s/>]""")
+_TRANSLATE_NO = regex.compile(
+    r"""(?i)\stranslate\s*=\s*["']?no["'\s/>]
+    |\sclass\s*=\s*(?:"(?:[^"]*\s)?notranslate[\s"]|'(?:[^']*\s)?notranslate[\s']|notranslate[\s/>])""",
+    regex.VERBOSE,
+)
+_NAMED = regex.compile(r"&([a-zA-Z][\w.:-]*;)")
 _REFERENCE = regex.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z]\w*);?")
 
 
@@ -52,6 +57,7 @@ class Item(NamedTuple):
     raw: str
     at: int
     end: int
+    may_lead: bool = False  # Such as a bullet: in front of a sentence it is no word of it.
 
 
 class Run(NamedTuple):
@@ -61,6 +67,15 @@ class Run(NamedTuple):
     items: list[Item]
     raw: str
     line: int = 0
+
+
+class _Token(NamedTuple):
+    """A part of a source: "text", a tag that is "open", "close" or "point", or "bad", half a tag."""
+
+    kind: str
+    name: str
+    start: int
+    end: int
 
 
 class _Piece(NamedTuple):
@@ -86,116 +101,160 @@ def read_markup(source: str) -> list[Run | str]:
     """
     parts: list[Run | str] = []
     line = 0
-    for is_block, pieces in groupby(_pieces(source), key=lambda piece: piece.kind == "block"):
-        kinds, raws, texts = zip(*pieces)
-        ends = list(accumulate(map(len, texts)))
-        found = zip(kinds, raws, [0, *ends], ends)
-        run = Run("".join(texts), [Item(*item) for item in found if item[0] != "text"], "".join(raws), line)
-        parts.append(run if run.text.strip() and not is_block else run.raw)
+    for is_block, pieces in groupby(_Reader(source).pieces(), key=lambda piece: piece.kind == "block"):
+        run = _run(list(pieces), line)
+        has_text = bool(run.text.strip()) and not is_block
+        parts.append(run if has_text else run.raw)
         line += run.raw.count("\n")
     return parts
 
 
-def _pieces(source: str) -> list[_Piece]:
-    tokens = list(_tokens(source))
-    # XML may close elements that have no end in HTML, such as XLIFF's <source>.
-    void = _VOID - {name for kind, name, *_ in tokens if kind == "close"}
-    pieces: list[_Piece] = []
-    opened = [_Element("")]
-    rest = iter(tokens)
-    for kind, name, start, end in rest:
-        raw, block = source[start:end], "block" if name in _BLOCKS else ""
-        if kind == "bad":
-            raise _error(source, start, "is a tag that does not end. Write &lt; for <.")
-        if kind == "text":
-            pieces += _text_pieces(raw)
-        elif kind == "point" or name in void:
-            pieces.append(_Piece(block or "point", raw))
-        elif kind == "open" and (name in _UNTOUCHED or _TRANSLATE_NO.search(raw)):
-            text, end = _untouched(source, rest, name, start)
-            pieces.append(_whole(name, source[start:end], text))
-        elif kind == "open":
-            opened.append(_Element(name, start, len(pieces), opened[-1].depth + (not block)))
-            if opened[-1].depth > _DEEPEST:
-                raise _error(source, start, f"is within {_DEEPEST} other elements")
-            pieces.append(_Piece(block or "open", raw))
-        else:
-            while opened[-1].name != name and opened[-1].name in _END_MAY_LACK:
-                opened.pop()
-            if opened[-1].name != name:
-                raise _error(source, start, "closes a tag that is not open, or not the last one that was opened")
-            first = opened.pop().first
-            pieces.append(_Piece(block or "close", raw))
-            # The model would change what has no letters, such as a number.
-            if not block and _is_number(pieces, first):
-                inner = pieces[first:]
-                whole = _whole(name, "".join(piece.raw for piece in inner), "".join(piece.text for piece in inner))
-                pieces[first:] = [whole]
-    for element in opened[1:]:
-        if element.name not in _END_MAY_LACK:
-            raise _error(source, element.start, "is not closed")
-    return pieces
+def _run(pieces: Sequence[_Piece], line: int) -> Run:
+    """Join pieces. What is no text is an item, at its place in the text."""
+    texts = []
+    items = []
+    place = 0
+    for piece in pieces:
+        end = place + len(piece.text)
+        texts.append(piece.text)
+        if piece.kind != "text":
+            items.append(Item(piece.kind, piece.raw, place, end))
+        place = end
+    return Run("".join(texts), items, "".join(piece.raw for piece in pieces), line)
 
 
-def _is_number(pieces: list[_Piece], first: int) -> bool:
+class _Reader:
+    """Reads the pieces of a source, and checks that elements enclose each other."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        tokens = list(_tokens(source))
+        # XML may close elements that have no end in HTML, such as XLIFF's <source>.
+        self._void = _VOID - {token.name for token in tokens if token.kind == "close"}
+        self._tokens = iter(tokens)
+        self._pieces: list[_Piece] = []
+        # The first one is around everything.
+        self._open_elements = [_Element("")]
+
+    def pieces(self) -> list[_Piece]:
+        """Return the pieces. Joined, they are the source."""
+        for token in self._tokens:
+            raw = self._source[token.start : token.end]
+            if token.kind == "bad":
+                raise _error(self._source, token.start, "is a tag that does not end. Write &lt; for <.")
+            if token.kind == "text":
+                self._pieces += _text_pieces(raw)
+            elif token.kind == "point" or token.name in self._void:
+                self._add("point", token.name, raw)
+            elif token.kind == "close":
+                self._close(token, raw)
+            elif token.name in _UNTOUCHED or _TRANSLATE_NO.search(raw):
+                self._pieces.append(self._untouched(token))
+            else:
+                self._open(token, raw)
+        for element in self._open_elements[1:]:
+            if element.name not in _END_MAY_LACK:
+                raise _error(self._source, element.start, "is not closed")
+        return self._pieces
+
+    def _add(self, kind: str, name: str, raw: str) -> None:
+        """Add the piece of a tag. Those of block elements are all alike."""
+        self._pieces.append(_Piece("block" if name in _BLOCKS else kind, raw))
+
+    def _open(self, token: _Token, raw: str) -> None:
+        depth = self._open_elements[-1].depth
+        # Each inline element becomes a level of recursion, and a block none.
+        if token.name not in _BLOCKS:
+            depth += 1
+        if depth > _DEEPEST:
+            raise _error(self._source, token.start, f"is within {_DEEPEST} other elements")
+        self._open_elements.append(_Element(token.name, token.start, len(self._pieces), depth))
+        self._add("open", token.name, raw)
+
+    def _close(self, token: _Token, raw: str) -> None:
+        elements = self._open_elements
+        while elements[-1].name != token.name and elements[-1].name in _END_MAY_LACK:
+            elements.pop()
+        if elements[-1].name != token.name:
+            problem = "closes a tag that is not open, or not the last one that was opened"
+            raise _error(self._source, token.start, problem)
+        first = elements.pop().first
+        self._add("close", token.name, raw)
+        # The model would change what has no letters, such as a number.
+        if token.name not in _BLOCKS and _is_number(self._pieces, first):
+            pieces = self._pieces[first:]
+            all_raw = "".join(piece.raw for piece in pieces)
+            self._pieces[first:] = [_whole(token.name, all_raw, "".join(piece.text for piece in pieces))]
+
+    def _untouched(self, opening: _Token) -> _Piece:
+        """Read an element whose contents stay as they are, up to its end."""
+        depth = 1
+        texts = []
+        for token in self._tokens:
+            if token.kind in ("text", "bad"):
+                texts.append(self._source[token.start : token.end])
+            elif token.name == opening.name and token.kind == "open":
+                depth += 1
+            elif token.name == opening.name and token.kind == "close":
+                depth -= 1
+            if depth == 0:
+                raw = self._source[opening.start : token.end]
+                return _whole(opening.name, raw, html.unescape("".join(texts)))
+        raise _error(self._source, opening.start, f"is not closed by </{opening.name}>")
+
+
+def _is_number(pieces: Sequence[_Piece], first: int) -> bool:
     """Return whether the pieces of an element have numbers or symbols, but no letters and no blocks."""
-    found = False
+    has_number = False
     for number in range(first, len(pieces)):
-        kinds = {unicodedata.category(character)[0] for character in pieces[number].text}
-        if "L" in kinds or pieces[number].kind == "block":
+        piece = pieces[number]
+        categories = {unicodedata.category(character)[0] for character in piece.text}
+        if "L" in categories or piece.kind == "block":
             return False
-        found = found or not kinds.isdisjoint("NS")
-    return found
+        has_number = has_number or not categories.isdisjoint("NS")
+    return has_number
 
 
-def _tokens(source: str) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the kind, name, start and end of each part: "text", "open", "close", "point", or "bad", half a tag."""
+def _tokens(source: str) -> Iterator[_Token]:
     place = 0
     while place < len(source):
-        found = _START.search(source, place)
-        start = found.start() if found else len(source)
+        tag = _START.search(source, place)
+        start = tag.start() if tag else len(source)
         if place < start:
-            yield "text", "", place, start
-        if found is None:
+            yield _Token("text", "", place, start)
+        if tag is None:
             return
-        match = _TOKEN.match(source, start)
-        place = start + 1 if match is None else match.end()
-        name = ((match and match["name"]) or "").lower()
-        if match is None:
-            if source[start + 1] in "!?":
-                # At once, since each of them would be searched up to the end of the source.
-                raise _error(source, start, "does not end, or holds declarations")
-            yield "bad", "", start, place
-        elif not name or match[0].endswith("/>"):
-            yield "point", name, start, place
-        elif match["end"]:
-            yield "close", name, start, place
-        elif name in ("script", "style"):
-            end = regex.compile(rf"(?i)</{name}\s*>").search(source, place)
-            if end is None:
-                raise _error(source, start, f"is not closed by </{name}>")
-            place = end.end()
-            yield "point", name, start, place
-        else:
-            yield "open", name, start, place
+        token = _tag(source, start)
+        yield token
+        place = token.end
 
 
-def _untouched(source: str, rest: Iterator[tuple[str, str, int, int]], name: str, start: int) -> tuple[str, int]:
-    """Return the text and the end of an element whose contents stay as they are, and pass its tokens."""
-    depth, texts = 1, []
-    for kind, other, first, end in rest:
-        if kind in ("text", "bad"):
-            texts.append(source[first:end])
-        elif other == name:
-            depth += {"open": 1, "close": -1}.get(kind, 0)
-            if not depth:
-                return html.unescape("".join(texts)), end
-    raise _error(source, start, f"is not closed by </{name}>")
+def _tag(source: str, start: int) -> _Token:
+    """Return the tag, comment, declaration or instruction that starts at a place."""
+    match = _TOKEN.match(source, start)
+    if match is None:
+        if source[start + 1] in "!?":
+            # At once, since each of them would be searched up to the end of the source.
+            raise _error(source, start, "does not end, or holds declarations")
+        return _Token("bad", "", start, start + 1)
+    name = (match["name"] or "").lower()
+    if not name or match[0].endswith("/>"):
+        return _Token("point", name, start, match.end())
+    if match["end"]:
+        return _Token("close", name, start, match.end())
+    if name in ("script", "style"):
+        # What is in them may look like tags.
+        end = regex.compile(rf"(?i)</{name}\s*>").search(source, match.end())
+        if end is None:
+            raise _error(source, start, f"is not closed by </{name}>")
+        return _Token("point", name, start, end.end())
+    return _Token("open", name, start, match.end())
 
 
 def _whole(name: str, raw: str, text: str) -> _Piece:
     """Return an element that stays as it is: kept as a word of the sentence, or between its words."""
-    if text.strip() and (name in _SHOWN or name not in _UNTOUCHED | _BLOCKS | _RAISED):
+    is_noun = name in _SHOWN or name not in _UNTOUCHED | _BLOCKS | _RAISED
+    if text.strip() and is_noun:
         return _Piece("kept", raw, text)
     return _Piece("block" if name in _BLOCKS else "point", raw)
 
@@ -203,23 +262,30 @@ def _whole(name: str, raw: str, text: str) -> _Piece:
 def _text_pieces(raw: str) -> Iterator[_Piece]:
     """Split off references to entities that HTML does not know."""
     start = 0
-    # html.unescape() would read &notice; as &not and ice;.
-    unknown = [match for match in regex.finditer(r"&([a-zA-Z][\w.:-]*;)", raw) if match[1] not in html5]
-    for match in [*unknown, None]:
-        if part := raw[start : match.start() if match else None]:
-            yield _Piece("text", part, html.unescape(_REFERENCE.sub(_without_break, part)))
-        if match:
-            yield _Piece("kept", match[0], match[0])
-            start = match.end()
+    for match in _NAMED.finditer(raw):
+        # html.unescape() would read &notice; as &not and ice;.
+        if match[1] in html5:
+            continue
+        yield from _plain_text(raw[start : match.start()])
+        yield _Piece("kept", match[0], match[0])
+        start = match.end()
+    yield from _plain_text(raw[start:])
+
+
+def _plain_text(raw: str) -> Iterator[_Piece]:
+    if raw:
+        yield _Piece("text", raw, html.unescape(_REFERENCE.sub(_without_break, raw)))
 
 
 def _without_break(match: regex.Match) -> str:
     """Return a reference, or a space instead of a line break, so that lines stay lines."""
     character = html.unescape(match[0])
-    return " " if len(character) == 1 and len(f"{character}.".splitlines()) == 2 else match[0]
+    is_break = len(character) == 1 and len(f"{character}.".splitlines()) == 2
+    return " " if is_break else match[0]
 
 
 def _error(source: str, start: int, problem: str) -> UserError:
-    line, column = source.count("\n", 0, start) + 1, start - source.rfind("\n", 0, start)
+    line = source.count("\n", 0, start) + 1
+    column = start - source.rfind("\n", 0, start)
     tag = regex.match(r"<[^<>]*>|.{1,20}", source[start:], regex.DOTALL)[0]
     return UserError(f"{tag:.80} (line {line}, column {column}) {problem}")

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import re
+import sys
 import time
 from itertools import count
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
 from hf_capsule_mt.translation.markup import read_markup
 
@@ -190,6 +192,79 @@ def test_what_is_kept_takes_the_place_of_its_words():
     assert translated("a & {b}", backward_words, backwards, keep=r"\{b\}|&") == "{b} &amp; a"
 
 
+@pytest.mark.parametrize(
+    ("source", "keep", "sentences", "expected"),
+    [
+        ("- I bought it", "^- ", ["I bought it"], "- it bought I"),
+        ("  * [ ] I bought", r"^\s*[*\[\] ]+", ["I bought"], "  * [ ] bought I"),
+        ("12. I bought", r"^\d+\. ", ["I bought"], "12. bought I"),
+        ("<li>- <b>I</b> bought</li>", "^- ", ["I bought"], "<li>- bought <b>I</b></li>"),
+        ("# I & you\n", "^#", ["I & you"], "# you &amp; I\n"),
+        # These are nouns of their sentences.
+        ("{name} bought it", r"\{\w+\}", ["{name} bought it"], "it bought {name}"),
+        ("12 dogs", r"\d+", ["12 dogs"], "dogs 12"),
+        ("I - bought", "- ", ["I - bought"], "bought - I"),
+    ],
+)
+def test_a_bullet_stays_in_front_of_its_sentence(source, keep, sentences, expected):
+    assert [segment.text for segment in marked_segments(source, True, keep_pattern(keep), None)] == sentences
+    assert translated(source, backward_words, backwards, keep=keep) == expected
+
+
+def test_of_two_equal_places_the_first_gets_the_tag():
+    def align(source, target):
+        return [[0, 1, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0]]
+
+    assert translated("a <b>b</b> c", lambda text: "w x y z", align) == "<b>w</b> x y z"
+
+
+def test_no_word_is_written_twice():
+    """The kept part has no word of its own, and stands next to one that an element gets after it."""
+
+    def align(source, target):
+        return [[1, 0, 1], [0, 0.5, 0], [1, 0, 0]]
+
+    source = "<b>a</b> b {x}"
+    found = translated(source, lambda text: "p q r", align, keep=r"\{x\}")
+    assert TAG.sub("", found).replace("{x}", "").split() == ["p", "q", "r"]
+
+
+def lines_run(call):
+    """Count the lines of the package that a call runs. Unlike its time, this is the same on each machine."""
+    lines = 0
+
+    def count_line(frame, event, argument):
+        nonlocal lines
+        lines += event == "line"
+        return count_line if "hf_capsule_mt" in frame.f_code.co_filename else None
+
+    sys.settrace(count_line)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return lines
+
+
+@pytest.mark.parametrize("word", ["<b>w</b>", "w<x/>", "w {x}", "<i>w <b>{x}</b></i>"])
+def test_work_grows_as_the_alignment_does(word):
+    """Twice as many words make an alignment four times as large."""
+
+    def work(number):
+        source = " ".join(word.replace("w", f"w{place}").replace("{x}", f"{{x{place}}}") for place in range(number))
+        [segment] = marked_segments(source, True, keep_pattern(r"\{\w+\}"), None)
+        return lines_run(lambda: segment.put_back(segment.text, backwards))
+
+    assert work(80) < 4.5 * work(40)
+
+
+def test_only_inline_elements_within_each_other_are_counted():
+    assert translated("<div>" * 150 + "a" + "</div>" * 150, str.upper) == "<div>" * 150 + "A" + "</div>" * 150
+    assert translated("<b>" * 100 + "a" + "</b>" * 100) == "<b>" * 100 + "a" + "</b>" * 100
+    with pytest.raises(UserError, match=r"column 301.* within 100 other elements"):
+        read_markup("<b>" * 101 + "a" + "</b>" * 101)
+
+
 def test_what_has_nothing_to_translate_is_left_as_it_is():
     source = "<td>&mdash; </td><td><b>4</b>, <i>5</i>.</td><td>a</td>"
     assert translated(source, str.upper, align_at_random(0), keep=r"\d") == source.replace("&mdash;", "—").replace(
@@ -225,6 +300,10 @@ def test_many_tags_take_no_time(opened):
         ("Press <kbd>Ctrl</kbd>+<kbd>C</kbd>.", "EIN <kbd>Ctrl</kbd>+<kbd>C</kbd>."),
         ("<var>x</var> <b>1984</b> &#9834;", "<var>x</var> <b>1984</b> ♪"),
         ("A <img/> dog runs", "EIN <img/> HUND LÄUFT"),
+        ("A <i class=notranslate>dog</i> runs", "EIN <i class=notranslate>dog</i> LÄUFT"),
+        ('A <i class="x notranslate y">dog</i> runs', 'EIN <i class="x notranslate y">dog</i> LÄUFT'),
+        ("A <i class='notranslates'>dog</i> runs", "EIN <i class='notranslates'>HUND</i> LÄUFT"),
+        ("<p class='notranslate'>A <b>dog</b></p> runs", "<p class='notranslate'>A <b>dog</b></p> LÄUFT"),
     ],
 )
 def test_elements_without_letters_and_input_stay(source, expected):
