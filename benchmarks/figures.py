@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hf_capsule_mt.evaluation.drawing import line_label, line_style, new_panels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Lines = Mapping[str, Mapping[float, Sequence[float]]]
@@ -25,17 +26,12 @@ def draw_lines(
         log_y: whether the vertical axes are logarithmic.
         level: what is drawn as a horizontal line.
     """
+    # A line has one colour in all panels.
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    figure, found = new_panels(len(panels), 2.5 + 4.5 * len(panels))
-    for axes, (ylabel, lines) in zip(found, panels.items(), strict=True):
+    figure, panel_axes = new_panels(len(panels), 2.5 + 4.5 * len(panels))
+    for axes, (ylabel, lines) in zip(panel_axes, panels.items(), strict=True):
         for name, points in lines.items():
-            places, style = sorted(points), line_style(names.index(name))
-            values = [mean(points[place]) for place in places]
-            # Markers of many points would hide the lines.
-            axes.plot(places, values, label=line_label(name), markevery=1 + len(places) // 12, **style)
-            if any(len(each) > 1 for each in points.values()):
-                lowest, highest = ([limit(points[place]) for place in places] for limit in (min, max))
-                axes.fill_between(places, lowest, highest, color=style["color"], alpha=0.2, linewidth=0)
+            _draw_line(axes, name, points, line_style(names.index(name)))
         for name, values in (level or {}).items():
             axes.axhline(mean(values), color="black", linestyle=":", label=line_label(name))
         if log is not None:
@@ -46,6 +42,18 @@ def draw_lines(
         if log_y:
             axes.set_yscale("log")
         axes.set(xlabel=xlabel.replace("_", " "), ylabel=ylabel)
-    handles = {line.get_label(): line for axes in found for line in axes.get_lines()}
+    handles = {line.get_label(): line for axes in panel_axes for line in axes.get_lines()}
     figure.legend(handles=list(handles.values()), loc="outside right upper")
     return figure
+
+
+def _draw_line(axes: "Axes", name: str, points: Mapping[float, Sequence[float]], style: Mapping[str, str]) -> None:
+    """Draw the means of the runs, and a band from the least to the most of them."""
+    places = sorted(points)
+    means = [mean(points[place]) for place in places]
+    # Markers of many points would hide the lines.
+    axes.plot(places, means, label=line_label(name), markevery=1 + len(places) // 12, **style)
+    if any(len(values) > 1 for values in points.values()):
+        lowest = [min(points[place]) for place in places]
+        highest = [max(points[place]) for place in places]
+        axes.fill_between(places, lowest, highest, color=style["color"], alpha=0.2, linewidth=0)

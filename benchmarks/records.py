@@ -14,20 +14,27 @@ FOLDER = Path(__file__).parent / "records"
 
 def read_records(file: Path) -> dict[str, dict[str, Any]]:
     """Return the records of a file by name; none if there is no file. A later record replaces one of the same name."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return {line["name"]: line["record"] for line in map(json.loads, lines)}
+    if not file.exists():
+        return {}
+    records = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        records[entry["name"]] = entry["record"]
+    return records
 
 
 def append_records(file: Path, records: Mapping[str, Any]) -> None:
     """Add records to the end of a file."""
-    lines = (json.dumps({"name": name, "record": record}, ensure_ascii=False) for name, record in records.items())
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as output:
-        output.writelines(f"{line}\n" for line in lines)
+        for name, record in records.items():
+            line = json.dumps({"name": name, "record": record}, ensure_ascii=False)
+            output.write(f"{line}\n")
 
 
 if __name__ == "__main__":
-    _, command, target, *sources = sys.argv
-    if command != "add":
+    if len(sys.argv) < 4 or sys.argv[1] != "add":
         raise SystemExit(__doc__)
-    append_records(Path(target), {Path(file).stem: json.loads(Path(file).read_text("utf-8")) for file in sources})
+    _, _, target, *names = sys.argv
+    files = [Path(name) for name in names]
+    append_records(Path(target), {file.stem: json.loads(file.read_text("utf-8")) for file in files})

@@ -5,7 +5,7 @@ its log, which may be missing, and STUDY_ROW_TEST its scores on a test set. A ro
 or remove its lines and its run, when it changes.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -19,8 +19,11 @@ from hf_capsule_mt.files import parse_override
 Table = list[list[str]]
 # Options that decide the time of an update, next to the model.
 _OF_AN_UPDATE = (
-    *("max_tokens_per_batch", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("rdrop_alpha", "activation_checkpointing"),
+    "max_tokens_per_batch",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "rdrop_alpha",
+    "activation_checkpointing",
 )
 ADEQUACY = (
     "Adequacy is measured by word alignment. CDR is the share of the source words translated by the reference that the "
@@ -43,7 +46,8 @@ class SeedRecords:
     @property
     def updates_per_second(self) -> float | None:
         """Return the speed of the last call; None if it is not known after how many updates it began."""
-        before = Path(self.run["training"].get("resume_from_checkpoint") or "checkpoint-0").name.rpartition("-")[2]
+        checkpoint = Path(self.run["training"].get("resume_from_checkpoint") or "checkpoint-0")
+        before = checkpoint.name.rpartition("-")[2]
         if not before.isdecimal() or int(before) == self.run["updates"]:
             return None
         return (self.run["updates"] - int(before)) / self.run["seconds_of_this_call"]
@@ -66,7 +70,8 @@ class Result:
             curve: dict[int, list[float]] = {}
             for one in self.seeds:
                 # The last update is logged twice.
-                for update, value in {entry["step"]: entry[name] for entry in one.log if name in entry}.items():
+                logged = {entry["step"]: entry[name] for entry in one.log if name in entry}
+                for update, value in logged.items():
                     curve.setdefault(update, []).append(value)
             if curve:
                 return dict(sorted(curve.items()))
@@ -74,108 +79,170 @@ class Result:
 
 
 def record_name(study: Study, row: Row, seed: int, kind: str) -> str:
-    """Return the name of a row's record; `kind` is run_record, trainer_state or a test set."""
-    return f"{study.name}_{row.name}{'' if seed == 1 else f'_seed{seed}'}_{kind}"
+    """Return the name of a row's record.
+
+    Args:
+        study: its name comes first.
+        row: a row of the study.
+        seed: the first seed is not named.
+        kind: run_record, trainer_state or a test set.
+    """
+    seed_name = "" if seed == 1 else f"_seed{seed}"
+    return f"{study.name}_{row.name}{seed_name}_{kind}"
 
 
 def read_results(study: Study, file: Path) -> list[Result]:
     """Return the rows with every record of at least one seed, in the study's order."""
-    known, results = read_records(file), []
+    known = read_records(file)
+    results = []
     for row in study.rows:
         seeds = []
         for seed in row.seeds:
             run = known.get(record_name(study, row, seed, "run_record"))
             scores = {test.name: known.get(record_name(study, row, seed, test.name)) for test in study.tests}
             if run is not None and None not in scores.values():
-                log = known.get(record_name(study, row, seed, "trainer_state"), {}).get("log_history", [])
-                seeds.append(SeedRecords(seed, run, scores, log))
-        results += [Result(row, seeds)] if seeds else []
+                state = known.get(record_name(study, row, seed, "trainer_state"), {})
+                seeds.append(SeedRecords(seed, run, scores, state.get("log_history", [])))
+        if seeds:
+            results.append(Result(row, seeds))
     return results
 
 
 def of_seeds(seeds: Collection[int], among: Collection[int]) -> str:
     """Return of which seeds of a row something is true, as text; nothing if of all `among` which they are."""
-    return f" of seed {' and '.join(map(str, seeds))}" if len(seeds) < len(among) else ""
+    if len(seeds) == len(among):
+        return ""
+    return f" of seed {' and '.join(map(str, seeds))}"
 
 
 def seeds_cell(values: Sequence[float], digits: int = 1) -> str:
     """Return the mean, and of several seeds the standard deviation; of none, nothing."""
-    shown = [mean(values), *([stdev(values)] if len(values) > 1 else [])] if values else []
-    return " ± ".join(f"{value:.{digits}f}" for value in shown)
+    if not values:
+        return ""
+    text = f"{mean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ± {stdev(values):.{digits}f}"
+    return text
 
 
 def score_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]] = ()) -> Table:
     """Return the parameters, updates, BLEU and speed of every row; the ratios come from `speed`, records of it."""
     tests = [test.name for test in study.tests]
     published = [test for test in tests if any(test in result.row.published for result in results)]
-    found = [_benchmark(result, speed) for result in results]
-    columns = ["row", "parameters", "updates", "seeds", *tests, *(f"{test}, published" for test in published)]
-    columns += ["updates/s", *(["training, of Marian", "decoding, of Marian"] if any(found) else [])]
-    table = [columns]
-    for result, one in zip(results, found, strict=True):
-        parameters, updates = ({seed.run[name] for seed in result.seeds} for name in ("parameters", "updates"))
-        cells = [
-            ", ".join(f"{number / 1e6:.2f}M" for number in sorted(parameters)),
-            ", ".join(map(str, sorted(updates))),
-        ]
-        cells += [str(len(result.seeds)), *(seeds_cell(result.bleu(test)) for test in tests)]
-        scores = [result.row.published.get(test) for test in published]
-        cells += ["" if score is None else f"{score:.2f}" for score in scores]
-        rates = [rate for seed in result.seeds if (rate := seed.updates_per_second) is not None]
-        cells += [f"{mean(rates):.2f}" if rates else ""]
-        if any(found):
-            cells += [f"{_ratio(one[kind]):.2f}" for kind in ("training", "decoding")] if one else ["", ""]
-        table.append([result.row.name, *cells])
+    benchmarks = [_benchmark(result, speed) for result in results]
+    has_benchmarks = any(benchmarks)
+    head = ["row", "parameters", "updates", "seeds", *tests, *(f"{test}, published" for test in published), "updates/s"]
+    if has_benchmarks:
+        head += ["training, of Marian", "decoding, of Marian"]
+    table = [head]
+    for result, benchmark in zip(results, benchmarks, strict=True):
+        parameters = sorted({one.run["parameters"] for one in result.seeds})
+        updates = sorted({one.run["updates"] for one in result.seeds})
+        cells = [result.row.name]
+        cells.append(", ".join(f"{number / 1e6:.2f}M" for number in parameters))
+        cells.append(", ".join(map(str, updates)))
+        cells.append(str(len(result.seeds)))
+        cells += [seeds_cell(result.bleu(test)) for test in tests]
+        cells += [_published_cell(result.row, test) for test in published]
+        cells.append(_rate_cell(result))
+        if has_benchmarks:
+            cells += _benchmark_cells(benchmark)
+        table.append(cells)
     return table
 
 
+def _published_cell(row: Row, test: str) -> str:
+    score = row.published.get(test)
+    return "" if score is None else f"{score:.2f}"
+
+
+def _rate_cell(result: Result) -> str:
+    """Return the mean number of updates a second, over the seeds for which it is known."""
+    rates = [one.updates_per_second for one in result.seeds]
+    known = [rate for rate in rates if rate is not None]
+    return f"{mean(known):.2f}" if known else ""
+
+
+def _benchmark_cells(benchmark: Mapping[str, Any] | None) -> list[str]:
+    if not benchmark:
+        return ["", ""]
+    return [f"{_ratio(benchmark[kind]):.2f}" for kind in ("training", "decoding")]
+
+
 def _ratio(rates: Mapping[str, Sequence[float]]) -> float:
+    """Return the median of the ratios of a method's speed to that of the plain model."""
     return median(method / plain for plain, method in zip(rates["plain"], rates["method"]))
 
 
 def _benchmark(result: Result, speed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the measurement of this row's speed, found by method, overrides, size and parameters."""
-    run, row = result.seeds[0].run, result.row
-    wanted = row.method, _of_speed(run["model"]["config_overrides"]), row.size, run["parameters"]
+    row = result.row
+    run = result.seeds[0].run
+    wanted = (row.method, _fields_of_speed(run["model"]["config_overrides"]), row.size, run["parameters"])
     for record in speed:
         settings = record["settings"]
-        for name, found in record["results"].items():
+        for name, measured in record["results"].items():
             method, *overrides = name.split()
-            fields = _of_speed([*settings["config_overrides"], *overrides])
-            if (method, fields, settings["size"], found["parameters"]) == wanted:
-                return found
+            fields = _fields_of_speed([*settings["config_overrides"], *overrides])
+            if (method, fields, settings["size"], measured["parameters"]) == wanted:
+                return measured
     return None
 
 
-def _of_speed(overrides: Sequence[str]) -> dict[str, Any]:
-    found = dict(map(parse_override, overrides))
-    return {name: found[name] for name in found if not name.endswith(("dropout", "label_smoothing"))}
+def _fields_of_speed(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of the configuration that decide the speed."""
+    fields = dict(parse_override(override) for override in overrides)
+    return {name: value for name, value in fields.items() if not name.endswith(("dropout", "label_smoothing"))}
 
 
 def metric_table(study: Study, results: Sequence[Result]) -> Table:
     """Return chrF, TER and how many words there are for one of the reference, on every test set."""
-    names = {"chrf": "chrF", "ter": "TER"}
-    table = [["row", *(f"{test.name}: {shown}" for test in study.tests for shown in (*names.values(), "words"))]]
+    head = ["row"]
+    for test in study.tests:
+        head += [f"{test.name}: chrF", f"{test.name}: TER", f"{test.name}: words"]
+    table = [head]
     for result in results:
         cells = []
         for test in study.tests:
-            found = [one.scores[test.name] for one in result.seeds]
-            cells += [
-                seeds_cell([one["scores"][name]["score"] for one in found if name in one["scores"]]) for name in names
-            ]
-            packed = [one["bleu_statistics"] for one in found if one.get("bleu_statistics")]
-            totals = [unpack_statistics(each).sum(0) for each in packed]
-            cells.append(seeds_cell([float(total[-2] / total[-1]) for total in totals], digits=3))
-        table += [[result.row.name, *cells]] if any(cells) else []
+            evaluations = [one.scores[test.name] for one in result.seeds]
+            cells.append(_metric_cell(evaluations, "chrf"))
+            cells.append(_metric_cell(evaluations, "ter"))
+            cells.append(_words_cell(evaluations))
+        if any(cells):
+            table.append([result.row.name, *cells])
     return table
+
+
+def _metric_cell(evaluations: Sequence[Mapping[str, Any]], metric: str) -> str:
+    scores = [one["scores"] for one in evaluations]
+    return seeds_cell([one[metric]["score"] for one in scores if metric in one])
+
+
+def _words_cell(evaluations: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many words the translations have for one of the references."""
+    ratios = []
+    for evaluation in evaluations:
+        packed = evaluation.get("bleu_statistics")
+        if packed:
+            *_, words, reference_words = unpack_statistics(packed).sum(0)
+            ratios.append(float(words / reference_words))
+    return seeds_cell(ratios, digits=3)
+
+
+def _curves(results: Sequence[Result]) -> dict[str, dict[int, list[float]]]:
+    """Return validation BLEU by update, of the rows that logged it."""
+    curves = {result.row.name: result.curve("eval_bleu") for result in results}
+    return {name: curve for name, curve in curves.items() if curve}
 
 
 def curve_table(results: Sequence[Result]) -> Table:
     """Return validation BLEU by update, the mean over seeds, with a column for each update of an evaluation."""
-    curves = {result.row.name: curve for result in results if (curve := result.curve("eval_bleu"))}
+    curves = _curves(results)
     updates = sorted({update for curve in curves.values() for update in curve})
-    rows = [[name, *(seeds_cell(curve.get(update, [])) for update in updates)] for name, curve in curves.items()]
-    return [["updates", *map(str, updates)], *rows]
+    table = [["updates", *map(str, updates)]]
+    for name, curve in curves.items():
+        table.append([name, *(seeds_cell(curve.get(update, [])) for update in updates)])
+    return table
 
 
 def time_curve_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]]) -> Table:
@@ -184,87 +251,143 @@ def time_curve_table(study: Study, results: Sequence[Result], speed: Sequence[Ma
     Time is counted in updates of the study's baseline that take as long, with a column for each of its evaluations; a
     cell has the BLEU of the row's last evaluation by then, up to the end of the row.
     """
-    curves = {result.row.name: curve for result in results if (curve := result.curve("eval_bleu"))}
-    updates = {result.row.name: _an_update(result) for result in results}
-    found = {
-        result.row.name: _benchmark(result, speed)
-        for result in results
-        if updates[result.row.name] == updates.get(study.baseline)
-    }
-    base, times = found.get(study.baseline), list(curves.get(study.baseline, ()))
+    curves = _curves(results)
+    batches = {result.row.name: _batch_of(result) for result in results}
+    benchmarks = {}
+    for result in results:
+        if batches[result.row.name] == batches.get(study.baseline):
+            benchmarks[result.row.name] = _benchmark(result, speed)
+    of_baseline = benchmarks.get(study.baseline)
+    times = list(curves.get(study.baseline, ()))
     table = [[f"time, in updates of {study.baseline}", *map(str, times)]]
     for name, curve in curves.items():
-        own = found.get(name)
-        if base is not None and own is not None and own["plain_parameters"] == base["plain_parameters"]:
-            cost = _ratio(base["training"]) / _ratio(own["training"])
-            table.append([name, *_by_time({update * cost: bleu for update, bleu in curve.items()}, times)])
+        benchmark = benchmarks.get(name)
+        if of_baseline is None or benchmark is None:
+            continue
+        if benchmark["plain_parameters"] == of_baseline["plain_parameters"]:
+            cost = _ratio(of_baseline["training"]) / _ratio(benchmark["training"])
+            by_time = {update * cost: scores for update, scores in curve.items()}
+            table.append([name, *_cells_by_time(by_time, times)])
     return table
 
 
-def _an_update(result: Result) -> list[Any]:
+def _batch_of(result: Result) -> list[Any]:
+    """Return what decides how long an update takes, next to the model."""
     run = result.seeds[0].run
-    return [run["processes"], *(run["training"].get(name) or None for name in _OF_AN_UPDATE)]
+    options = [run["training"].get(name) or None for name in _OF_AN_UPDATE]
+    return [run["processes"], *options]
 
 
-def _by_time(curve: Mapping[float, Sequence[float]], times: Sequence[int]) -> Iterator[str]:
-    """Yield the cells of a curve at the times, up to the first at which it has ended."""
-    for before, now in zip([0, *times], times):
-        last = max((time for time in curve if time <= now), default=None)
-        yield "" if last is None or before >= max(curve) else seeds_cell(curve[last])
+def _cells_by_time(curve: Mapping[float, Sequence[float]], times: Sequence[int]) -> list[str]:
+    """Return the cells of a curve at the times, up to the first at which it has ended."""
+    cells = []
+    previous = 0
+    for time in times:
+        has_ended = previous >= max(curve)
+        evaluated = [evaluation for evaluation in curve if evaluation <= time]
+        if has_ended or not evaluated:
+            cells.append("")
+        else:
+            cells.append(seeds_cell(curve[max(evaluated)]))
+        previous = time
+    return cells
 
 
 def adequacy_table(study: Study, results: Sequence[Result]) -> Table:
     """Return adequacy on every test set, of the rows whose evaluations measured it; see `ADEQUACY`."""
-    shown = ("CDR", "under-translated", "over-translated")
-    table = [["row", *(f"{test.name}: {name}" for test in study.tests for name in shown)]]
+    head = ["row"]
+    for test in study.tests:
+        head += [f"{test.name}: {name}" for name in ("CDR", "under-translated", "over-translated")]
+    table = [head]
     for result in results:
         cells = []
         for test in study.tests:
-            measured = [one.scores[test.name].get("adequacy") or {"systems": {}} for one in result.seeds]
-            found = [one for each in measured for one in each["systems"].values()]
-            cells.append(seeds_cell([one["cdr"] for one in found], digits=3))
-            for kind in ("under_translated", "over_translated"):
-                cells.append(f"{mean(one[kind] / one['source_words'] for one in found):.2%}" if found else "")
-        table += [[result.row.name, *cells]] if any(cells) else []
+            cells += _adequacy_cells([one.scores[test.name] for one in result.seeds])
+        if any(cells):
+            table.append([result.row.name, *cells])
     return table
+
+
+def _adequacy_cells(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
+    systems: list[Mapping[str, Any]] = []
+    for evaluation in evaluations:
+        measured = evaluation.get("adequacy")
+        if measured:
+            systems += measured["systems"].values()
+    if not systems:
+        return ["", "", ""]
+    cells = [seeds_cell([system["cdr"] for system in systems], digits=3)]
+    for kind in ("under_translated", "over_translated"):
+        share = mean(system[kind] / system["source_words"] for system in systems)
+        cells.append(f"{share:.2%}")
+    return cells
 
 
 def length_table(test: str, results: Sequence[Result]) -> Table:
     """Return BLEU on a test set by the source's words, of the rows whose evaluations measured it, means over seeds."""
-    found: dict[str, dict[str, list[float]]] = {}
+    scores_of_rows: dict[str, dict[str, list[float]]] = {}
     for result in results:
-        for one in result.seeds:
-            for bucket in (one.scores[test].get("by_length") or {"buckets": []})["buckets"]:
-                for system in bucket["systems"].values():
-                    found.setdefault(result.row.name, {}).setdefault(bucket["name"], []).append(system["bleu"])
-    names = list(dict.fromkeys(name for buckets in found.values() for name in buckets))
-    rows = [[row, *(seeds_cell(buckets.get(name, [])) for name in names)] for row, buckets in found.items()]
-    return [[test, *names], *rows]
+        scores = _bleu_by_length(test, result)
+        if scores:
+            scores_of_rows[result.row.name] = scores
+    # In the order in which they come, for a dictionary keeps it.
+    buckets = list(dict.fromkeys(bucket for scores in scores_of_rows.values() for bucket in scores))
+    table = [[test, *buckets]]
+    for row, scores in scores_of_rows.items():
+        table.append([row, *(seeds_cell(scores.get(bucket, [])) for bucket in buckets)])
+    return table
+
+
+def _bleu_by_length(test: str, result: Result) -> dict[str, list[float]]:
+    """Return BLEU by seed, for each bucket of lengths."""
+    scores: dict[str, list[float]] = {}
+    for one in result.seeds:
+        by_length = one.scores[test].get("by_length") or {"buckets": []}
+        for bucket in by_length["buckets"]:
+            for system in bucket["systems"].values():
+                scores.setdefault(bucket["name"], []).append(system["bleu"])
+    return scores
 
 
 def caption(study: Study, results: Sequence[Result]) -> str:
     """Return what is to know of the scores: signatures, and which rows have no records yet."""
-    scores = [one for result in results for seed in result.seeds for one in seed.scores.values()]
-    signatures = sorted({f"`{one['scores']['bleu']['signature']}`" for one in scores})
-    missing = [f"`{row.name}`" for row in study.rows if row.name not in {result.row.name for result in results}]
+    evaluations = [score for result in results for one in result.seeds for score in one.scores.values()]
+    signatures = sorted({f"`{score['scores']['bleu']['signature']}`" for score in evaluations})
     text = f"BLEU: {', '.join(signatures) or 'nothing'}."
     if any(len(result.seeds) > 1 for result in results):
         text += " After ± is the standard deviation over seeds."
-    return text + (f" Not run: {', '.join(missing)}." if missing else "")
+    known = {result.row.name for result in results}
+    missing = [f"`{row.name}`" for row in study.rows if row.name not in known]
+    if missing:
+        text += f" Not run: {', '.join(missing)}."
+    return text
 
 
 def machine_table(results: Sequence[Result]) -> Table:
     """Return which rows each machine has trained; the one with most runs comes first, and has all other rows."""
-    rows: dict[tuple[str, str, str], dict[str, list[int]]] = {}
+    seeds_of_machines: dict[tuple[str, str, str], dict[str, list[int]]] = {}
     for result in results:
         for one in result.seeds:
-            here = one.run["environment"]
-            machine = (str(here["device"]), str(here["cpu_threads"]), here["packages"]["torch"])
-            rows.setdefault(machine, {}).setdefault(result.row.name, []).append(one.seed)
-    ordered = sorted(rows, key=lambda machine: sum(map(len, rows[machine].values())), reverse=True)
-    seeds = {result.row.name: result.seeds for result in results}
+            environment = one.run["environment"]
+            machine = (
+                str(environment["device"]),
+                str(environment["cpu_threads"]),
+                environment["packages"]["torch"],
+            )
+            rows = seeds_of_machines.setdefault(machine, {})
+            rows.setdefault(result.row.name, []).append(one.seed)
+    all_seeds = {result.row.name: result.seeds for result in results}
     table = [["machine", "threads", "PyTorch", "rows"]]
-    for machine in ordered:
-        named = [f"`{name}`{of_seeds(found, seeds[name])}" for name, found in rows[machine].items()]
-        table.append([*machine, "all other runs" if machine == ordered[0] and len(ordered) > 1 else ", ".join(named)])
+    for machine, rows in sorted(seeds_of_machines.items(), key=_number_of_runs, reverse=True):
+        is_first = len(table) == 1
+        if is_first and len(seeds_of_machines) > 1:
+            named = "all other runs"
+        else:
+            named = ", ".join(f"`{name}`{of_seeds(seeds, all_seeds[name])}" for name, seeds in rows.items())
+        table.append([*machine, named])
     return table
+
+
+def _number_of_runs(of_machine: tuple[Any, Mapping[str, Sequence[int]]]) -> int:
+    _, rows = of_machine
+    return sum(len(seeds) for seeds in rows.values())
