@@ -9,9 +9,9 @@ Each has a --help of its own."""
 import sys
 from collections.abc import Sequence
 
-from benchmarks.studies import report, run
+from benchmarks.studies import export, report, run
 
-COMMANDS = {"run": run.main, "report": report.main, "export": run.export}
+COMMANDS = {"run": run.main, "report": report.main, "export": export.main}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

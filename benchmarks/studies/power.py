@@ -21,9 +21,13 @@ SENTENCES = 0.24
 SEEDS = (0.2, 0.5, 0.75, 1.2)
 """Standard deviations of a difference from seed to seed; in the study's records 0.03 to 1.21."""
 GAINS = (0.0, 0.5, 1.0)
-ROWS_OF_A_CASE, DRAWS = 2000, 400
+ROWS_OF_A_CASE = 2000
+DRAWS = 400
+BASELINE = 30.0
+"""BLEU of the row that another one is beside. Only the difference counts."""
 _SAME = {"method": "em-routing", "size": "tiny", "config": {}, "seeds": (1, 2, 3), "train": {}}
-PLAIN, ROUTED = (Row(name=name, **_SAME) for name in ("plain", "routed"))
+PLAIN = Row(name="plain", **_SAME)
+ROUTED = Row(name="routed", **_SAME)
 QUESTION = Question("q", "Does it pay?", EFFECT, ("routed",))
 STUDY = Study("s", "S", {}, (Test("one"), Test("other")), (PLAIN, ROUTED), {}, "plain", questions=(QUESTION,))
 
@@ -35,32 +39,37 @@ def main() -> None:
     for gain in GAINS:
         for deviation in SEEDS:
             answers = [answer(gain, deviation, generator) for _ in range(ROWS_OF_A_CASE)]
-            shares = (answers.count(each) / len(answers) for each in ("yes", "no", "undecided"))
-            table.append([f"{gain:.1f}", f"{deviation:g}", *(f"{share:.0%}" for share in shares)])
+            counts = [answers.count(kind) for kind in ("yes", "no", "undecided")]
+            shares = [f"{count / len(answers):.0%}" for count in counts]
+            table.append([f"{gain:.1f}", f"{deviation:g}", *shares])
     print(table_in_markdown(table))
     table = [["deviation of seeds", "of two seeds", "of three seeds"]]
     for deviation in SEEDS:
-        table.append([f"{deviation:g}", *(f"{coverage(deviation, seeds, generator):.0%}" for seeds in (2, 3))])
+        of_two = coverage(deviation, 2, generator)
+        of_three = coverage(deviation, 3, generator)
+        table.append([f"{deviation:g}", f"{of_two:.0%}", f"{of_three:.0%}"])
     print(f"\n{table_in_markdown(table)}")
 
 
 def coverage(deviation: float, seeds: int, generator: np.random.Generator) -> float:
     """Return the share of intervals that hold the truth, a gain of 0."""
-    found = (
-        compare("one", differences_of(0.0, deviation, generator)[:seeds], generator) for _ in range(ROWS_OF_A_CASE)
-    )
-    return sum(one.low <= 0 <= one.high for one in found) / ROWS_OF_A_CASE
+    hits = 0
+    for _ in range(ROWS_OF_A_CASE):
+        differences = differences_of(0.0, deviation, generator)[:seeds]
+        comparison = compare("one", differences, generator)
+        hits += comparison.low <= 0 <= comparison.high
+    return hits / ROWS_OF_A_CASE
 
 
 def answer(gain: float, deviation: float, generator: np.random.Generator) -> str:
     """Return what a row with this gain is answered in the end."""
     differences = {test.name: differences_of(gain, deviation, generator) for test in STUDY.tests}
     for seeds in (2, 3):
-        compared = [compare(test, found[:seeds], generator) for test, found in differences.items()]
-        found, _ = judge_row(STUDY, QUESTION, "routed", compared)
-        if found == "no":
+        compared = [compare(test, of_test[:seeds], generator) for test, of_test in differences.items()]
+        verdict, _ = judge_row(STUDY, QUESTION, "routed", compared)
+        if verdict == "no":
             break
-    return found
+    return verdict
 
 
 def differences_of(gain: float, deviation: float, generator: np.random.Generator) -> np.ndarray:
@@ -70,12 +79,15 @@ def differences_of(gain: float, deviation: float, generator: np.random.Generator
 
 def compare(test: str, differences: np.ndarray, generator: np.random.Generator) -> Comparison:
     """Return what the study would know by these differences of runs."""
-    seeds, mean = len(differences), differences.mean()
+    seeds = len(differences)
+    mean = differences.mean()
     drawn = differences[generator.integers(seeds, size=(DRAWS, seeds))].mean(1)
-    spread = mean + math.sqrt(seeds / (seeds - 1)) * (drawn - mean) + generator.normal(0, SENTENCES, DRAWS)
+    # As in compare.py: means of n that are drawn from n spread less than those of n new ones.
+    scale = math.sqrt(seeds / (seeds - 1))
+    spread = mean + scale * (drawn - mean) + generator.normal(0, SENTENCES, DRAWS)
     low, high = np.percentile(spread, [2.5, 97.5])
     p_value = math.erfc(abs(mean) / SENTENCES / math.sqrt(2))
-    return Comparison("routed", "plain", test, (), seeds, 0.0, mean, low, high, p_value)
+    return Comparison("routed", "plain", test, (), seeds, BASELINE, BASELINE + mean, low, high, p_value)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ Figures need matplotlib: pip install "hf-capsule-mt[figures]". Nothing is traine
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
@@ -35,6 +36,7 @@ from benchmarks.studies.results import (
     time_curve_table,
 )
 from benchmarks.studies.study import Study, read_study
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.drawing import save_figure
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.files import replace_text
@@ -45,32 +47,44 @@ _LOGGED = {"training loss of the translation": ("lm_loss", "loss"), "validation 
 
 def add_study_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name the study and its records."""
-    parser.add_argument("study", type=lambda name: read_study(Path(name)), help="the YAML file")
+    parser.add_argument("study", type=_study, help="the YAML file")
     parser.add_argument("--records", type=Path, help="default: the study's, else outputs/STUDY/records.jsonl")
+
+
+def _study(name: str) -> Study:
+    try:
+        return read_study(Path(name))
+    except (OSError, UserError, yaml.YAMLError) as error:
+        # argparse would hide the message of any other error.
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def records_of(args: argparse.Namespace) -> Path:
     """Return the file of the records."""
-    return args.records or Path(args.study.records or Path("outputs", args.study.name, "records.jsonl"))
+    if args.records is not None:
+        return args.records
+    return Path(args.study.records or Path("outputs", args.study.name, "records.jsonl"))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_study_options(parser)
+    parser.add_argument("--page", type=Path, help="the file of the page (default: it is printed)")
+    parser.add_argument("--figures_dir", type=Path, help="draw learning curves and the study's figures into it")
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the page, or print it, and draw the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_study_options(parser)
-    parser.add_argument(
-        "--page",
-        type=Path,
-        help="the file of the page (default: it is printed)",
-    )
-    parser.add_argument("--figures_dir", type=Path, help="draw learning curves and the study's figures into it")
-    args = parser.parse_args(argv)
+    args = build_parser().parse_args(argv)
     pages = render_pages(args.study, records_of(args))
-    if args.page is not None:
-        for page, file in zip(pages, (args.page, args.page.with_stem(f"{args.page.stem}_appendix")), strict=False):
-            replace_text(file, page)
-    else:
+    if args.page is None:
         print("\n".join(pages))
+    else:
+        files = [args.page, args.page.with_stem(f"{args.page.stem}_appendix")]
+        for page, file in zip(pages, files, strict=False):
+            replace_text(file, page)
     if args.figures_dir is not None:
         args.figures_dir.mkdir(parents=True, exist_ok=True)
         draw_figures(args.study, read_results(args.study, records_of(args)), args.figures_dir)
@@ -78,22 +92,28 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def print_table(study: Study, records: Path) -> None:
     """Print the table of the rows that have records."""
-    if results := read_results(study, records):
-        print(f"\n{table_in_markdown(score_table(study, results, _speed(study)))}\n\n{caption(study, results)}")
+    results = read_results(study, records)
+    if results:
+        table = table_in_markdown(score_table(study, results, _speed(study)))
+        print(f"\n{table}\n\n{caption(study, results)}")
 
 
 def _speed(study: Study) -> list[dict[str, Any]]:
-    known = read_records(FOLDER / "speed.jsonl") if study.speed else {}
+    """Return the records of speed that the study names."""
+    if not study.speed:
+        return []
+    known = read_records(FOLDER / "speed.jsonl")
     return [known[name] for name in study.speed]
 
 
 def without_statistics(results: Sequence[Result]) -> list[str]:
     """Return the rows that have a score without the statistics of its sentences, and so are not compared."""
-    return [
-        result.row.name
-        for result in results
-        if any(not one.get("bleu_statistics") for seed in result.seeds for one in seed.scores.values())
-    ]
+    rows = []
+    for result in results:
+        scores = [score for one in result.seeds for score in one.scores.values()]
+        if any(not score.get("bleu_statistics") for score in scores):
+            rows.append(result.row.name)
+    return rows
 
 
 def render_pages(study: Study, file: Path) -> list[str]:
@@ -105,14 +125,26 @@ def render_pages(study: Study, file: Path) -> list[str]:
     and `table`; `comparisons()`, all differences, and `compared(row, against, test)`, one; `bleu(name, test)`;
     `routing(name)`, what `hf-capsule-mt analyze` wrote; and `routed`, the rows that have that.
     """
-    records, results, speed = read_records(file), read_results(study, file), _speed(study)
+    records = read_records(file)
+    results = read_results(study, file)
+    speed = _speed(study)
+    decoding = read_records(FOLDER / "decoding.jsonl")
+
     # Thousands of samples, which not every template needs.
-    compare = cache(lambda: compare_rows(study, results))
-    decoding, unknown = read_records(FOLDER / "decoding.jsonl"), without_statistics(results)
+    @cache
+    def comparisons() -> list[Comparison]:
+        return compare_rows(study, results)
 
     def compared(row: str, against: str, test: str) -> Comparison:
-        [found] = [one for one in compare() if (one.row, one.against, one.test) == (row, against, test)]
-        return found
+        wanted = (row, against, test)
+        [comparison] = [one for one in comparisons() if (one.row, one.against, one.test) == wanted]
+        return comparison
+
+    def bleu(name: str, test: str) -> float:
+        return records[f"{study.name}_{name}_{test}"]["scores"]["bleu"]["score"]
+
+    def routing(name: str) -> dict[str, Any]:
+        return records[f"{study.name}_{name}_routing"]
 
     names = {
         "study": study,
@@ -128,28 +160,44 @@ def render_pages(study: Study, file: Path) -> list[str]:
         "how": HOW,
         "criterion": CRITERION,
         "adequacy_how": ADEQUACY,
-        "questions": list(_answers(study, compare, unknown)),
-        "comparisons": compare,
+        "questions": _answers(study, comparisons, without_statistics(results)),
+        "comparisons": comparisons,
         "compared": compared,
-        "bleu": lambda name, test: records[f"{study.name}_{name}_{test}"]["scores"]["bleu"]["score"],
-        "routing": lambda name: records[f"{study.name}_{name}_routing"],
+        "bleu": bleu,
+        "routing": routing,
         "routed": [row.name for row in study.rows if f"{study.name}_{row.name}_routing" in records],
     }
     environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     templates = [Path(study.page or Path(__file__).with_name("report.md.jinja"))]
-    templates += [Path(study.appendix)] if study.appendix else []
+    if study.appendix:
+        templates.append(Path(study.appendix))
     return [environment.from_string(path.read_text(encoding="utf-8")).render(**names) for path in templates]
 
 
-def _answers(study: Study, compare: Callable[[], Sequence[Comparison]], unknown: Sequence[str]) -> Any:
+def _answers(
+    study: Study, comparisons: Callable[[], Sequence[Comparison]], unknown: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return what a template has of each question."""
+    answered = []
     for question in study.questions:
-        answer, why = judge(study, question, compare(), unknown)
+        answer, why = judge(study, question, comparisons(), unknown)
         effect = f"{question.effect:g}"
-        said = f"No, not by {effect} BLEU" if answer == "no" else answer.capitalize()
-        table = _markdown(question_table(study, question, compare()))
-        answers = {name: judge_row(study, question, name, compare())[0] for name in question.rows}
-        known = {"name": question.name, "asks": question.asks, "effect": effect, "answer": answer, "answers": answers}
-        yield {**known, "said": said, "why": why, "table": table}
+        row_answers = {}
+        for name in question.rows:
+            row_answers[name], _ = judge_row(study, question, name, comparisons())
+        answered.append(
+            {
+                "name": question.name,
+                "asks": question.asks,
+                "effect": effect,
+                "answer": answer,
+                "answers": row_answers,
+                "said": f"No, not by {effect} BLEU" if answer == "no" else answer.capitalize(),
+                "why": why,
+                "table": _markdown(question_table(study, question, comparisons())),
+            }
+        )
+    return answered
 
 
 def _markdown(table: Table) -> str:
@@ -159,32 +207,43 @@ def _markdown(table: Table) -> str:
 
 def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> None:
     """Draw the figures that the records have data for."""
-    panels = {
-        label: curves
-        for label, names in _LOGGED.items()
-        if (curves := {result.row.name: curve for result in results if (curve := result.curve(*names))})
-    }
+    panels = {}
+    for label, names in _LOGGED.items():
+        curves = {result.row.name: result.curve(*names) for result in results}
+        logged = {name: curve for name, curve in curves.items() if curve}
+        if logged:
+            panels[label] = logged
     if panels:
         save_figure(draw_lines(panels, "updates"), folder / "learning_curves.svg")
     for name, figure in study.figures.items():
-        test, lines = figure["test"], _points(figure, results)
-        level = {result.row.name: result.bleu(test) for result in results if result.row.name == figure.get("baseline")}
+        lines = _points(figure, results)
         if any(len(points) > 1 for points in lines.values()):
-            drawn = draw_lines({f"BLEU, {test}": lines}, figure["x"], log=figure.get("log"), level=level)
+            drawn = draw_lines(
+                {f"BLEU, {figure['test']}": lines},
+                figure["x"],
+                log=figure.get("log"),
+                level=_level(figure, results),
+            )
             save_figure(drawn, folder / f"{name}.svg")
 
 
-def _points(figure: Any, results: Sequence[Result]) -> dict[str, dict[float, list[float]]]:
+def _level(figure: Mapping[str, Any], results: Sequence[Result]) -> dict[str, list[float]]:
+    """Return BLEU of the row that a figure shows as a horizontal line."""
+    baseline = figure.get("baseline")
+    return {result.row.name: result.bleu(figure["test"]) for result in results if result.row.name == baseline}
+
+
+def _points(figure: Mapping[str, Any], results: Sequence[Result]) -> dict[str, dict[float, list[float]]]:
     """Return BLEU by the value of a field, for each line of a figure."""
     lines: dict[str, dict[float, list[float]]] = {}
     for result in results:
-        if any(fnmatchcase(result.row.name, pattern) for pattern in figure["rows"]):
-            # The default of num_output_capsules, None, stands for d_model.
-            config = {**result.seeds[0].run["config"]}
-            config["num_output_capsules"] = config.get("num_output_capsules") or config["d_model"]
-            series = figure.get("series")
-            line = result.row.method if series is None else f"{series} {config[series]}"
-            lines.setdefault(line.replace("_", " "), {}).setdefault(config[figure["x"]], []).extend(
-                result.bleu(figure["test"])
-            )
+        if not any(fnmatchcase(result.row.name, pattern) for pattern in figure["rows"]):
+            continue
+        config = dict(result.seeds[0].run["config"])
+        # The default of num_output_capsules, None, stands for d_model.
+        config["num_output_capsules"] = config.get("num_output_capsules") or config["d_model"]
+        series = figure.get("series")
+        line = result.row.method if series is None else f"{series} {config[series]}"
+        points = lines.setdefault(line.replace("_", " "), {})
+        points.setdefault(config[figure["x"]], []).extend(result.bleu(figure["test"]))
     return lines

@@ -10,7 +10,7 @@ translate: {num_beams: 5}
 evaluate: {tokenize: none}
 size: tiny
 seeds: [1, 2, 3]
-rows:
+rows:                                        # a grid has fields of the configuration, and no options of training
   - {name: transformer, method: transformer}
   - {name: "em-{routing_iterations}", method: em-routing, grid: {routing_iterations: [1, 2, 3]}}
   - {name: capsnmt-distilled, method: capsnmt, teacher: transformer, train: {max_steps: 6000}}
@@ -22,13 +22,14 @@ questions:
 """
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from hf_capsule_mt.errors import UserError
 
 COMMANDS = ("train_tokenizer", "distill", "train", "average_checkpoints", "translate", "evaluate")
 """The commands whose options a study sets."""
@@ -49,7 +50,7 @@ class Row:
     teacher: str | None = None
     """A row or a model whose translations of the training sources replace the targets."""
     start: str | None = None
-    """A row, with the same seed, or a model that training starts from."""
+    """A row, with the same seed, or a model that training starts from. Its tokenizer is that of the start."""
     against: Sequence[str] = ()
     published: Mapping[str, float] = field(default_factory=dict)
     """BLEU by test set, as the paper prints it."""
@@ -93,6 +94,7 @@ class Study:
     baseline: str
     about: str = ""
     tokenizer: str | None = None
+    """Of the rows that train from scratch."""
     launcher: str = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
     records: str | None = None
     page: str | None = None
@@ -115,46 +117,89 @@ class Study:
 
     def against(self, row: Row, question: Question | None = None) -> list[str]:
         """Return the rows that a row is compared with, in a question or in any."""
-        named = [*(row.against or [self.baseline])]
-        if question is not None:
-            named = [*question.against] or named
-        else:
-            named += [name for each in self.questions if row.name in each.rows for name in each.against]
-        return [name for name in dict.fromkeys(named) if name != row.name]
+        names = list(row.against or [self.baseline])
+        if question is None:
+            for asked in self.questions:
+                if row.name in asked.rows:
+                    names += asked.against
+        elif question.against:
+            names = list(question.against)
+        return [name for name in dict.fromkeys(names) if name != row.name]
 
 
 def read_study(path: Path) -> Study:
     """Read a study.
 
     Raises:
-        ValueError: if two rows have one name, and so one folder, or a row is named that is not there.
+        UserError: if two rows have one name, and so one folder. If a row is named that is not there. If rows have no
+            tokenizer, or the file names one that no row has.
     """
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    options = {name: found.pop(name) for name in COMMANDS if name in found}
-    shared = {name: found.pop(name) for name in ("size", "seeds") if name in found}
+    fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    options = _take(fields, COMMANDS)
+    shared = _take(fields, ("size", "seeds"))
     shared["train"] = options.get("train", {})
-    rows = [row for item in found.pop("rows") for row in _rows(item, shared)]
-    names = [row.name for row in rows]
-    questions = [Question(name, **each) for name, each in found.pop("questions", {}).items()]
-    tests = [
-        Test(name, split=value) if isinstance(value, str) else Test(name, value)
-        for name, value in found.pop("tests").items()
-    ]
-    fields = {"baseline": names[0], **found, "rows": rows, "tests": tests, "questions": questions}
-    study = Study(path.stem, options=options, **fields)
-    named = [study.baseline, *(name for each in (*rows, *questions) for name in each.against)]
-    named += [name for each in questions for name in each.rows]
-    if len(set(names)) < len(names) or not set(named) <= set(names):
-        wrong = sorted({name for name in names if names.count(name) > 1} | set(named) - set(names))
-        raise ValueError(f"{path}: {', '.join(wrong)} must be the name of exactly one row.")
+    rows: list[Row] = []
+    for item in fields.pop("rows"):
+        rows += _rows(item, shared)
+    tests = [_test(name, value) for name, value in fields.pop("tests").items()]
+    questions = [Question(name, **asked) for name, asked in fields.pop("questions", {}).items()]
+    fields.setdefault("baseline", rows[0].name)
+    study = Study(path.stem, options=options, rows=rows, tests=tests, questions=questions, **fields)
+    _check_names(path, study)
+    _check_tokenizer(path, study)
     return study
 
 
-def _rows(item: dict[str, Any], shared: Mapping[str, Any]) -> Iterator[Row]:
+def _take(fields: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Remove those of the names that are there, and return them with their values."""
+    return {name: fields.pop(name) for name in names if name in fields}
+
+
+def _test(name: str, value: str | Sequence[str]) -> Test:
+    if isinstance(value, str):
+        return Test(name, split=value)
+    return Test(name, files=value)
+
+
+def _rows(item: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the row, or a row for each point of its grid."""
-    item = {**shared, **item, "train": {**shared["train"], **item.get("train", {})}}
-    grid = item.pop("grid", {})
+    fields = {**shared, **item}
+    fields["train"] = {**shared["train"], **item.get("train", {})}
+    grid = fields.pop("grid", {})
     for values in itertools.product(*grid.values()):
         point = dict(zip(grid, values, strict=True))
-        name = re.sub("{(.*?)}", lambda match, point=point: str(point[match[1]]), item["name"])
-        yield Row(**{**item, "name": name, "config": {**item.get("config", {}), **point}})
+        config = {**fields.get("config", {}), **point}
+        yield Row(**{**fields, "name": fields["name"].format_map(point), "config": config})
+
+
+def _check_names(path: Path, study: Study) -> None:
+    names = [row.name for row in study.rows]
+    used = {study.baseline}
+    for compared in (*study.rows, *study.questions):
+        used.update(compared.against)
+    for question in study.questions:
+        used.update(question.rows)
+    repeated = {name for name in names if names.count(name) > 1}
+    wrong = sorted(repeated | (used - set(names)))
+    if wrong:
+        raise UserError(f"{path}: {', '.join(wrong)} must be the name of exactly one row.")
+
+
+def _check_tokenizer(path: Path, study: Study) -> None:
+    """Check that every row has a tokenizer. A row that starts from a model has the model's."""
+    if any("tokenizer_name" in row.train for row in study.rows):
+        raise UserError(f"{path}: `train` cannot have tokenizer_name. Name the tokenizer with `tokenizer`.")
+    from_scratch = [row.name for row in study.rows if row.start is None]
+    trains_one = "train_tokenizer" in study.options
+    if from_scratch:
+        if study.tokenizer is None and not trains_one:
+            raise UserError(
+                f"{path}: {', '.join(from_scratch)} must have a tokenizer. Give `tokenizer` or `train_tokenizer`."
+            )
+        return
+    starts = {row.start for row in study.rows}
+    if trains_one or study.tokenizer not in (None, *starts):
+        raise UserError(
+            f"{path}: every row starts from a model, and must have its tokenizer. Remove `tokenizer` and "
+            "`train_tokenizer`."
+        )

@@ -13,7 +13,8 @@ from benchmarks.records import read_records
 from benchmarks.studies import __main__ as studies
 from benchmarks.studies import report, run
 from benchmarks.studies.compare import Comparison, compare_seeds, judge
-from benchmarks.studies.run import Plan, estimate
+from benchmarks.studies.plan import Job, Plan
+from benchmarks.studies.run import estimate
 from benchmarks.studies.study import Question, read_study
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.quickstart import read_corpus
@@ -21,6 +22,41 @@ from hf_capsule_mt.quickstart import read_corpus
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.yaml"))
 OWN = ("does_routing_pay", "does_routing_pay_french", "does_routing_pay_tatoeba", "multi30k", "multi30k_recipe")
+
+
+SMALL = {"d_model": 16, "dropout": 0.1}
+
+
+def study_of_two(folder):
+    """What the file says; its data are in `folder`."""
+    return {
+        "title": "Two rows",
+        "data": {
+            "train_file": [f"{folder}/train.en", f"{folder}/train.de"],
+            "validation_file": [f"{folder}/test.en", f"{folder}/test.de"],
+        },
+        "tests": {"test": [f"{folder}/test.en", f"{folder}/test.de"]},
+        "train_tokenizer": {"vocab_size": 300},
+        "train": {
+            **{"max_tokens_per_batch": 200, "max_steps": 8, "warmup_steps": 4, "learning_rate": "1e-3"},
+            **{"logging_steps": 2, "save_strategy": "steps", "save_steps": 2, "use_cpu": True, "report_to": "none"},
+        },
+        "average_checkpoints": {"last": 2},
+        "translate": {"num_beams": 2, "max_new_tokens": 8, "device": "cpu"},
+        "distill": {"num_beams": 1, "max_new_tokens": 8, "device": "cpu"},
+        "evaluate": {"metrics": ["bleu"]},
+        "size": "tiny",
+        "rows": [
+            {"name": "plain", "method": "transformer", "config": SMALL},
+            {"name": "student", "method": "capsnmt", "config": SMALL, "teacher": "plain"},
+        ],
+    }
+
+
+def write_study(path, study):
+    """Write the file; returns its path."""
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    return path
 
 
 def parser_of(command):
@@ -35,11 +71,11 @@ def test_every_row_can_be_run(path):
     parsers = {}
     for row in study.rows:
         preset_config(row.method, row.size, **row.config)
-        for step in plan.steps((row.name, row.seeds[0])):
+        for step in plan.steps(Job(row.name, row.seeds[0])):
             if step.command != "export":
                 parser = parsers.setdefault(step.command, parser_of(step.command))
-                words = step.words(study.launcher)
-                parser.parse_args(words[words.index("-m") + 3 :])
+                line = step.command_line(study.launcher)
+                parser.parse_args(line[line.index("-m") + 3 :])
     averaged = study.options.get("average_checkpoints", {"last": 1})["last"]
     assert averaged < study.options["train"]["save_total_limit"]
 
@@ -66,7 +102,7 @@ def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):
 
 def commands_of(study, tmp_path, name):
     plan = Plan(study, tmp_path, tmp_path / "records.jsonl")
-    return {step.command: step.words(study.launcher) for step in plan.steps((name, 1))}, plan
+    return {step.command: step.command_line(study.launcher) for step in plan.steps(Job(name, 1))}, plan
 
 
 def test_a_data_set_of_the_hub_and_adequacy(tmp_path):
@@ -88,6 +124,58 @@ def test_a_data_set_of_the_hub_and_adequacy(tmp_path):
     assert (
         f"--input_file {tmp_path}/test.en --alignment_data {tmp_path}/train.en {tmp_path}/train.de --adequacy" in text
     )
+
+
+def without_tokenizer(rows, **fields):
+    study = {**study_of_two("data"), "rows": rows, **fields}
+    if "train_tokenizer" not in fields:
+        del study["train_tokenizer"]
+    return study
+
+
+FROM_MODEL = {"name": "on", "method": "transformer", "start": "user/model"}
+SCRATCH = {"name": "new", "method": "transformer"}
+FROM_ROW = {"name": "again", "method": "transformer", "start": "on"}
+
+
+def test_a_row_that_starts_from_a_model_has_its_tokenizer(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = write_study(tmp_path / "s.yaml", without_tokenizer([FROM_MODEL, FROM_ROW]))
+    studies.main(["run", str(file), "--dry_run"])
+    commands = capsys.readouterr().out
+    assert "--model user/model" in commands
+    assert f"--model {Path('outputs/s/on/seed1/average')}" in commands
+    assert "tokenizer" not in commands
+    # Rows that train from scratch have the study's.
+    file = write_study(tmp_path / "s.yaml", without_tokenizer([SCRATCH, FROM_MODEL], tokenizer="mine"))
+    studies.main(["run", str(file), "--dry_run"])
+    scratch, started = capsys.readouterr().out.split("# on, seed 1")
+    assert "--tokenizer_name mine" in scratch
+    assert "tokenizer" not in started
+
+
+@pytest.mark.parametrize(
+    ("study", "message"),
+    [
+        (without_tokenizer([SCRATCH, FROM_MODEL]), "new must have a tokenizer. Give `tokenizer` or `train_tokenizer`"),
+        (without_tokenizer([FROM_MODEL], tokenizer="other"), "every row starts from a model"),
+        (without_tokenizer([FROM_MODEL], train_tokenizer={"vocab_size": 300}), "every row starts from a model"),
+        (without_tokenizer([FROM_MODEL], train={"tokenizer_name": "other"}), "`train` cannot have tokenizer_name"),
+        (without_tokenizer([SCRATCH, SCRATCH], tokenizer="mine"), "new must be the name of exactly one row"),
+        (without_tokenizer([SCRATCH], tokenizer="mine", baseline="plain"), "plain must be the name of exactly one row"),
+    ],
+)
+def test_mistakes_in_a_study(study, message, tmp_path, capsys):
+    file = write_study(tmp_path / "s.yaml", study)
+    with pytest.raises(SystemExit) as ended:
+        studies.main(["run", str(file), "--dry_run"])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_tokenizer_of_the_start_may_be_named(tmp_path):
+    study = without_tokenizer([FROM_MODEL], tokenizer="user/model")
+    assert read_study(write_study(tmp_path / "s.yaml", study)).tokenizer == "user/model"
 
 
 @pytest.fixture
@@ -198,39 +286,15 @@ def test_answers(seeds, low, difference, high, answer, tmp_path):
     assert judge(study, question, [replace(one, p_value=0.2)])[0] == ("undecided" if answer == "yes" else answer)
 
 
-SMALL = {"d_model": 16, "dropout": 0.1}
-
-
-def study_of_two(folder):
-    """What the file says; its data are in `folder`."""
-    return {
-        "title": "Two rows",
-        "data": {
-            "train_file": [f"{folder}/train.en", f"{folder}/train.de"],
-            "validation_file": [f"{folder}/test.en", f"{folder}/test.de"],
-        },
-        "tests": {"test": [f"{folder}/test.en", f"{folder}/test.de"]},
-        "train_tokenizer": {"vocab_size": 300},
-        "train": {
-            **{"max_tokens_per_batch": 200, "max_steps": 8, "warmup_steps": 4, "learning_rate": "1e-3"},
-            **{"logging_steps": 2, "save_strategy": "steps", "save_steps": 2, "use_cpu": True, "report_to": "none"},
-        },
-        "average_checkpoints": {"last": 2},
-        "translate": {"num_beams": 2, "max_new_tokens": 8, "device": "cpu"},
-        "distill": {"num_beams": 1, "max_new_tokens": 8, "device": "cpu"},
-        "evaluate": {"metrics": ["bleu"]},
-        "size": "tiny",
-        "rows": [
-            {"name": "plain", "method": "transformer", "config": SMALL},
-            {"name": "student", "method": "capsnmt", "config": SMALL, "teacher": "plain"},
-        ],
-    }
-
-
-def write_study(path, study):
-    """Write the file; returns its path."""
-    path.write_text(yaml.safe_dump(study, sort_keys=False))
-    return path
+@pytest.mark.parametrize(("baseline", "score"), [(0.7, 0.9), (30.0, 0.9), (0.7, 30.0)])
+def test_models_that_have_learned_nothing_answer_nothing(baseline, score, tmp_path):
+    study = read_study(write_study(tmp_path / "s.yaml", {**study_of_two(tmp_path), "seeds": [1, 2]}))
+    question = Question("q", "?", 0.5, ["student"])
+    gain = score - baseline
+    one = Comparison("student", "plain", "test", [], 2, baseline, score, gain - 0.1, gain + 0.1, 0.001)
+    answer, why = judge(study, question, [one])
+    assert answer == "undecided"
+    assert f"{score:.1f} BLEU, and {baseline:.1f} of `plain`, are too little to tell" in why
 
 
 def test_a_template_cannot_run_code(tmp_path):
