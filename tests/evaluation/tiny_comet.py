@@ -83,7 +83,7 @@ def write_checkpoint(folder, kind):
         **fields,
     }
     (folder / "checkpoints").mkdir(parents=True)
-    _write_tokenizer(folder / "encoder")
+    write_tokenizer(folder / "encoder")
     weights = _weights(folder / "encoder", identifier, settings)
     written = {**settings, "class_identifier": identifier}
     (folder / "hparams.yaml").write_text(yaml.safe_dump(written))
@@ -94,7 +94,7 @@ def write_checkpoint(folder, kind):
     return folder
 
 
-def _write_tokenizer(folder):
+def write_tokenizer(folder):
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     # A word begins with one letter at least, because versions of the library place a lone "▁" differently.
     pieces = [
