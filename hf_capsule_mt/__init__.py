@@ -19,6 +19,7 @@ from .configuration import (
     RNMTConfig,
     preset_config,
 )
+from .hub import source
 from .loading import unfit_weights
 from .modeling import (
     AUTO_MODELS,
@@ -38,6 +39,7 @@ from .training.lora import LORA_PARAMETERS, LORA_TARGETS
 from .translation.pipeline import LANGUAGE_PAIR, TranslationPipeline
 from .version import __version__
 
+source.register()
 for _config in CONFIGURATIONS:
     AutoConfig.register(_config.model_type, _config)
 for _auto_class, _models in AUTO_MODELS.items():

@@ -1,7 +1,9 @@
 """Fields that several configurations have: those of guided routing, and those of the recurrent families."""
 
 import math
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -25,19 +27,85 @@ def check_smallest(config: PreTrainedConfig, smallest: int, names: tuple[str, ..
             raise ValueError(f"{name} is {value}. Give {smallest} or more.")
 
 
+SOURCE_FIELDS = ("auto_map", "custom_pipelines")
+"""The fields of config.json that name the Python files of a checkpoint."""
+
+
+def without_repository(references: Any) -> Any:
+    """Return references to Python files without the repository they came from.
+
+    Args:
+        references: a reference such as "owner/name--modeling_rnmt.RNMTModel", or a dict or list with such.
+    """
+    if isinstance(references, dict):
+        return {name: without_repository(value) for name, value in references.items()}
+    if isinstance(references, list):
+        return [without_repository(value) for value in references]
+    return references.rpartition("--")[2]
+
+
 class CapsuleConfig:
-    """A mixin for a [`PreTrainedConfig`] of this package, or of the Python files in a checkpoint."""
+    """A mixin for a [`PreTrainedConfig`] of this package, or of the Python files in a checkpoint.
+
+    A checkpoint names its Python files in the fields `SOURCE_FIELDS`. A class in such a file needs them. An installed
+    class does not, but `pipeline()` would ask for `trust_remote_code` if it had them. It keeps them as
+    `source_references`, and writes them again where the files are.
+    """
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build the configuration, as [`PreTrainedConfig.from_dict`] does.
 
-        An installed class needs no remote code, but `pipeline()` would ask for it because of `custom_pipelines`.
+        Raises:
+            ValueError: if the dict names a repository with code for attention, which Transformers could run.
         """
-        if not cls.__module__.startswith("transformers_modules."):
-            remote = ("auto_map", "custom_pipelines")
-            config_dict = {name: value for name, value in config_dict.items() if name not in remote}
-        return super().from_dict(config_dict, **kwargs)
+        for name in ("attn_implementation", "_attn_implementation"):
+            if "/" in str(config_dict.get(name)):
+                raise ValueError(
+                    f"The configuration has {name} {config_dict[name]!r:.80}, a repository with code. Remove it. Give "
+                    "attn_implementation to from_pretrained() if you trust that code."
+                )
+        if cls.__module__.startswith("transformers_modules."):
+            return super().from_dict(config_dict, **kwargs)
+        fields = {name: value for name, value in config_dict.items() if name not in SOURCE_FIELDS}
+        loaded = super().from_dict(fields, **kwargs)
+        # With `return_unused_kwargs` there are two results.
+        config = loaded[0] if isinstance(loaded, tuple) else loaded
+        config.source_references = {name: config_dict[name] for name in SOURCE_FIELDS if name in config_dict}
+        return loaded
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, as [`PreTrainedConfig.to_dict`] does."""
+        fields = super().to_dict()
+        fields.pop("source_references", None)
+        return fields
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Save the configuration, as [`PreTrainedConfig.save_pretrained`] does.
+
+        If the folder has the Python files of the model, the configuration names them.
+        """
+        attributes = {name: getattr(self, name) for name in SOURCE_FIELDS if hasattr(self, name)}
+        references = attributes or self._references_in(Path(save_directory))
+        for name, value in references.items():
+            setattr(self, name, without_repository(value))
+        try:
+            super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            for name in SOURCE_FIELDS:
+                if name in attributes:
+                    setattr(self, name, attributes[name])
+                elif hasattr(self, name):
+                    delattr(self, name)
+
+    def _references_in(self, folder: Path) -> dict[str, Any]:
+        """Return the references, if the Python files that they name are in a folder."""
+        references = getattr(self, "source_references", {})
+        for reference in references.get("auto_map", {}).values():
+            module = without_repository(reference).partition(".")[0]
+            if not (folder / f"{module}.py").is_file():
+                return {}
+        return references
 
     def validate_label_smoothing(self) -> None:
         """Refuse a value outside of [0, 1), because the loss would be wrong."""

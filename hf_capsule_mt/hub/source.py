@@ -1,18 +1,24 @@
 """The Python files that a checkpoint carries: modules of `configuration/` and `modeling/`, one after the other."""
 
 import ast
+import logging
 import textwrap
+from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from transformers import MarianConfig, PreTrainedModel
+from transformers import MarianConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianModel, MarianMTModel
 
 from .. import modeling
-from ..modeling.portable_model import read_fields, write_fields
+from ..modeling.portable_model import PortableModel
+from ..modeling.routing import ROUTINGS
 from ..modeling.warm_start import is_plain
 from ..version import __version__
+
+logger = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parents[1]
 _PIPELINE = "pipeline_translation"
@@ -36,95 +42,213 @@ _CUSTOM_PIPELINES = {
 }
 
 
-def complete_checkpoint(model: PreTrainedModel, folder: Path) -> None:
-    """Add what loads a saved model where this package is not installed: Python files, or for a plain model nothing.
+def register() -> None:
+    """Let the models of this package write its source when they are saved. Models in checkpoints copy their own."""
+    PortableModel.package_source = write_source
 
-    A model without aggregation or guided routing is Marian, and its configuration says so.
+
+def write_source(model: PreTrainedModel, folder: Path) -> PreTrainedConfig:
+    """Write the Python files that load a model where this package is not installed. A plain model needs none.
+
+    Args:
+        model: a model of this package.
+        folder: where the model is saved. It must exist.
+
+    Returns:
+        The configuration to save in the same folder. That of a model without aggregation or guided routing says that
+        it is Marian.
     """
-    fields = read_fields(folder)
     if isinstance(model, MarianModel | MarianMTModel) and is_plain(model.config):
-        own = {field.name for field in fields_of(type(model.config))}
-        own -= {"label_smoothing", *(field.name for field in fields_of(MarianConfig))}
-        fields = {name: value for name, value in fields.items() if name not in own}
-        kind = MarianModel if isinstance(model, MarianModel) else MarianMTModel
-        write_fields(folder, {**fields, "architectures": [kind.__name__], "model_type": MarianConfig.model_type})
-        return
+        return _as_marian(model)
     # Sharding gives a model a class of its own, made from that of the package.
     model_class = next(kind for kind in type(model).__mro__ if kind.__module__.startswith(f"{modeling.__name__}."))
-    kinds = {getattr(model.config, f"{part}_aggregation", None) for part in ("layer", "head")}
-    for name, text in files_of(model_class, "em_routing" in kinds).items():
+    for name, text in files_of(model_class, _routing_modules(model.config)).items():
         (folder / name).write_text(text, encoding="utf-8")
-    fields["auto_map"] = _auto_map(model_class)
-    if (folder / f"{_PIPELINE}.py").exists():
-        fields["custom_pipelines"] = _CUSTOM_PIPELINES
-    write_fields(folder, fields)
+    references: dict[str, Any] = {"auto_map": _auto_map(model_class)}
+    if not _classifies(model_class):
+        references["custom_pipelines"] = _CUSTOM_PIPELINES
+    model.config.source_references = references
+    return model.config
+
+
+class _SavedAsMarian(MarianConfig):
+    """The configuration of a plain model in its checkpoint, which is one of Transformers' Marian."""
+
+    architecture = MarianMTModel.__name__
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """Save it. Transformers has just set the class of the model, which is one of this package."""
+        self.architectures = [self.architecture]
+        super().save_pretrained(*args, **kwargs)
+
+
+class _SavedAsMarianModel(_SavedAsMarian):
+    """The same, for a model without a language model head."""
+
+    architecture = MarianModel.__name__
+
+
+def _as_marian(model: PreTrainedModel) -> PreTrainedConfig:
+    """Return the configuration of a plain model without the fields that Marian lacks, except for label smoothing."""
+    of_marian = {field.name for field in fields_of(MarianConfig)}
+    ours = {field.name for field in fields_of(type(model.config))} - of_marian - {"label_smoothing"}
+    fields = {name: value for name, value in model.config.to_dict().items() if name not in ours}
+    fields["model_type"] = MarianConfig.model_type
+    saved_class = _SavedAsMarianModel if isinstance(model, MarianModel) else _SavedAsMarian
+    return saved_class.from_dict(fields)
+
+
+def _routing_modules(config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return the modules of the package that define a model's algorithms of routing. Warn of one from elsewhere."""
+    prefix = f"{modeling.__name__}."
+    names = set()
+    for field_name in ("layer_aggregation", "head_aggregation"):
+        algorithm = getattr(config, field_name, None)
+        if algorithm not in ROUTINGS:
+            continue
+        module = ROUTINGS[algorithm].route.__module__
+        if module.startswith(prefix):
+            names.add(module.removeprefix(prefix))
+        else:
+            logger.warning(
+                "The checkpoint does not carry the routing %r, which is defined in %s. To load it, first run the code "
+                "that enters the routing in ROUTINGS. To carry it, move the function into hf_capsule_mt/modeling/.",
+                algorithm,
+                module,
+            )
+    return tuple(sorted(names))
 
 
 def _auto_map(model_class: type[PreTrainedModel]) -> dict[str, str]:
-    family = model_class.config_class.model_type
-    classifies = "ForSequenceClassification" in model_class.__name__
-    classes = {
-        auto_class: kind
-        for auto_class, kinds in modeling.AUTO_MODELS.items()
-        for kind in kinds
-        if kind.config_class is model_class.config_class
-        and ("ForSequenceClassification" in kind.__name__) == classifies
-    }
-    references = {auto_class: f"modeling_{family}.{kind.__name__}" for auto_class, kind in classes.items()}
-    return {"AutoConfig": f"configuration_{family}.{model_class.config_class.__name__}", **references}
+    """Return the class in the carried files for each Auto class of Transformers."""
+    config_class = model_class.config_class
+    family = config_class.model_type
+    references = {"AutoConfig": f"configuration_{family}.{config_class.__name__}"}
+    for auto_class, kinds in modeling.AUTO_MODELS.items():
+        for kind in kinds:
+            if kind.config_class is config_class and _classifies(kind) == _classifies(model_class):
+                references[auto_class] = f"modeling_{family}.{kind.__name__}"
+    return references
+
+
+def _classifies(model_class: type[PreTrainedModel]) -> bool:
+    """Return whether a model is a classifier, which needs other files."""
+    return "ForSequenceClassification" in model_class.__name__
 
 
 @cache
-def files_of(model_class: type[PreTrainedModel], em_routing: bool) -> dict[str, str]:
-    """Return the files for a model, by name."""
-    configuration = f"configuration_{model_class.config_class.model_type}"
-    modeling = f"modeling_{model_class.config_class.model_type}"
-    roots = [model_class.__module__.rpartition(".")[2], *(["em_routing"] if em_routing else [])]
+def files_of(model_class: type[PreTrainedModel], routing_modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the text of the files for a model, by name.
+
+    Args:
+        model_class: the class of the model, of this package.
+        routing_modules: modules of `modeling/` with the algorithms of routing that the model uses.
+    """
+    family = model_class.config_class.model_type
+    configuration_file = f"configuration_{family}"
+    modeling_file = f"modeling_{family}"
+    roots = [model_class.__module__.rpartition(".")[2], *routing_modules]
     files = {
-        f"{configuration}.py": _concatenate("configuration", [configuration]),
-        f"{modeling}.py": _concatenate("modeling", roots, configuration),
+        f"{configuration_file}.py": _concatenate("configuration", [configuration_file]),
+        f"{modeling_file}.py": _concatenate("modeling", roots, configuration_file),
     }
-    if em_routing:
+    if "em_routing" in routing_modules:
         files[f"{_KERNELS}.py"] = _concatenate("modeling", [_KERNELS])
-    if "ForSequenceClassification" not in model_class.__name__:
+    if not _classifies(model_class):
         files[f"{_PIPELINE}.py"] = (_PACKAGE / "translation" / f"{_PIPELINE}.py").read_text(encoding="utf-8")
-        files[f"{modeling}.py"] += _CARRIED
+        files[f"{modeling_file}.py"] += _CARRIED
     return files
 
 
-def _concatenate(room: str, roots: list[str], configuration: str = "") -> str:
-    """Return the modules that `roots` import from their room, and those, as one module."""
-    plain: set[str] = set()
-    named: dict[str, set[str]] = {}
-    bodies: dict[str, str] = {}
+@dataclass
+class _Module:
+    """A module of the package, taken apart.
 
-    def add(name: str) -> None:
-        if name in bodies:
+    Attributes:
+        body: its code, without the imports at the top.
+        siblings: the modules of its room that it imports.
+        plain_imports: the modules of `import module`.
+        named_imports: the names of `from module import name`, by module. The configuration room is the module "..".
+    """
+
+    body: str = ""
+    siblings: list[str] = field(default_factory=list)
+    plain_imports: set[str] = field(default_factory=set)
+    named_imports: dict[str, set[str]] = field(default_factory=dict)
+
+
+def _concatenate(room: str, roots: list[str], configuration_file: str = "") -> str:
+    """Return several modules as one.
+
+    Args:
+        room: the folder of the modules in the package.
+        roots: the modules. What they import from their room is added.
+        configuration_file: the carried file with all that they import from the configuration room.
+    """
+    modules = _in_import_order(room, roots)
+    plain_imports: set[str] = set()
+    named_imports: dict[str, set[str]] = {}
+    for module in modules.values():
+        plain_imports |= module.plain_imports
+        for source, names in module.named_imports.items():
+            imported_from = f".{configuration_file}" if source == ".." else source
+            named_imports.setdefault(imported_from, set()).update(names)
+    imports = _import_lines(plain_imports, named_imports)
+    bodies = [module.body for module in modules.values()]
+    made_from = f"# Made by hf-capsule-mt {__version__} from its modules {', '.join(modules)}.\n"
+    wrapped = textwrap.fill(made_from, 120, subsequent_indent="#   ") + "\n"
+    return _LICENCE + wrapped + "\n\n\n".join(["\n".join(imports), *bodies]) + "\n"
+
+
+def _in_import_order(room: str, roots: list[str]) -> dict[str, _Module]:
+    """Return the modules by name, each behind those that it imports."""
+    ordered: dict[str, _Module] = {}
+
+    def visit(name: str) -> None:
+        if name in ordered:
             return
-        text = (_PACKAGE / room / f"{name}.py").read_text(encoding="utf-8")
-        text = text.removeprefix(_LICENCE.partition("\n")[0])
-        lines = text.splitlines(keepends=True)
-        bodies[name] = ""
-        for node in ast.parse(text).body:
-            if not isinstance(node, ast.Import | ast.ImportFrom):
-                continue
-            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
-            if isinstance(node, ast.ImportFrom) and node.level == 1:
-                add(node.module)
-            elif isinstance(node, ast.ImportFrom):
-                module = f".{configuration}" if node.level else node.module
-                named.setdefault(module, set()).update(map(ast.unparse, node.names))
-            elif isinstance(node, ast.Import):
-                plain.update(map(ast.unparse, node.names))
-        bodies.pop(name)  # Behind what it imports.
-        bodies[name] = "".join(lines).strip()
+        module = _take_apart(_PACKAGE / room / f"{name}.py")
+        for sibling in module.siblings:
+            visit(sibling)
+        ordered[name] = module
 
     for root in roots:
-        add(root)
-    made = f"# Made by hf-capsule-mt {__version__} from its modules {', '.join(bodies)}.\n"
-    wrapped = textwrap.fill(made, 120, subsequent_indent="#   ") + "\n"
-    imports = [f"import {name}" for name in sorted(plain)]
-    for module, names in sorted(named.items(), key=lambda item: item[0].startswith(".")):
-        line, lines = ", ".join(sorted(names)), ",\n    ".join(sorted(names))
-        imports.append(f"from {module} import {line}" if len(line) < 80 else f"from {module} import (\n    {lines},\n)")
-    return _LICENCE + wrapped + "\n\n\n".join(["\n".join(imports), *bodies.values()]) + "\n"
+        visit(root)
+    return ordered
+
+
+def _take_apart(path: Path) -> _Module:
+    """Return a module's code and its imports."""
+    text = path.read_text(encoding="utf-8")
+    # The line of copyright that a configuration needs. The carried file has it once, with the licence.
+    text = text.removeprefix(_LICENCE.partition("\n")[0])
+    lines = text.splitlines(keepends=True)
+    module = _Module()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import):
+            module.plain_imports.update(map(ast.unparse, node.names))
+        elif isinstance(node, ast.ImportFrom) and node.level == 1:
+            module.siblings.append(node.module)
+        elif isinstance(node, ast.ImportFrom):
+            source = ".." if node.level else node.module
+            module.named_imports.setdefault(source, set()).update(map(ast.unparse, node.names))
+        else:
+            continue
+        for number in range(node.lineno - 1, node.end_lineno):
+            lines[number] = ""
+    module.body = "".join(lines).strip()
+    return module
+
+
+def _import_lines(plain: set[str], named: dict[str, set[str]]) -> list[str]:
+    """Return the import statements of a file, those of other carried files last."""
+    statements = [f"import {module}" for module in sorted(plain)]
+    for module in sorted(named, key=lambda name: (name.startswith("."), name)):
+        names = sorted(named[module])
+        line = ", ".join(names)
+        if len(line) < 80:
+            statements.append(f"from {module} import {line}")
+        else:
+            lines = ",\n    ".join(names)
+            statements.append(f"from {module} import (\n    {lines},\n)")
+    return statements

@@ -1,11 +1,11 @@
 """The base of all models. They save the Python files that load them without this package."""
 
-import json
 import os
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from transformers import PreTrainedConfig
 from transformers.dynamic_module_utils import custom_object_save
 
 
@@ -14,6 +14,9 @@ class PortableModel:
 
     `_no_split_modules` of a class covers all of its configurations. Each model keeps the names of modules that it has.
     """
+
+    package_source: ClassVar[Callable[[Any, Path], PreTrainedConfig] | None] = None
+    """Does the work of `write_source`. The installed package sets it. A copy of this file in a checkpoint lacks it."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         # Fields may have changed since the configuration was made.
@@ -30,43 +33,44 @@ class PortableModel:
     def save_pretrained(
         self, save_directory: str | os.PathLike, *args: Any, push_to_hub: bool = False, **kwargs: Any
     ) -> None:
-        """Save a model as [`PreTrainedModel.save_pretrained`] does, with the files that load it."""
+        """Save a model as [`PreTrainedModel.save_pretrained`] does, with the files that load it.
+
+        Args:
+            save_directory: the folder. It is made if it does not exist.
+            *args: other arguments of [`PreTrainedModel.save_pretrained`].
+            push_to_hub: whether to then send the model to the Hub, by the name of the folder or `repo_id`.
+            **kwargs: other arguments of [`PreTrainedModel.save_pretrained`], and those of a push.
+        """
         names = ("repo_id", "commit_message", "private", "create_pr")
         to_hub = {name: kwargs.pop(name) for name in names if name in kwargs}
         to_hub |= {name: kwargs[name] for name in ("token", "max_shard_size") if name in kwargs}
-        super().save_pretrained(save_directory, *args, **kwargs)
+        is_main_process = args[0] if args else kwargs.get("is_main_process", True)
         # Since Transformers 5.24 all processes call this method, and one of them writes.
-        writes = getattr(self, "should_save_on_this_rank", bool)
-        if not writes(args[0] if args else kwargs.get("is_main_process", True)):
-            return
+        writes = getattr(self, "should_save_on_this_rank", bool)(is_main_process)
+        config = self.config
         # With an adapter, Transformers saves only that.
-        if not getattr(self, "_hf_peft_config_loaded", False):
-            self.complete_checkpoint(Path(save_directory))
-        if push_to_hub:
+        if writes and not getattr(self, "_hf_peft_config_loaded", False):
+            # Before all else, so that config.json is written once, and complete.
+            self.config = self.write_source(Path(save_directory))
+        try:
+            super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            self.config = config
+        if writes and push_to_hub:
             self.push_to_hub(**{"repo_id": Path(save_directory).name, **to_hub})
 
-    def complete_checkpoint(self, folder: Path) -> None:
-        """Add the Python files that load a saved model: those of this package, or those it was loaded with."""
-        if not type(self).__module__.startswith("transformers_modules."):
-            # Imported by name, because checkpoints carry this file without the package.
-            import_module("hf_capsule_mt.hub.source").complete_checkpoint(self, folder)
-            return
+    def write_source(self, folder: Path) -> PreTrainedConfig:
+        """Write the Python files that load the model: those of the package, or those it was loaded with.
+
+        Args:
+            folder: where to write them. It is made if it does not exist.
+
+        Returns:
+            The configuration to save in the same folder.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        package_source = type(self).package_source
+        if package_source is not None:
+            return package_source(self, folder)
         custom_object_save(self, folder)
-        fields = read_fields(folder)
-        # Drop the repository from references such as "owner/name--modeling_rnmt.RNMTModel".
-        for name, reference in fields.get("auto_map", {}).items():
-            fields["auto_map"][name] = reference.rpartition("--")[2]
-        for task in fields.get("custom_pipelines", {}).values():
-            task["impl"] = task["impl"].rpartition("--")[2]
-        write_fields(folder, fields)
-
-
-def read_fields(folder: Path) -> dict[str, Any]:
-    """Read the configuration of a saved model."""
-    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-
-
-def write_fields(folder: Path, fields: dict[str, Any]) -> None:
-    """Write the configuration of a saved model."""
-    text = json.dumps(fields, indent=2, sort_keys=True) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+        return self.config

@@ -151,6 +151,7 @@ class SourceCallback(TrainerCallback):
         """Write the source where the Trainer looks for it."""
         if state.is_world_process_zero:
             model = kwargs["model"]
-            model.config.save_pretrained(args.output_dir)
-            if hasattr(model, "complete_checkpoint"):
-                model.complete_checkpoint(Path(args.output_dir))
+            config = model.config
+            if hasattr(model, "write_source"):
+                config = model.write_source(Path(args.output_dir))
+            config.save_pretrained(args.output_dir)

@@ -8,10 +8,11 @@ import json
 import os
 import subprocess
 import sys
-from inspect import getsource
 
+import elsewhere
 import pytest
 import torch
+from elsewhere import BATCH, results
 from huggingface_hub import HfApi
 from loopback_hub import TOKEN
 from tiny_marian import tiny_tokenizer
@@ -22,7 +23,9 @@ from hf_capsule_mt import (
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianForSequenceClassification,
     preset_config,
+    simple_routing,
 )
+from hf_capsule_mt.modeling.routing import ROUTINGS, RoutingAlgorithm
 
 TINY = {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
 SMALL = {**TINY, "decoder_layers": 1, "init_std": 0.7}
@@ -31,17 +34,14 @@ HEADS["head_aggregation_cross_layers"] = None
 GUIDED = {"guided_routing": "gdr", "guided_capsule_dim": 4}
 KINDS = {
     "em-routing": {**SMALL, **HEADS, **GUIDED, "label_smoothing": 0.1},
+    # Heads are routed without layers.
+    "head-em-routing": SMALL,
     "gdr": {**SMALL, "layer_aggregation": "linear", "guided_capsule_dim": 4},
     "capsnmt": {**TINY, "decoder_layers": 1, "label_smoothing": 0.1},
     "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
 }
-FAMILIES = ["em-routing", "capsnmt", "rnmt-gdr"]
+FAMILIES = ["em-routing", "head-em-routing", "capsnmt", "rnmt-gdr"]
 SENTENCES = ["a b c", "d"]
-BATCH = {
-    "input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]],
-    "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]],
-    "labels": [[7, 8, 2], [9, 2, -100]],
-}
 
 
 def save(folder, method, **fields):
@@ -53,90 +53,11 @@ def save(folder, method, **fields):
     return model
 
 
-def tensors():
-    return {name: torch.tensor(value) for name, value in BATCH.items()}
-
-
-def results(model):
-    """Numbers to compare."""
-    with torch.no_grad():
-        output = model(**tensors())
-        source = {name: value for name, value in tensors().items() if name != "labels"}
-        beams = model.generate(**source, num_beams=3, num_return_sequences=2)
-    return [output.loss.item(), output.logits.tolist(), beams.tolist()]
-
-
 def assert_same(found, expected):
     """Compare what two processes found. Products of PyTorch's library differ by rounding with the place in memory."""
     torch.testing.assert_close(torch.tensor(found[1]), torch.tensor(expected[1]), rtol=1e-5, atol=2e-6)
     assert found[0] == pytest.approx(expected[0], rel=1e-6)
     assert found[2] == expected[2]
-
-
-LOAD_AND_SAVE = """
-import gc, json, multiprocessing, os, sys
-# While modules are imported it looks through all of them again and again, and finds nothing.
-gc.disable()
-# Every import of them fails.
-sys.modules.update(dict.fromkeys(["hf_capsule_mt", "accelerate", "peft", "scipy", "torchao"]))
-import torch
-from huggingface_hub import constants
-from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
-from transformers import logging, pipeline
-logging.set_verbosity_error()
-logging.disable_progress_bar()
-gc.freeze()
-gc.enable()
-found = {}
-trust = {"trust_remote_code": True}
-def load(method):
-    both.wait()
-    return type(AutoModelForSeq2SeqLM.from_pretrained(f"first/{method}", **trust)).__name__
-# Two processes at once, which find none of the code's files in the cache.
-fork = multiprocessing.get_context("fork")
-both = fork.Barrier(2)
-with fork.Pool(2) as pool:
-    found["at once"] = pool.map(load, ["capsnmt"] * 2, chunksize=1)
-for method in methods:
-    model = AutoModelForSeq2SeqLM.from_pretrained(f"first/{method}", **trust)
-    base = AutoModel.from_pretrained(f"first/{method}", **trust)
-    translator = pipeline("translation", model=f"first/{method}", device="cpu", **trust)
-    found[method] = [results(model), type(base).__name__, translator(sentences)]
-    # A model that is saved has all of its files, wherever it came from.
-    os.rename(f"first/{method}", "moved")
-    model.save_pretrained(f"second/{method}")
-    os.rename("moved", f"first/{method}")
-    translator.tokenizer.save_pretrained(f"second/{method}")
-    again = AutoModelForSeq2SeqLM.from_pretrained(f"second/{method}", **trust)
-    again.save_pretrained(f"third/{method}")
-    translator = pipeline("translation", model=f"second/{method}", device="cpu", **trust)
-    assert [results(again), type(base).__name__, translator(sentences)] == found[method]
-model, report = AutoModelForSeq2SeqLM.from_pretrained("plain", output_loading_info=True)
-assert not any(report.values()), report
-found["plain"] = [type(model).__name__, results(model)]
-try:
-    AutoModelForSequenceClassification.from_pretrained("classifier")
-except ValueError as error:
-    found["untrusted"] = str(error)
-model = AutoModelForSequenceClassification.from_pretrained("classifier", **trust)
-with torch.no_grad():
-    found["labels"] = model(input_ids=torch.tensor(BATCH["input_ids"][:1])).logits.tolist()
-
-# Until here there was no Hub. What it has is loaded, trained and pushed.
-constants.HF_HUB_OFFLINE = False
-at = {"revision": commit, **trust}
-translator = pipeline("translation", model="user/name", device="cpu", **at)
-found["from the Hub"] = translator(sentences)
-model = AutoModelForSeq2SeqLM.from_pretrained("user/name", **at)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-model(**tensors()).loss.backward()
-optimizer.step()
-model.eval().push_to_hub("user/again")
-AutoTokenizer.from_pretrained("user/name", **at).push_to_hub("user/again")
-found["trained"] = results(model)
-with open("found.json", "w") as file:
-    json.dump(found, file)
-"""
 
 
 @pytest.mark.slow
@@ -151,13 +72,12 @@ def test_every_family_elsewhere_and_saved_again_there(tmp_path, hub):
     commit = hub.repositories["user/name"].commit("main", files, "a model")
     # The branch goes on, the pinned commit stays.
     hub.repositories["user/name"].commit("main", {"config.json": b"{}"}, "nonsense")
-    names = {"methods": FAMILIES, "BATCH": BATCH, "sentences": SENTENCES, "commit": commit}
-    code = [f"{name} = {value!r}\n" for name, value in names.items()]
-    code += [getsource(tensors), getsource(results), LOAD_AND_SAVE]
+    task = {"methods": FAMILIES, "sentences": SENTENCES, "commit": commit}
+    (tmp_path / "task.json").write_text(json.dumps(task))
     ours = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **hub.environment(tmp_path / "home"), **ours}
     options = {"cwd": tmp_path, "env": environment, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    process = subprocess.run([sys.executable, "-c", "".join(code)], **options, check=False)
+    process = subprocess.run([sys.executable, elsewhere.__file__], **options, check=False)
     assert process.returncode == 0, process.stderr[-4000:]
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["at once"] == ["CapsNMTForConditionalGeneration"] * 2
@@ -196,7 +116,7 @@ def test_every_family_elsewhere_and_saved_again_there(tmp_path, hub):
 def test_files(tmp_path, method):
     family = save(tmp_path, method).config.model_type
     files = {path.name: path for path in tmp_path.glob("*.py")}
-    kernels = {"em_routing_kernels.py"} if method == "em-routing" else set()
+    kernels = {"em_routing_kernels.py"} if "em-routing" in method else set()
     modules = {f"configuration_{family}.py", f"modeling_{family}.py", "pipeline_translation.py", *kernels}
     assert set(files) == modules
     assert sum(path.stat().st_size for path in files.values()) <= 200_000
@@ -222,6 +142,62 @@ def test_files(tmp_path, method):
     for reference in config["auto_map"].values():
         module, name = reference.split(".")
         assert f"class {name}(" in files[f"{module}.py"].read_text()
+
+
+@pytest.mark.parametrize("method", ["transformer", "head-em-routing", "rnmt-gdr"])
+def test_a_save_that_is_interrupted_leaves_a_whole_configuration(tmp_path, method, monkeypatch):
+    model = save(tmp_path / "whole", method)
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(model), "state_dict", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.save_pretrained(tmp_path / "cut")
+    expected = (tmp_path / "whole" / "config.json").read_bytes()
+    assert (tmp_path / "cut" / "config.json").read_bytes() == expected
+    assert type(model.config) is type(preset_config(method, "tiny"))
+    for path in (tmp_path / "whole").glob("*.py"):
+        assert (tmp_path / "cut" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_an_edited_configuration_still_names_the_files(tmp_path, method):
+    save(tmp_path / "model", method)
+    file = tmp_path / "model" / "config.json"
+    before = json.loads(file.read_text())
+    config = AutoConfig.from_pretrained(tmp_path / "model")
+    config.label_smoothing = 0.25
+    config.save_pretrained(tmp_path / "model")
+    assert json.loads(file.read_text()) == {**before, "label_smoothing": 0.25}
+    # Nothing that Transformers reads, or a copy of the fields, asks for remote code.
+    assert not {"auto_map", "custom_pipelines", "source_references"} & set(config.to_dict())
+    # Elsewhere there are no such files.
+    config.save_pretrained(tmp_path / "other")
+    assert not {"auto_map", "custom_pipelines"} & set(json.loads((tmp_path / "other" / "config.json").read_text()))
+
+
+def halves(votes, num_iterations=3, mask=None, return_all_coefficients=False):
+    return simple_routing(votes / 2, num_iterations, mask, return_all_coefficients)
+
+
+def test_a_routing_that_is_not_carried_is_named(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(ROUTINGS, "halves", RoutingAlgorithm(halves))
+    save(tmp_path / "ours", "em-routing", layer_aggregation="dynamic_routing")
+    assert not caplog.records
+    save(tmp_path / "own", "transformer", head_aggregation="halves")
+    (warning,) = caplog.records
+    assert "does not carry the routing 'halves'" in warning.getMessage()
+    assert "test_travelling" in warning.getMessage()
+    assert (tmp_path / "own" / "modeling_capsule_aggregated_marian.py").is_file()
+
+
+def test_code_for_attention_of_a_stranger_is_refused(tmp_path):
+    save(tmp_path, "capsnmt")
+    fields = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**fields, "attn_implementation": "owner/name"}))
+    with pytest.raises(ValueError, match="attn_implementation 'owner/name', a repository with code"):
+        AutoConfig.from_pretrained(tmp_path)
 
 
 def test_a_configuration_is_one_file(tmp_path):
