@@ -101,7 +101,7 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
 
     from hf_capsule_mt.data.arrow_cache import read_corpus, tokenize_corpus
     from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
-    from hf_capsule_mt.data.parallel_text import Columns, find_corpora
+    from hf_capsule_mt.data.corpus_files import Columns, find_corpora
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")
     costs = {"import": round(imported.lap(), 1)}
@@ -129,7 +129,7 @@ def stream_costs(args: argparse.Namespace) -> dict[str, float]:
     imported = Costs()
     from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
-    from hf_capsule_mt.data.parallel_text import Columns, find_corpora
+    from hf_capsule_mt.data.corpus_files import Columns, find_corpora
     from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")

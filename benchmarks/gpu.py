@@ -283,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _environment(device: str) -> dict[str, Any]:
-    from hf_capsule_mt.files import environment
+    from hf_capsule_mt.environment import environment
 
     return {"environment": environment(device)}
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.modeling.aggregation import RoutedHeads
 

@@ -23,10 +23,12 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import encode_lines, source_limit
+from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.environment import environment
 from hf_capsule_mt.evaluation.alignment import align_words
-from hf_capsule_mt.files import environment, write_json
+from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.attention import aligner, attending, cross_attentions_of
 from hf_capsule_mt.translation.marked_segments import marked_segments

@@ -36,7 +36,8 @@ from .modeling import (
     simple_routing,
 )
 from .training.lora import LORA_PARAMETERS, LORA_TARGETS
-from .translation.pipeline import LANGUAGE_PAIR, TranslationPipeline
+from .translation.pipeline import TranslationPipeline
+from .translation.pipeline_translation import LANGUAGE_PAIR
 from .version import __version__
 
 source.register()

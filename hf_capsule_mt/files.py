@@ -1,20 +1,15 @@
-"""Files and folders that are written whole or not at all, their locks, JSON, hashes, and what is installed."""
+"""Files and folders that are written whole or not at all, their locks, JSON and hashes."""
 
 import gzip
 import hashlib
 import json
 import logging
 import os
-import platform
 import secrets
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, is_dataclass
-from datetime import date
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -23,7 +18,7 @@ from filelock import FileLock, Timeout
 from hf_capsule_mt.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -173,78 +168,3 @@ def hash_text(lines: Iterable[str]) -> str:
     for line in lines:
         digest.update(line.encode() + b"\n")
     return digest.hexdigest()
-
-
-def parse_override(text: str) -> tuple[str, Any]:
-    """Split `name=value`, where the value is JSON, one of Python's True, False and None, or plain text.
-
-    Raises:
-        UserError: if there is no equals sign, or a list or an object is not JSON.
-    """
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise UserError(f"config_overrides has {text!r}. Write name=value.")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError as error:
-        if value.lstrip().startswith(("[", "{")):
-            raise UserError(f"""config_overrides has {text!r}. Write lists as JSON: '{name}=["a", "b"]'.""") from error
-        return name, {"True": True, "False": False, "None": None}.get(value, value)
-
-
-_NAMED = [
-    "hf-capsule-mt",
-    "torch",
-    "transformers",
-    "accelerate",
-    "tokenizers",
-    "datasets",
-    "sacrebleu",
-    "ctranslate2",
-]
-
-
-def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
-    """Return what a record says of this process: versions, device (a GPU if there is one), threads, commit and date."""
-    import torch
-
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    packages = {}
-    for name in _NAMED:
-        with suppress(PackageNotFoundError):
-            packages[name] = version(name)
-    return {
-        "python": platform.python_version(),
-        # The version of PyTorch names its build: +cpu, +cu130.
-        "packages": packages | {"torch": str(torch.__version__)},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "cpu_threads": torch.get_num_threads(),
-        "commit": _commit(),
-        "date": date.today().isoformat(),
-    }
-
-
-def check_installed(package: str, extra: str) -> None:
-    """Raise a UserError if a package is not installed. `extra` is the extra of ours that installs it."""
-    if find_spec(package) is None:
-        raise UserError(f'{package} is not installed: pip install -e ".[{extra}]"')
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    here = Path(__file__)
-    git = ["git", "-C", str(here.parent)]
-    try:
-        # An installed package can lie in a folder of another repository.
-        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
-        describe = [*git, "describe", "--always", "--dirty", "--abbrev=12"]
-        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

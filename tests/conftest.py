@@ -114,10 +114,10 @@ def records_made_once():
     """Every run asks for the versions of packages and for the commit, and its card compiles the same template."""
     import jinja2
 
-    from hf_capsule_mt import files
+    from hf_capsule_mt import environment
 
     with pytest.MonkeyPatch.context() as patch:
-        for place, name in ((files, "version"), (files, "_commit"), (jinja2.Environment, "compile")):
+        for place, name in ((environment, "version"), (environment, "_commit"), (jinja2.Environment, "compile")):
             patch.setattr(place, name, cache(getattr(place, name)))
         yield
 

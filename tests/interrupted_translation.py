@@ -2,12 +2,12 @@
 
 from itertools import count
 
-from hf_capsule_mt.cli import translate as translate_command
+from hf_capsule_mt.translation.texts import TextTranslator
 
 
 def interrupt_after(monkeypatch, batches):
     """Let the next run translate that many batches and then stop as if by Ctrl-C; returns the undo."""
-    original, numbers = translate_command.translate_batches, count()
+    original, numbers = TextTranslator.decode_batches, count()
 
     def interrupted(*arguments, **options):
         for batch in original(*arguments, **options):
@@ -15,5 +15,5 @@ def interrupt_after(monkeypatch, batches):
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(translate_command, "translate_batches", interrupted)
+    monkeypatch.setattr(TextTranslator, "decode_batches", interrupted)
     return monkeypatch.undo

@@ -12,16 +12,17 @@ from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration as Mod
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.analysis.corpus import Corpus
 from hf_capsule_mt.analysis.sentence import read_sentence
-from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
-from hf_capsule_mt.data.encoding import batch_by_tokens
-from hf_capsule_mt.data.parallel_text import Columns, find_corpora, read_lines
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, batch_by_tokens
+from hf_capsule_mt.data.corpus_files import Columns, find_corpora
+from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.data.streaming import stream_loader
 from hf_capsule_mt.data.tokenizer import check_padding_side, train_joint_bpe
 from hf_capsule_mt.decoding import generate
+from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.evaluation.adequacy import measure_adequacy
 from hf_capsule_mt.evaluation.alignment import Alignment
 from hf_capsule_mt.evaluation.scores import check_aligned, make_metrics
-from hf_capsule_mt.files import check_installed, new_folder, read_json
+from hf_capsule_mt.files import new_folder, read_json
 from hf_capsule_mt.modeling.routing import CapsuleRouting
 from hf_capsule_mt.quickstart import SIZE, read_corpus
 from hf_capsule_mt.training.arguments import ModelArguments

@@ -23,8 +23,9 @@ from benchmarks.probing.classifiers import probe, report
 from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
 from benchmarks.probing.tasks import TASKS, format_probing_data, generate_task, read_probing_data, unique_sentences
 from benchmarks.records import append_records, read_records
-from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.files import environment, hash_file, hash_text, replace_text, write_json
+from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.environment import environment
+from hf_capsule_mt.files import hash_file, hash_text, replace_text, write_json
 
 GENERATED = ("sentence_length", "word_content", "bigram_shift")
 

@@ -24,7 +24,8 @@ from transformers.models.bart.modeling_bart import BartClassificationHead
 from benchmarks.probing.classifiers import Classifier
 from benchmarks.probing.tasks import ProbingData, labels_of
 from hf_capsule_mt.configuration import CapsNMTConfig, preset_config
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.modeling.routing import mean_over_words
 from hf_capsule_mt.translation.translator import evaluating, pad_rows

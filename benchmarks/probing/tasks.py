@@ -22,7 +22,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from statistics import quantiles
 
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.lines import read_lines
 
 ProbingData = dict[str, list[tuple[str, str]]]
 """Labels and sentences of the splits tr, va and te."""

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks.speed.decoding_tables import render_page
 from benchmarks.speed.workload import clock
-from hf_capsule_mt.files import environment, replace_text, write_json
+from hf_capsule_mt.environment import environment
+from hf_capsule_mt.files import replace_text, write_json
 
 COMMANDS = ("train", "decode", "growth", "latency", "trained", "profile")
 KINDS = {"growth": "time by length", "latency": "latency", "trained": "file decoding"}

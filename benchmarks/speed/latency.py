@@ -19,7 +19,7 @@ from transformers import AutoTokenizer
 from benchmarks.speed.decode import decoders
 from benchmarks.speed.decoding_tables import GENERATE, machine
 from benchmarks.speed.workload import add_row_options, configs_of_rows, new_model, seconds
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
 _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))

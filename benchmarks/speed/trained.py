@@ -20,7 +20,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from benchmarks.speed.decode import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from benchmarks.speed.decoding_tables import file_report
 from benchmarks.speed.workload import clock, seconds
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import hash_text

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.records import read_records
 from benchmarks.studies.study import Row, Study
 from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
-from hf_capsule_mt.files import parse_override
+from hf_capsule_mt.training.overrides import parse_override
 
 Table = list[list[str]]
 # Options that decide the time of an update, next to the model.

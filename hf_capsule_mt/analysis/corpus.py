@@ -7,7 +7,8 @@ from typing import Any
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.translator import generate_batches
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
+from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
@@ -166,6 +167,7 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
     """Translate a sentence. A mistake of the visitor becomes the answer's problem."""
     try:
         text = " ".join((sentence or "").split())
+        _check_characters(text)
         if not text or not (name or "").strip():
             raise UserError("Type a sentence, and choose a checkpoint: its folder, or its name on the Hub.")
         if len(text) > LONGEST_INPUT:
@@ -179,8 +181,17 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
         problem = f"The model was not told which language to write: {codes.missing()}." if missing else ""
         architecture = f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
         return Answer(read_sentence(model, tokenizer, text), architecture, problem)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, StrictDataclassError) as error:
         return Answer(problem=str(error))
+
+
+def _check_characters(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        # A browser can send half of a pair of UTF-16, which no tokenizer reads.
+        number = ord(text[error.start])
+        raise UserError(f"The text has U+{number:04X}, which is only half of a character. Remove it.") from error
 
 
 def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:

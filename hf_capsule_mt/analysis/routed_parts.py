@@ -13,9 +13,11 @@ _UNROUTED = {"layer_aggregation": COMBINATIONS, "sentence_aggregation": ["poolin
 def has_routing(config: PreTrainedConfig) -> bool:
     """Return whether a model of this configuration routes anything."""
     for field in _ROUTED_BY:
-        value = getattr(config, field, None)
-        if value is not None and value not in _UNROUTED.get(field, ()):
-            return True
+        # A stranger's Marian model may have any field, which means nothing in its class.
+        if hasattr(type(config), field):
+            value = getattr(config, field)
+            if value is not None and value not in _UNROUTED.get(field, ()):
+                return True
     return False
 
 

@@ -176,5 +176,12 @@ def describe(record: Mapping[str, Any]) -> str:
     written = f"made to write {settings['references']}" if settings["references"] else "and the model's translations"
     return (
         f"{settings['model']} ({record['architecture']}), {record['sentences']} sentences of {settings['input_file']}, "
-        f"{written}. {record['environment']}."
+        f"{written}. {_machine(record['environment'])}."
     )
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    """Return the machine, the versions and the day of a record as text."""
+    packages = environment["packages"]
+    versions = [f"{name} {packages[name]}" for name in ("torch", "transformers") if name in packages]
+    return ", ".join([environment["device"], *versions, environment["date"]])

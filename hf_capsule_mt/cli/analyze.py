@@ -24,9 +24,10 @@ from hf_capsule_mt.analysis.routing_report import record_routing, report, write_
 from hf_capsule_mt.analysis.sentence import read_encoded
 from hf_capsule_mt.analysis.statistics import measure_routing
 from hf_capsule_mt.analysis.worth import measure_worth, record_gates
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.environment import check_installed, environment
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import check_installed, environment, new_folder
+from hf_capsule_mt.files import new_folder
 
 from . import decoding
 from .common import CommandParser, check_line_counts, check_new_folder, check_text_file, report_user_errors

@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,9 +17,8 @@ import torch
 from accelerate import PartialState
 from huggingface_hub.errors import StrictDataclassError
 from torch.distributed import distributed_c10d
-from tqdm import tqdm
 
-from hf_capsule_mt.data.parallel_text import file_format
+from hf_capsule_mt.data.corpus_files import file_format
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_empty
 
@@ -142,27 +140,6 @@ def warn_if_busy(device: torch.device) -> None:
     may_wait = device.type == "cpu" and torch.get_num_threads() > 1 and "OMP_NUM_THREADS" not in os.environ
     if may_wait and (os.cpu_count() or 1) < os.getloadavg()[0] + torch.get_num_threads() / 2:
         logger.warning("Other programs use the processors. With fewer threads this is faster: set OMP_NUM_THREADS=1.")
-
-
-class Progress(tqdm):
-    """Shows lines and source tokens a second, and the time left."""
-
-    def __init__(self, total: int | None, shown: bool = True) -> None:
-        super().__init__(total=total, unit=" lines", disable=not shown)
-        self._tokens, self._start = 0, time.monotonic()
-
-    def skip(self, lines: int) -> None:
-        """Count lines that take no time: empty ones, and those that an earlier run has done."""
-        if not self.disable:
-            self.initial += lines
-            self.update(lines)
-
-    def add(self, lines: int, tokens: int) -> None:
-        """Count lines that were done, and their source tokens."""
-        self._tokens += tokens
-        speed = self._tokens / max(time.monotonic() - self._start, 1e-9)
-        self.set_postfix_str(f"{speed:.0f} tokens/s", refresh=False)
-        self.update(lines)
 
 
 def meet(*, cpu: bool) -> PartialState:

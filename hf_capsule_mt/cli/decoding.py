@@ -1,7 +1,7 @@
 """The options of commands that decode, and the model, tokenizer and processes that these name."""
 
 import argparse
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -9,19 +9,11 @@ from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
-from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.loading import check_decodes, commit_of, in_usable_precision, load_config, load_model, load_tokenizer
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.translator import ENGINES
 
 from .common import at_least, meet, usable_device, warn_if_busy
-
-_MODEL = (".safetensors", ".bin", ".json", ".spm", ".model", ".txt")
-_OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
-# The engine makes these precisions itself, from weights in float32.
-_OF_ENGINE = ("bfloat16", "int8")
 
 
 def add_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
@@ -71,36 +63,27 @@ def check_options(args: argparse.Namespace) -> None:
         args.max_tokens_per_batch = 4096 if _is_cpu(args.device) else 16384
 
 
-def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
-    """Load the model's configuration, and make `args.revision` its commit if the model is on the Hub.
+def decoding_options(args: argparse.Namespace) -> DecodingOptions:
+    """Return the options of a command that are about decoding."""
+    names = {field.name for field in fields(DecodingOptions)}
+    return DecodingOptions(**{name: value for name, value in vars(args).items() if name in names})
 
-    Tokenizer and weights then come from the same commit, in every process and after an interruption.
-    """
-    args.revision = commit_of(args.model, args.revision)
-    config = load_config(args.model, args.revision)
-    if not config.is_encoder_decoder:
-        raise UserError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder.")
-    return config
+
+def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
+    """Load the model's configuration, and make `args.revision` its commit if the model is on the Hub."""
+    options = decoding_options(args).pinned()
+    args.revision = options.revision
+    return options.config()
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return everything that translations depend on, except the text. Batch size and device only change rounding."""
-    folder = Path(args.model)
-    return {
-        "model": str(folder.resolve()) if folder.is_dir() else args.model,
-        "revision": args.revision,
-        # Another file may have the same size and time.
-        "model files": {file.name: hash_file(file) for file in sorted(folder.glob("*")) if file.suffix in _MODEL},
-        **{name: getattr(args, name) for name in (*_OF_GENERATE, "dtype", "engine")},
-    }
+    return decoding_options(args).settings()
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the given options that `translate_batches` takes."""
-    options = {name: getattr(args, name) for name in (*_OF_GENERATE, "engine") if getattr(args, name) is not None}
-    if args.dtype in _OF_ENGINE and args.engine != "transformers":
-        options["dtype"] = args.dtype
-    return options
+    return decoding_options(args).generate_options()
 
 
 def process_state(device: str | None) -> PartialState:
@@ -118,32 +101,5 @@ def _is_cpu(device: str | None) -> bool:
 def load(
     args: argparse.Namespace, state: PartialState, *, decodes: bool = True
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load the model, on this process's device, and its tokenizer.
-
-    The weights are in float32 where the engine makes `args.dtype` itself. With `decodes` False it does not.
-
-    Raises:
-        UserError: if int8 is asked of a model or a device that it is not for.
-    """
-    device = torch.device(args.device or state.device)
-    of_engine = decodes and args.dtype in _OF_ENGINE and getattr(args, "engine", None) != "transformers"
-    model = load_model(args.model, revision=args.revision, dtype="float32" if of_engine else args.dtype)
-    if args.dtype == "auto":
-        in_usable_precision(model, device)
-    has_engine = of_engine and args.dtype in precisions_on(device)
-    if has_engine:
-        try:
-            adapter_for(model)
-        except UnsupportedModelError:
-            has_engine = False
-    if of_engine and not has_engine:
-        if args.dtype == "int8":
-            raise UserError(
-                f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {args.model} is a "
-                f"{type(model).__name__} on {device}. Use float32 or bfloat16."
-            )
-        model.to(getattr(torch, args.dtype))
-    model.to(device)
-    if decodes:
-        check_decodes(model)
-    return model, load_tokenizer(args.model, args.revision)
+    """Load the model, on this process's device, and its tokenizer, as [`DecodingOptions.load`] does."""
+    return decoding_options(args).load(torch.device(args.device or state.device), decodes=decodes)

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import check_installed
 
 from . import decoding
 from .common import CommandParser, report_user_errors

@@ -33,22 +33,17 @@ from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 from hf_capsule_mt.data.arrow_cache import read_corpora
-from hf_capsule_mt.data.language_codes import LanguageCodes
-from hf_capsule_mt.data.parallel_text import (
-    Columns,
-    check_parallel_files,
-    each_checked,
-    each_line,
-    expand,
-    file_format,
-    write_parallel_text,
-)
+from hf_capsule_mt.data.corpus_files import Columns, expand, file_format
+from hf_capsule_mt.data.language_codes import LanguageCodes, each_checked
+from hf_capsule_mt.data.lines import each_line
+from hf_capsule_mt.data.pair_writer import check_parallel_files, write_parallel_text
+from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import environment, hash_file, locked, read_json, write_json
+from hf_capsule_mt.files import hash_file, locked, read_json, write_json
+from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
 from . import decoding
 from .common import CommandParser, at_least, check_distinct, check_output_file, leave_group_at_exit, report_user_errors
-from .translate import options_like, translate_windows
 
 logger = logging.get_logger(__name__)
 
@@ -121,13 +116,17 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
     sentences, settings, sources = 0, {}, iter(())
     if state.is_main_process:
         decoding.pin_revision(args)
-        sentences, digest = _look_through(args, LanguageCodes(decoding.load_tokenizer(args.model, args.revision)))
+        sentences, digest = _look_through(args, LanguageCodes(decoding.decoding_options(args).tokenizer()))
         settings, sources = {"data": digest, **decoding.settings(args)}, _sources(args)
         if finished.is_file() and read_json(finished) != settings:
             raise UserError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
     if not broadcast_object_list([finished.is_file()])[0]:
         # Codes of languages are in the data.
-        list(translate_windows(options_like(args, **files, target_lang=None), sources, sentences))
+        options = FileTranslationOptions(
+            decoding=decoding.decoding_options(args), device=args.device, chunk_size=args.chunk_size, **files
+        )
+        # The lines go to the file, so there are no windows.
+        list(translate_windows(options, state, sources, sentences))
         if state.is_main_process:
             write_json(finished, settings)
     if state.is_main_process:

@@ -19,11 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelerate import PartialState
 from tqdm import tqdm
 
+from hf_capsule_mt.data.corpus_files import check_two_files
 from hf_capsule_mt.data.language_codes import LanguageCodes
-from hf_capsule_mt.data.parallel_text import check_two_files, read_lines, read_parallel_text
+from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.data.parallel_text import read_parallel_text
+from hf_capsule_mt.environment import check_installed, environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
@@ -32,8 +34,9 @@ from hf_capsule_mt.evaluation.drawing import check_figure_file, draw_lengths, sa
 from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compare_systems, comparison_report
-from hf_capsule_mt.files import check_installed, environment, hash_file, write_json
+from hf_capsule_mt.files import hash_file, write_json
 from hf_capsule_mt.translation.documents import texts_with_codes
+from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
 from . import decoding
 from .common import (
@@ -46,7 +49,6 @@ from .common import (
     leave_group_at_exit,
     report_user_errors,
 )
-from .translate import options_like, translate_windows
 
 
 class _Texts(NamedTuple):
@@ -235,13 +237,31 @@ def _read(args: argparse.Namespace) -> _Texts | None:
     if sources is not None and args.length_buckets is not None:
         quantile_edges([*map(len, split_words(sources, args.source_tokenize))], args.length_buckets)
     if _translates(args):
-        options = options_like(args, output_file=args.translations_file)
-        found = [line for window in translate_windows(options) for line in window]
-        args.revision = options.revision
-        if not PartialState().is_main_process:
+        translations = _translate(args)
+        if translations is None:
             return None
-        systems = {args.model: found if args.translations_file is None else read_lines(args.translations_file)}
+        systems = {args.model: translations}
     return _Texts(systems, references, sources)
+
+
+def _translate(args: argparse.Namespace) -> list[str] | None:
+    """Translate the input file. Processes that only help get None."""
+    state = decoding.process_state(args.device)
+    if state.is_main_process:
+        decoding.pin_revision(args)
+    options = FileTranslationOptions(
+        decoding=decoding.decoding_options(args),
+        input_file=args.input_file,
+        output_file=args.translations_file,
+        device=args.device,
+        target_lang=args.target_lang,
+    )
+    lines = []
+    for window in translate_windows(options, state):
+        lines += window
+    if not state.is_main_process:
+        return None
+    return lines if args.translations_file is None else read_lines(args.translations_file)
 
 
 def _measure(

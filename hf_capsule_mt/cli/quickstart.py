@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from hf_capsule_mt.configuration import METHODS
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.quickstart import write_corpus
 
 from . import evaluate, train, train_tokenizer, translate

@@ -37,8 +37,9 @@ from typing import Any
 from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
+from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError, blamed_on_user
-from hf_capsule_mt.files import environment, write_json
+from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import commit_of, load_tokenizer
 from hf_capsule_mt.modeling.warm_start import added_weights
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hf_capsule_mt.data.arrow_cache import Sentences, read_corpora
-from hf_capsule_mt.data.parallel_text import Columns
+from hf_capsule_mt.data.corpus_files import Columns
 from hf_capsule_mt.data.tokenizer import save_tokenizer, train_joint_bpe
 from hf_capsule_mt.errors import UserError
 

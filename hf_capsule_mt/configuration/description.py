@@ -19,7 +19,8 @@ def describe_architecture(config: PreTrainedConfig) -> str:
     family = wording["families"].get(config.model_type, f"A model of type `{config.model_type}`")
     sentences = [f"{family} ({', '.join(sizes)})."]
     for field, beginning in wording["parts"].items():
-        value = getattr(config, field, None)
+        # A stranger's Marian model may have any field, which means nothing in its class.
+        value = getattr(config, field, None) if hasattr(type(config), field) else None
         if value:
             # An algorithm that a user registered has no wording.
             method = wording["values"].get(value, value.replace("_", " "))

@@ -23,8 +23,9 @@ from transformers import PreTrainedTokenizerBase
 from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.files import new_folder, read_json, write_json
 
+from .corpus_files import Columns, Corpus, RawPair, find_corpora
 from .encoding import shortened
-from .parallel_text import Columns, Corpus, RawPair, ReadReport, find_corpora, hub_pairs, read_shard, useful_pairs
+from .parallel_text import ReadReport, hub_pairs, read_shard, useful_pairs
 from .tokenizer import tokenizer_hash
 
 if TYPE_CHECKING:

@@ -123,3 +123,20 @@ def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
     else:
         lengths = np.array([max(len(pair[side]) for side in _SIDES) for pair in pairs], np.int32)
     return lengths.astype(np.uint16 if lengths.max(initial=0) < 2**16 else np.int32)
+
+
+def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[int] | None = None) -> list[list[int]]:
+    """Return indices in batches of similar length, the longest first. Lines of length 0 are left out.
+
+    A batch of B lines costs B times its longest line, and that is at most `max_tokens`. A UserError names the first of
+    the `numbers`, by default from 1, of a line that is longer.
+    """
+    filled = np.flatnonzero(lengths)
+    if not len(filled):
+        return []
+    longest = int(np.argmax(lengths))
+    if lengths[longest] > max_tokens:
+        number = longest + 1 if numbers is None else numbers[longest]
+        raise UserError(f"Line {number} has {lengths[longest]} tokens. Raise max_tokens_per_batch ({max_tokens}).")
+    batches = TokenBudgetBatchSampler(np.asarray(lengths)[filled], max_tokens, shuffle=False)
+    return [filled[batch].tolist() for batch in batches]

@@ -1,25 +1,18 @@
-"""Lines of text as token ids, in batches of similar length, and with BPE-dropout."""
+"""Lines of text as token ids, cut to the length that a model reads."""
 
-import copy
 import logging
 import os
 from collections.abc import Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from tokenizers.models import BPE
-from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_capsule_mt.data.language_codes import LanguageCodes
-from hf_capsule_mt.errors import UserError
-
-from .batching import TokenBudgetBatchSampler, longest_sides
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -134,91 +127,3 @@ def _ids(side: str, tokenizer: PreTrainedTokenizerBase, texts: str | Sequence[st
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the ids that stand for no text: codes of languages, and special tokens except the unknown token."""
     return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id} | {*LanguageCodes(tokenizer).ids.values()}
-
-
-def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[int] | None = None) -> list[list[int]]:
-    """Return indices in batches of similar length, the longest first. Lines of length 0 are left out.
-
-    A batch of B lines costs B times its longest line, and that is at most `max_tokens`. A UserError names the first of
-    the `numbers`, by default from 1, of a line that is longer.
-    """
-    filled = np.flatnonzero(lengths)
-    if not len(filled):
-        return []
-    longest = int(np.argmax(lengths))
-    if lengths[longest] > max_tokens:
-        number = longest + 1 if numbers is None else numbers[longest]
-        raise UserError(f"Line {number} has {lengths[longest]} tokens. Raise max_tokens_per_batch ({max_tokens}).")
-    batches = TokenBudgetBatchSampler(np.asarray(lengths)[filled], max_tokens, shuffle=False)
-    return [filled[batch].tolist() for batch in batches]
-
-
-class BPEDropout:
-    """Replaces token ids by those of another segmentation of the same text, drawn again every time.
-
-    BPE-dropout (Provilkov et al. 2020) skips each merge with `probability`. Nobody can seed the generator of the
-    library `tokenizers`. So a resumed run has the same pairs in the same batches as an uninterrupted one, but other
-    segmentations. Batches stay the same because they are cut for lengths that depend on no draw.
-
-    The tokenizer is byte-level BPE, as `train_tokenizer` makes, and stays without dropout. `limits` are the most tokens
-    of a source and of a target.
-
-    Raises:
-        UserError: if the tokenizer is of another kind, or the probability not in (0, 1).
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float, limits: tuple[int, int]) -> None:
-        if not 0 < probability < 1:
-            raise UserError(f"bpe_dropout is {probability}. It must be between 0 and 1.")
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None or not isinstance(backend.model, BPE) or "ByteLevel" not in repr(backend.pre_tokenizer):
-            raise UserError("bpe_dropout needs a byte-level BPE tokenizer, as hf-capsule-mt train_tokenizer makes")
-        self.probability = probability
-        self.limits = limits
-        self._tokenizer = copy.deepcopy(tokenizer)
-        self._tokenizer.backend_tokenizer.model.dropout = probability
-
-    def lengths(self, longest: np.ndarray, max_tokens: int) -> np.ndarray:
-        """Return lengths `[N]` to cut batches for, from those without dropout. About one pair in 20 grows longer."""
-        grown = np.ceil(longest * (1 + 4 * self.probability))
-        # A pair that fits by itself must still do so.
-        return np.maximum(longest, np.minimum(grown, max_tokens).astype(np.int32))
-
-    def __call__(self, rows: Sequence[dict[str, list[int]]], max_tokens: int) -> list[dict[str, list[int]]]:
-        """Return the rows of a batch of `max_tokens` with other ids. A pair that grew too long keeps its own."""
-        most = [min(max_tokens // len(rows), limit) for limit in self.limits]
-        sides = [self._segment([row[name] for row in rows]) for name in ("input_ids", "labels")]
-        return [
-            {"input_ids": ids, "labels": labels} if len(ids) <= most[0] and len(labels) <= most[1] else row
-            for row, ids, labels in zip(rows, *sides)
-        ]
-
-    def _segment(self, texts: list[list[int]]) -> list[list[int]]:
-        decoded = self._tokenizer.batch_decode(texts, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return self._tokenizer(decoded, return_attention_mask=False, verbose=False)["input_ids"]
-
-
-class ResegmentedPairs(TorchDataset):
-    """A data set that has other token ids of the same text in every epoch, within the budget of a batch.
-
-    `dropout` makes them of a `datasets.Dataset` with columns input_ids and labels.
-    """
-
-    def __init__(self, dataset: "Dataset", dropout: BPEDropout, max_tokens: int) -> None:
-        self.dataset = dataset
-        self.dropout = dropout
-        self.max_tokens = max_tokens
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> dict[str, list[int]]:
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, list[int]]]:
-        """Return the rows of a batch. A `DataLoader` looks for this method."""
-        return self.dropout(self.dataset.__getitems__(indices), self.max_tokens)
-
-    def lengths(self) -> np.ndarray:
-        """Return the lengths to cut batches for, `[N]`."""
-        return self.dropout.lengths(longest_sides(self.dataset), self.max_tokens)

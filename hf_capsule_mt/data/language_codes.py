@@ -1,7 +1,7 @@
 """Codes at the beginning of a source, such as >>pt<<, that name the target language for multilingual OPUS-MT models."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from transformers import PreTrainedTokenizerBase
 
@@ -67,3 +67,23 @@ class LanguageCodes:
 
     def _lacks(self, code: str) -> str:
         return f"the tokenizer has no code {code}. It has: {', '.join(self.languages) or 'none':.200}"
+
+
+def each_checked(
+    codes: LanguageCodes, sources: Iterable[str], where: str, warn: Callable[[str], object]
+) -> Iterator[str]:
+    """Yield sources as they are, and `warn` of the first without a language code, if the tokenizer has codes.
+
+    Raises:
+        UserError: if a source of the corpus `where` begins with a code that the tokenizer lacks.
+    """
+    told = not codes
+    for number, source in enumerate(sources, 1):
+        try:
+            code = codes.at_head(source) if codes else ""
+        except ValueError as error:
+            raise UserError(f"{where}, source {number}: {error}") from None
+        if not (told or code) and source.strip():
+            told = True
+            warn(f"{where}, source {number}, {source!r:.60}: {codes.missing()}")
+        yield source

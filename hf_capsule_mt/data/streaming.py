@@ -18,8 +18,9 @@ from hf_capsule_mt.errors import UserError, blamed_on_user
 
 from .arrow_cache import tokenize_batch
 from .batching import TokenBudgetBatchSampler
-from .encoding import BPEDropout
-from .parallel_text import Columns, Corpus, RawPair, ReadReport, Shard, read_shard, useful_pairs
+from .bpe_dropout import BPEDropout
+from .corpus_files import Columns, Corpus, RawPair, Shard
+from .parallel_text import ReadReport, read_shard, useful_pairs
 
 if TYPE_CHECKING:
     from datasets import IterableDataset

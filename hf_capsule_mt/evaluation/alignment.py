@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit, special_ids
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import encode_lines, source_limit, special_ids
 from hf_capsule_mt.translation.attention import attended_positions, attending, cross_attentions_of, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import check_installed, replaced_file
+from hf_capsule_mt.files import replaced_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,8 @@ from transformers.hf_argparser import HfArg
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from hf_capsule_mt.configuration.description import describe_architecture
-from hf_capsule_mt.data.parallel_text import without_compression
+from hf_capsule_mt.configuration.presets import method_config_class, method_fields
+from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.modeling.warm_start import is_plain
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
@@ -24,6 +25,8 @@ PLACEHOLDER = "USER/NAME"
 VALIDATION = "validation"
 """The name of the references where a run was scored on its validation data."""
 
+_PARTS = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
+"""Fields of configurations that say which method a model has."""
 _METRICS = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
 
 
@@ -67,8 +70,7 @@ def make_model_card(
     family = "marian" if isinstance(config, MarianConfig) and is_plain(config) else config.model_type
     names = [LANGUAGES[code].title() if code in LANGUAGES else code for code in (source, target)]
     pair = " to ".join(names) if source and target else None
-    method, size = record["model"].get("method") or family, record["model"].get("size")
-    title = f"{f'{pair}, ' if pair else ''}{method}{f' ({size})' if size else ''}"
+    title = _title(pair, _method(record["model"], config) or family, record["model"].get("size"))
     files = [Path(file).name for file in record["data"]["train_file"]]
     results = _results(evaluations, record["data"].get("dataset_name"))
     table: dict[str, dict[str, str]] = {}
@@ -108,6 +110,31 @@ def make_model_card(
         pair=pair,
         output=[{"translation_text": details.translation}],
     )
+
+
+def _title(pair: str | None, method: str, size: str | None) -> str:
+    """Return for example "English to German, em-routing (tiny)"."""
+    title = method
+    if pair is not None:
+        title = f"{pair}, {title}"
+    if size is not None:
+        title = f"{title} ({size})"
+    return title
+
+
+def _method(model: Mapping[str, Any], config: PreTrainedConfig) -> str | None:
+    """Return the method that `train` was told, and the parts of the configuration that are not its own."""
+    name = model.get("method")
+    if name is None:
+        return None
+    config_class, fields = method_config_class(name), method_fields(name)
+    changed = []
+    for field in _PARTS:
+        of_method = fields.get(field, getattr(config_class, field, None))
+        value = getattr(config, field, None)
+        if value != of_method:
+            changed.append(f"without {field}" if value is None else f"with {field} {value}")
+    return " ".join([name, " and ".join(changed)]).strip()
 
 
 def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:

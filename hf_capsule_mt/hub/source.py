@@ -26,7 +26,7 @@ _CARRIED = f'''
 
 def _carried() -> None:
     """Never runs. Transformers copies what a file imports, so the pipeline is there when the model is saved again."""
-    from .{_PIPELINE} import TranslationPipeline  # noqa: F401
+    from .{_PIPELINE} import SentenceTranslationPipeline  # noqa: F401
 '''
 _LICENCE = """# Copyright 2026 The hf-capsule-mt authors.
 #
@@ -38,7 +38,7 @@ _LICENCE = """# Copyright 2026 The hf-capsule-mt authors.
 """
 _KERNELS = "em_routing_kernels"
 _CUSTOM_PIPELINES = {
-    "translation": {"impl": f"{_PIPELINE}.TranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}
+    "translation": {"impl": f"{_PIPELINE}.SentenceTranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}
 }
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from transformers.utils import logging
 
+from .differentiation import differentiable_once
 from .routing import EPSILON, ROUTINGS, RoutingAlgorithm, RoutingOutput, hide_missing, in_compute_dtype
 
 VARIANCE_FLOOR = 0.01
@@ -176,7 +176,7 @@ class EMRoutingFunction(torch.autograd.Function):
         return capsules, coefficients, activations
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_capsules: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Differentiate every iteration, last to first."""
         arguments = ctx.saved_tensors

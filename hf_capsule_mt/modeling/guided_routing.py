@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.utils import ModelOutput
 
+from .differentiation import differentiable_once
 from .linear import Linear
 from .losses import bag_of_words_loss, bag_of_words_loss_of_scores, content_agreement_loss, shares
 from .outputs import OutputRouting
@@ -50,7 +50,7 @@ class AdditiveScoresFunction(torch.autograd.Function):
         return scores.sub_(weight.sum(-1) / 2)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Differentiate chunk by chunk."""
         queries, keys, weight = ctx.saved_tensors

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from transformers import initialization as init
+
+from .differentiation import differentiable_once
 
 _SMALL_PRODUCT = 1 << 23
 """Multiplications below which a call of oneDNN costs more than it saves."""
@@ -76,7 +77,7 @@ class LinearFunction(torch.autograd.Function):
         return outputs if bias is None else outputs.add_(bias)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the gradients that are needed."""
         inputs, weight = ctx.saved_tensors

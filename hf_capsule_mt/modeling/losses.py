@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from .differentiation import differentiable_once
 from .linear import add_product, product
 from .routing import compute_dtype, in_autocast_dtype, in_compute_dtype
 
@@ -28,7 +28,10 @@ def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias:
     differentiable = torch.is_grad_enabled() and (queries.requires_grad or embedding.requires_grad)
     with torch.no_grad():
         total, *gradients = _log_partition(queries, embedding, bias, weights, differentiable)
-    return KnownGradients.apply(total, queries, embedding, *gradients) if differentiable else total
+    if not differentiable:
+        gradients = [None, None]
+    # The function is called in any case: forward-mode differentiation would otherwise lose this term without a word.
+    return KnownGradients.apply(total, queries, embedding, *gradients)
 
 
 def _with_weight(weights: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
@@ -49,7 +52,7 @@ class KnownGradients(torch.autograd.Function):
         return total.clone()
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients."""
         scaled = [grad_total * gradient for gradient in ctx.saved_tensors]

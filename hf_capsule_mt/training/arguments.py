@@ -12,9 +12,10 @@ from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration import METHODS, SIZES
-from hf_capsule_mt.data.parallel_text import Columns
+from hf_capsule_mt.data.corpus_files import Columns
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import parse_override
+
+from .overrides import parse_override
 
 
 @dataclass

@@ -13,9 +13,11 @@ from transformers.utils import logging
 
 from hf_capsule_mt.data.arrow_cache import TextCorpus, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
-from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs, positions
-from hf_capsule_mt.data.language_codes import LanguageCodes
-from hf_capsule_mt.data.parallel_text import Corpus, ReadReport, each_checked, expand, find_corpora
+from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
+from hf_capsule_mt.data.corpus_files import Corpus, expand, find_corpora
+from hf_capsule_mt.data.encoding import positions
+from hf_capsule_mt.data.language_codes import LanguageCodes, each_checked
+from hf_capsule_mt.data.parallel_text import ReadReport
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows, state_file, stream_loader
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.errors import UserError

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import check_installed
 
 Fits = Callable[[str], bool]
 

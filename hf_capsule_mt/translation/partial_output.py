@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.data.parallel_text import text_bytes
+from hf_capsule_mt.data.lines import text_bytes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, naming, read_json, replace_text, replaced_file
 

@@ -1,32 +1,46 @@
 """`pipeline("translation")` with the decoder engine, documents, tags, and parts that are kept."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from regex import Pattern
-from transformers import BatchEncoding, GenerationConfig, LogitsProcessorList
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.data.encoding import TOKENIZING, source_limit
-from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, in_usable_precision
 
-from . import pipeline_translation
-from .attention import aligner, cross_attention
-from .documents import Segment, cut_text, language_code, segments_with_codes
-from .marked_segments import keep_pattern, marked_segments
-from .pipeline_translation import LANGUAGE_PAIR, checked, copied
-from .translator import ENGINES, engine_takes, evaluating, settings_of
+from .documents import language_code
+from .marked_segments import keep_pattern
+from .pipeline_translation import (
+    flat_results,
+    languages_of_task,
+    length_limits,
+    list_or_generator,
+    sorted_options,
+)
+from .texts import Languages, PreparedText, Sentence, TextOptions, TextTranslator, Translation
+from .translator import ENGINES, engine_takes, evaluating, pad_rows, settings_of, with_tokenizer
 
 logger = logging.get_logger(__name__)
 
+_OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep")
 
-class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipeline):
+
+@dataclass(frozen=True)
+class _Decoded:
+    """The translations of one sentence."""
+
+    sequences: Tensor  # Token ids with the start token, `[translations, length]`. A copy has none.
+    attention: list[Tensor | None]  # Of each translation, `[length - 1, source]`, where words are aligned.
+
+
+class TranslationPipeline(ChunkPipeline):
     """Translates texts with any encoder-decoder.
 
     `pipeline("translation", model=...)` makes one. `pipeline("translation_xx_to_yy", ...)` also names the languages.
@@ -62,7 +76,8 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         engine: "fast" (the default), or "transformers", which leaves all to `generate()`.
     """
 
-    _sentence_limits = decoding.NewTokenLimits
+    _load_processor = _load_image_processor = _load_feature_extractor = False
+    _load_tokenizer = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -76,21 +91,35 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             logger.warning(f"Texts have no prefix. To add it, name the task, as in pipeline({others[0]!r}).")
         # The prefix and generation settings that models such as T5 have for each task.
         settings = tasks.get(self.task, {})
-        self._prefix = settings.get("prefix", "")
-        # Other arguments of generate() and dictionaries could load and run code.
-        fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")} & settings.keys()
-        self._task_settings = {name: settings[name] for name in fields if not isinstance(settings[name], dict)}
-        self._takes_languages = hasattr(self.tokenizer, "_build_translation_inputs")
-        self._language_codes = LanguageCodes(self.tokenizer)
+        self._task_settings = _of_generation_config(settings)
+        self._texts = TextTranslator(self.model, self.tokenizer, settings.get("prefix", ""))
+
+    @property
+    def texts(self) -> TextTranslator:
+        """What prepares texts and joins their translations."""
+        texts = self._texts
+        # Whoever gives the pipeline another model wants that to translate.
+        if texts.model is not self.model or texts.tokenizer is not self.tokenizer:
+            self._texts = TextTranslator(self.model, self.tokenizer, texts.reader.prefix)
+        return self._texts
 
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if options.get("engine") not in (None, *ENGINES):
             raise UserError(f"engine must be one of {', '.join(ENGINES)}")
-        own = {name: options.pop(name) for name in ("src_lang", "documents", "tags", "keep") if name in options}
-        if own.get("keep") is not None:
-            own["keep"] = keep_pattern(own["keep"])
-        preprocess, forward, postprocess = super()._sanitize_parameters(**options)
-        return {**preprocess, **own}, forward, postprocess
+        if options.get("keep") is not None:
+            options["keep"] = keep_pattern(options["keep"])
+        return sorted_options(options, _OF_PREPROCESS)
+
+    def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
+        """Translate a text, a list of texts, or an iterable of texts, which is read as it is translated.
+
+        Returns:
+            A list of one dictionary for a text, a list of dictionaries for a list, and an iterator over the results of
+            each text for an iterable. Where `generate()` returns several sequences, each text has a list of them.
+        """
+        inputs = list_or_generator(inputs)
+        results = super().__call__(inputs, **kwargs) if inputs != [] else []
+        return flat_results(inputs, results)
 
     def preprocess(
         self,
@@ -102,94 +131,121 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         tags: bool = False,
         keep: Pattern | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Tokenize one string, or the segments of one document, or of one with tags."""
-        text, codes = checked(text), self._language_codes
-        source, target = self.languages(src_lang, tgt_lang)
-        # A code takes one token.
-        limit = source_limit(self.model.config, self.tokenizer) - bool(codes)
+        """Yield the sentences of a text: one, or those of a document, or of a text with tags.
 
-        def fits(part: str) -> bool:
-            return self.tokenize(part, source=source, target=target)["input_ids"].shape[1] <= limit
+        Args:
+            text: the text.
+            src_lang: code of the source language, by default that in the name of the task, or the tokenizer's.
+            tgt_lang: code of the target language, with the same defaults.
+            truncation: whether a sentence that is too long is cut.
+            documents: whether the text has several sentences, or the language in which it has them.
+            tags: whether the text has tags.
+            keep: finds parts that are not translated.
 
-        segments = [Segment("", text.strip() if codes else text, "")]
-        if documents or tags or keep is not None:
-            language = language_code(source) if documents is True else documents
-            cut = partial(cut_text, language=language, fits=fits) if documents else None
-            segments = marked_segments(text, tags, keep, cut)
+        Raises:
+            UserError: if there is no such language, a tag is wrong, or a sentence is too long.
+        """
+        reader = self.texts.reader
+        pair = self.languages(src_lang, tgt_lang)
+        language = language_code(pair.source) if documents is True else documents or None
+        prepared = reader.prepare(
+            text,
+            TextOptions(language, tags, keep),
+            code=self._code(tgt_lang, pair.target),
+            languages=pair if reader.takes_languages else None,
+            truncation=truncation,
+        )
+        self._warn_of_missing_codes(prepared)
+        for number, sentence in enumerate(prepared.sentences, 1):
+            yield {"sentence": sentence, "is_last": number == len(prepared.sentences)}
+
+    def languages(self, source: str | None, target: str | None) -> Languages:
+        """Return both languages: those given, those in the name of the task, or the tokenizer's.
+
+        Raises:
+            UserError: if the tokenizer takes languages, and has no such language.
+        """
+        source_of_task, target_of_task = languages_of_task(self.task)
+        source = source or source_of_task
+        target = target or target_of_task
+        if self.texts.reader.takes_languages:
+            source = source or self.tokenizer.src_lang
+            target = target or getattr(self.tokenizer, "tgt_lang", None)
+            self._check_language("src_lang", source)
+            self._check_language("tgt_lang", target)
+        return Languages(source, target)
+
+    def _check_language(self, name: str, code: str | None) -> None:
+        token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
+        unknown = (None, self.tokenizer.unk_token_id)
+        if code is None or self.tokenizer.convert_tokens_to_ids(token) in unknown:
+            raise UserError(f"{name} is {code!r}, which is no language of the tokenizer.")
+
+    def _code(self, tgt_lang: str | None, target: str | None) -> str:
+        """Return the code of multilingual OPUS-MT for the target language, or an empty string."""
+        codes = self.texts.reader.codes
         if codes:
-            # The name of a task may have a language without a code.
-            has_code = tgt_lang is not None or target in codes.languages
-            segments = segments_with_codes(codes, segments, codes.of(target, "tgt_lang") if has_code else "")
-            if not all(segment.code for segment in segments if segment.text):
-                logger.warning_once(f"{codes.missing()}, or give tgt_lang={codes.languages[0]!r}.")
-        elif tgt_lang is not None and not self._takes_languages:
-            # There is none, so this is an error.
+            # The name of a task may have a language without a code. Only what the user asks for must be there.
+            return codes.of(target, "tgt_lang") if tgt_lang is not None or target in codes.languages else ""
+        if tgt_lang is not None and not self.texts.reader.takes_languages:
+            # The tokenizer has no codes, so this raises an error that says so.
             codes.of(tgt_lang, "tgt_lang")
-        for number, segment in enumerate(segments, 1):
-            found = copied(segment.text)
-            read = segment.source if found is None else segment.text[:1]
-            encoding = self.encode(read, truncation, source=source, target=target)
-            yield {**encoding, "segment": segment, "is_last": number == len(segments), "copied": found}
+        return ""
 
-    def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
-        """Return both languages: those given, those in the name of the task, or the tokenizer's."""
-        pair = LANGUAGE_PAIR.fullmatch(self.task or "") or {"source": None, "target": None}
-        source, target = source or pair["source"], target or pair["target"]
-        if self._takes_languages:
-            source, target = source or self.tokenizer.src_lang, target or getattr(self.tokenizer, "tgt_lang", None)
-            for name, code in (("src_lang", source), ("tgt_lang", target)):
-                token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
-                if code is None or self.tokenizer.convert_tokens_to_ids(token) in (None, self.tokenizer.unk_token_id):
-                    raise UserError(f"{name} is {code!r}, which is no language of the tokenizer.")
-        return source, target
+    def _warn_of_missing_codes(self, prepared: PreparedText) -> None:
+        codes = self.texts.reader.codes
+        segments = [sentence.segment for sentence in prepared.sentences]
+        if codes and any(segment.text and not segment.code for segment in segments):
+            logger.warning_once(f"{codes.missing()}, or give tgt_lang={codes.languages[0]!r}.")
 
-    def tokenize(self, text: str, *, source: str | None, target: str | None, **options: Any) -> BatchEncoding:
-        """Tokenize a text after its prefix, without changing the tokenizer's language."""
-        # A tokenizer has one language, and one way to cut, for all threads.
-        with TOKENIZING:
-            if not self._takes_languages:
-                return super().tokenize(self._prefix + text, **options)
-            own = self.tokenizer.src_lang
-            try:
-                languages = {"src_lang": source, "tgt_lang": target}
-                return self.tokenizer._build_translation_inputs(text, return_tensors="pt", **languages, **options)
-            finally:
-                self.tokenizer.src_lang = own
+    def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
+        is_batch = isinstance(model_inputs["sentence"], list)
+        sentences = model_inputs["sentence"] if is_batch else [model_inputs["sentence"]]
+        if "generation_config" not in options:
+            options = {**self._task_settings, **options}
+        count = settings_of(self.model, options).num_return_sequences or 1
+        nothing = torch.empty((count, 0), dtype=torch.long)
+        decoded = [_Decoded(nothing, [None] * count) for _ in sentences]
+        rows = [row for row, sentence in enumerate(sentences) if sentence.token_ids]
+        if rows:
+            for row, decoded_sentence in zip(rows, self._decode([sentences[row] for row in rows], options)):
+                decoded[row] = decoded_sentence
+        return {**model_inputs, "decoded": decoded if is_batch else decoded[0]}
 
-    def generate(self, source: dict[str, torch.Tensor], options: dict[str, Any]) -> Any:
-        """Generate translations, with the engine if it supports the options."""
-        if (first := source.pop("forced_bos_token_id", None)) is not None:
-            # In a batch each sentence has the same one.
-            options = {"forced_bos_token_id": first[0] if isinstance(first, list) else first, **options}
+    def _decode(self, sentences: Sequence[Sentence], options: dict[str, Any]) -> list[_Decoded]:
+        """Decode sentences with token ids in one batch."""
+        sequences = self._generate(sentences, options).unflatten(0, (len(sentences), -1))
+        count = sequences.shape[1]
+        repeated = [sentence for sentence in sentences for _ in range(count)]
+        with evaluating(self.model):
+            attention = self.texts.attention(repeated, sequences.flatten(0, 1), self.device)
+        decoded = []
+        for row in range(len(sentences)):
+            decoded.append(_Decoded(sequences[row].cpu(), attention[row * count : (row + 1) * count]))
+        return decoded
+
+    def _generate(self, sentences: Sequence[Sentence], options: dict[str, Any]) -> Tensor:
+        """Return what `generate()` writes, `[sentences * translations, length]`, with the engine if it can."""
+        token_ids = [sentence.token_ids for sentence in sentences]
+        input_ids, mask = pad_rows(token_ids, self.model.config.pad_token_id, self.device)
+        lengths = mask.sum(-1)
+        options = {**options, **length_limits(self.model, lengths, options, decoding.NewTokenLimits)}
+        # In a batch each sentence has the same target language.
+        if sentences[0].first_token is not None:
+            options.setdefault("forced_bos_token_id", sentences[0].first_token)
         engine = options.pop("engine", "fast")
+        options = with_tokenizer(self.model, self.tokenizer, options)
         checks = []
-        if settings_of(self.model, options).stop_strings is not None:
-            options.setdefault("tokenizer", self.tokenizer)
         if engine == "fast" and engine_takes(self.model, options):
             options["custom_generate"] = decoding.generate
         elif options.get("custom_generate") is None:
             checks = [decoding.FiniteScores(self.model)]
             options["logits_processor"] = LogitsProcessorList([*checks, *(options.get("logits_processor") or ())])
         with evaluating(self.model):
-            words = super().generate(source, options)
+            generated = self.model.generate(input_ids=input_ids, attention_mask=mask.long(), **options)
         for check in checks:
             check.check()
-        return words
-
-    def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
-        chunk = {name: model_inputs.pop(name) for name in ("segment", "is_last")}
-        source = {name: model_inputs[name] for name in ("input_ids", "attention_mask")}
-        if "generation_config" not in options:
-            options = {**self._task_settings, **options}
-        found = {**super()._forward(model_inputs, **options), **chunk}
-        segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
-        if any(segment.needs_alignment for segment in segments):
-            sentences, sequences = found["output_ids"].shape[:2]
-            each = {name: tensor.repeat_interleave(sequences, dim=0) for name, tensor in source.items()}
-            with evaluating(self.model):
-                attention = cross_attention(self.model, found["output_ids"].flatten(0, 1), **each)
-            found |= {"attention": attention.unflatten(0, (sentences, -1)), "input_ids": source["input_ids"]}
-        return found
+        return getattr(generated, "sequences", generated)
 
     def postprocess(
         self,
@@ -197,20 +253,45 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         return_tensors: bool = False,
         clean_up_tokenization_spaces: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return the translations of one string, with the tags of its segments, and the parts that are kept."""
-        if len(outputs) > 1 and (return_tensors or outputs[0]["output_ids"].shape[1] > 1):
+        """Return the translations of one text, with the tags of its sentences, and the parts that are kept."""
+        count = len(outputs[0]["decoded"].sequences)
+        if len(outputs) > 1 and (return_tensors or count > 1):
             raise UserError("A text in several parts has one translation, as text. Give num_return_sequences=1.")
         if return_tensors:
-            return super().postprocess(outputs[0], return_tensors)
-        cleaning, parts = {"clean_up_tokenization_spaces": clean_up_tokenization_spaces}, []
-        for output in outputs:
-            segment, texts = output["segment"], []
-            for number, found in enumerate(super().postprocess(output, **cleaning)):
-                align = None
-                if segment.needs_alignment:
-                    ids, words = output["input_ids"][0].tolist(), output["output_ids"][0, number, 1:].tolist()
-                    attention = output["attention"][0, number]
-                    align = aligner(attention, self.tokenizer, segment.text, ids, words, **cleaning)
-                texts.append(segment.around(segment.put_back(found["translation_text"], align)))
-            parts.append(texts)
-        return [{"translation_text": "".join(texts)} for texts in zip(*parts, strict=True)]
+            return [{"translation_token_ids": token_ids} for token_ids in outputs[0]["decoded"].sequences]
+        prepared = PreparedText([output["sentence"] for output in outputs])
+        results = []
+        for number in range(count):
+            translations = []
+            for output in outputs:
+                decoded = output["decoded"]
+                translations.append(
+                    self._translation(decoded, number, output["sentence"], clean_up_tokenization_spaces)
+                )
+            results.append({"translation_text": prepared.put_back(translations)})
+        return results
+
+    def _translation(self, decoded: _Decoded, number: int, sentence: Sentence, clean_up: bool) -> Translation | None:
+        """Return one of the translations of a sentence, or None if it has no token ids."""
+        if not sentence.token_ids:
+            return None
+        token_ids = decoded.sequences[number]
+        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up}
+        text = self.tokenizer.decode(token_ids, **options)
+        attention = decoded.attention[number]
+        if attention is None:
+            return Translation(text)
+        return Translation(text, self.texts.align(attention, sentence, token_ids[1:].tolist(), clean_up))
+
+
+def _of_generation_config(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a task that are fields of a generation config, and plain values.
+
+    Other arguments of `generate()` and dictionaries could load and run code.
+    """
+    names = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+    fields = {}
+    for name, value in settings.items():
+        if name in names and not isinstance(value, dict):
+            fields[name] = value
+    return fields

@@ -7,17 +7,17 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """`pipeline("translation")`, which Transformers 5 took away: one text in, one text out.
 
-Checkpoints carry this file. The pipeline of the package is built on it.
+Checkpoints carry this file, so it imports nothing of the package. With the package there is a pipeline that does more.
 """
 
 import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
-from transformers import BatchEncoding, Pipeline, StoppingCriteria, StoppingCriteriaList
+from transformers import BatchEncoding, Pipeline, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
@@ -38,8 +38,8 @@ class SentenceLimits(StoppingCriteria):
         return input_ids.shape[1] - 1 >= limits
 
 
-class TranslationPipeline(Pipeline):
-    """Translates texts with any encoder-decoder.
+class SentenceTranslationPipeline(Pipeline):
+    """Translates texts, each as one sentence, with any encoder-decoder.
 
     Args:
         tgt_lang: code of the target language, for multilingual OPUS-MT: `pt` of `>>pt<<`.
@@ -53,13 +53,9 @@ class TranslationPipeline(Pipeline):
 
     _load_processor = _load_image_processor = _load_feature_extractor = False
     _load_tokenizer = True
-    _sentence_limits: Any = SentenceLimits
 
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        preprocess = {name: options.pop(name) for name in ("tgt_lang", "truncation") if name in options}
-        names = ("return_tensors", "clean_up_tokenization_spaces")
-        postprocess = {name: value for name in names if (value := options.pop(name, None)) is not None}
-        return preprocess, options, postprocess
+        return sorted_options(options, ("tgt_lang", "truncation"))
 
     def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
         """Translate a text, a list of texts, or an iterable of texts, which is read as it is translated.
@@ -70,91 +66,149 @@ class TranslationPipeline(Pipeline):
         """
         if self.tokenizer.padding_side != "right" and hasattr(self.model.config, "max_position_embeddings"):
             raise ValueError("Positions would count the padding. Set tokenizer.padding_side = 'right'.")
-        if not isinstance(inputs, str | Mapping):
-            # Transformers knows lists and generators only.
-            inputs = list(inputs) if isinstance(inputs, Sequence) else (text for text in inputs)
+        inputs = list_or_generator(inputs)
         results = super().__call__(inputs, **kwargs) if inputs != [] else []
-        if isinstance(inputs, list) and all(len(sequences) == 1 for sequences in results):
-            return [sequences[0] for sequences in results]
-        return results
+        return flat_results(inputs, results)
 
     def preprocess(self, text: str, tgt_lang: str | None = None, truncation: bool = False) -> dict[str, Any]:
         """Tokenize one text after the code of its target language for multilingual OPUS-MT."""
-        text = checked(text)
-        if self.codes and not _CODE.match(text):
-            pair = LANGUAGE_PAIR.fullmatch(self.task or "")
-            code = f">>{tgt_lang or (pair and pair['target'])}<<"
-            if code in self.codes:
-                text = f"{code} {text}"
-            elif tgt_lang is not None:
-                raise ValueError(f"tgt_lang is {tgt_lang!r}, but the tokenizer has no code {code}.")
-            else:
-                logger.warning_once("a text does not say which language to write. Give tgt_lang.")
-        found = copied(text)
+        text = self._with_code(checked(text), tgt_lang)
+        copy_of_text = copied(text)
         # The model need not read what is copied.
-        return {**self.encode(text if found is None else text[:1], truncation), "copied": found}
+        encoding = self._encode(text if copy_of_text is None else text[:1], truncation)
+        return {**encoding, "copied": copy_of_text}
 
     @cached_property
     def codes(self) -> frozenset[str]:
         """The codes of the target languages of multilingual OPUS-MT, such as >>pt<<."""
         return frozenset(filter(_CODE.fullmatch, self.tokenizer.get_vocab()))
 
-    def encode(self, text: str, truncation: bool, **languages: str | None) -> BatchEncoding:
+    def _with_code(self, text: str, tgt_lang: str | None) -> str:
+        """Return a text after the code of its target language, if the tokenizer has codes and the text has none."""
+        if not self.codes or _CODE.match(text):
+            return text
+        language = tgt_lang
+        if language is None:
+            language = languages_of_task(self.task)[1]
+        code = f">>{language}<<"
+        if code in self.codes:
+            return f"{code} {text}"
+        if tgt_lang is not None:
+            raise ValueError(f"tgt_lang is {tgt_lang!r}, but the tokenizer has no code {code}.")
+        logger.warning_once("a text does not say which language to write. Give tgt_lang.")
+        return text
+
+    def _encode(self, text: str, truncation: bool) -> BatchEncoding:
         """Tokenize a text. Raise a ValueError if it is too long for the model."""
         most = getattr(self.model.config, "max_position_embeddings", None)
         limit = None if most is None else min(most, self.tokenizer.model_max_length or most)
-        found = self.tokenize(text, truncation=truncation, max_length=limit if truncation else None, **languages)
-        if limit is not None and (length := found["input_ids"].shape[1]) > limit:
+        max_length = limit if truncation else None
+        encoding = self.tokenizer(text, return_tensors="pt", truncation=truncation, max_length=max_length)
+        length = encoding["input_ids"].shape[1]
+        if limit is not None and length > limit:
             raise ValueError(f"A text has {length} tokens, and the model reads {limit}. Give truncation=True.")
         # generate() refuses them.
-        found.pop("token_type_ids", None)
-        return found
-
-    def tokenize(self, text: str, **options: Any) -> BatchEncoding:
-        """Tokenize a text."""
-        return self.tokenizer(text, return_tensors="pt", **options)
+        encoding.pop("token_type_ids", None)
+        return encoding
 
     def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
-        text, sentences = model_inputs.pop("copied"), len(model_inputs["input_ids"])
-        words = self.generate(model_inputs, {**options, **self.length_limits(model_inputs, options)})
-        return {"output_ids": getattr(words, "sequences", words).unflatten(0, (sentences, -1)), "copied": text}
-
-    def generate(self, source: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Generate translations."""
-        return self.model.generate(**source, **options)
-
-    def length_limits(self, source: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a limit to the length of translations, unless the options have one."""
-        if options.get("max_new_tokens") is not None:
-            # Transformers would warn of two limits in each batch.
-            return {} if "max_length" in options else {"max_length": None}
-        config = options.get("generation_config")
-        own = config or self.model.generation_config
-        has_limit = (own.max_length, own.max_new_tokens) != (None, None)
-        is_given = any(options.get(name) is not None for name in ("max_length", "stopping_criteria"))
-        if is_given or (config is not None and has_limit):
-            return {}
-        most = getattr(self.model.config, "max_position_embeddings", None) or 1 << 20
-        limits = (2 * source["attention_mask"].sum(-1) + 20).clamp(max=most - 1)
-        # One to spare: some models are forced to write an end where the longest translation is cut.
-        longest = {} if has_limit else {"max_length": min(int(limits.max()) + 2, most)}
-        if config is not None:
-            # Transformers wants all settings in one place.
-            config = copy.copy(config)
-            config.update(**longest)
-            longest = {"generation_config": config}
-        return {**longest, "stopping_criteria": StoppingCriteriaList([self._sentence_limits(limits)])}
+        copy_of_text = model_inputs.pop("copied")
+        lengths = model_inputs["attention_mask"].sum(-1)
+        limits = length_limits(self.model, lengths, options, SentenceLimits)
+        generated = self.model.generate(**model_inputs, **{**options, **limits})
+        sequences = getattr(generated, "sequences", generated)
+        return {"output_ids": sequences.unflatten(0, (len(lengths), -1)), "copied": copy_of_text}
 
     def postprocess(
         self, outputs: dict[str, Any], return_tensors: bool = False, clean_up_tokenization_spaces: bool = False
     ) -> list[dict[str, Any]]:
         """Return the translations of one text."""
-        sequences, text = outputs["output_ids"][0], outputs["copied"]
+        sequences = outputs["output_ids"][0]
+        copy_of_text = outputs["copied"]
         if return_tensors:
-            return [{"translation_token_ids": words[: None if text is None else 0]} for words in sequences]
+            length = None if copy_of_text is None else 0
+            return [{"translation_token_ids": token_ids[:length]} for token_ids in sequences]
+        if copy_of_text is not None:
+            return [{"translation_text": copy_of_text} for _ in sequences]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
-        texts = [self.tokenizer.decode(words, **options) if text is None else text for words in sequences]
-        return [{"translation_text": text} for text in texts]
+        return [{"translation_text": self.tokenizer.decode(token_ids, **options)} for token_ids in sequences]
+
+
+def sorted_options(
+    options: Mapping[str, Any], of_preprocess: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return the options of `preprocess`, `_forward` and `postprocess`. Those that nobody knows go to `generate()`."""
+    preprocess, forward, postprocess = {}, {}, {}
+    for name, value in options.items():
+        if name in of_preprocess:
+            preprocess[name] = value
+        elif name in ("return_tensors", "clean_up_tokenization_spaces"):
+            # None stands for the default.
+            if value is not None:
+                postprocess[name] = value
+        else:
+            forward[name] = value
+    return preprocess, forward, postprocess
+
+
+def list_or_generator(inputs: str | Iterable[str]) -> Any:
+    """Return the input of a pipeline as a text, a list or a generator. Transformers knows no other iterables."""
+    if isinstance(inputs, str | Mapping):
+        return inputs
+    if isinstance(inputs, Sequence):
+        return list(inputs)
+    return (text for text in inputs)
+
+
+def flat_results(inputs: Any, results: Any) -> Any:
+    """Return the results for a list of texts without inner lists, if each text has one translation."""
+    if isinstance(inputs, list) and all(len(sequences) == 1 for sequences in results):
+        return [sequences[0] for sequences in results]
+    return results
+
+
+def languages_of_task(task: str | None) -> tuple[str | None, str | None]:
+    """Return the source and target language of a task such as `translation_en_to_de`, or None for others."""
+    pair = LANGUAGE_PAIR.fullmatch(task or "")
+    return (pair["source"], pair["target"]) if pair else (None, None)
+
+
+def length_limits(
+    model: PreTrainedModel,
+    lengths: torch.Tensor,
+    options: Mapping[str, Any],
+    criterion: Callable[[torch.Tensor], StoppingCriteria],
+) -> dict[str, Any]:
+    """Return options that limit the length of translations, unless there is a limit already.
+
+    Args:
+        model: the model that translates.
+        lengths: the numbers of source tokens, `[sentences]`.
+        options: those of `generate()` that are given.
+        criterion: makes the stopping criterion from the most new tokens of each sentence, `[sentences]`.
+    """
+    if options.get("max_new_tokens") is not None:
+        # Transformers would warn of two limits in each batch.
+        return {} if "max_length" in options else {"max_length": None}
+    if options.get("max_length") is not None or options.get("stopping_criteria") is not None:
+        return {}
+    config = options.get("generation_config")
+    settings = config or model.generation_config
+    has_limit = settings.max_length is not None or settings.max_new_tokens is not None
+    if config is not None and has_limit:
+        return {}
+    most = getattr(model.config, "max_position_embeddings", None) or 1 << 20
+    limits = (2 * lengths + 20).clamp(max=most - 1)
+    longest: dict[str, Any] = {}
+    if not has_limit:
+        # One to spare: some models are forced to write an end where the longest translation is cut.
+        longest["max_length"] = min(int(limits.max()) + 2, most)
+    if config is not None:
+        # Transformers wants all settings in one place.
+        config = copy.copy(config)
+        config.update(**longest)
+        longest = {"generation_config": config}
+    return {**longest, "stopping_criteria": StoppingCriteriaList([criterion(limits)])}
 
 
 def checked(text: str) -> str:
@@ -167,7 +221,8 @@ def checked(text: str) -> str:
 def copied(text: str) -> str | None:
     """Return a text without letters, for which a model would invent a translation, and None for other texts."""
     rest = _CODE.sub("", text)
-    return None if any(map(str.isalpha, rest)) else rest.strip()
+    has_letters = any(character.isalpha() for character in rest)
+    return None if has_letters else rest.strip()
 
 
-__all__ = ["TranslationPipeline"]
+__all__ = ["SentenceTranslationPipeline"]

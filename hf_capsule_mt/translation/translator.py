@@ -1,7 +1,7 @@
 """Translate lines of text in batches of similar length."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +21,9 @@ from transformers import (
 from transformers.generation import GenerationMode
 from transformers.utils import logging
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, positions, source_limit, tokenize_lines
-from hf_capsule_mt.data.parallel_text import unbroken
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import cut_lines, positions, source_limit, tokenize_lines
+from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.errors import UserError
 
@@ -105,24 +106,29 @@ def translate_batches(
     tokenizer: PreTrainedTokenizerBase,
     encoded: Sequence[Sequence[int]],
     batches: Iterable[Sequence[int]],
-    *,
-    finish: Callable[[Sequence[int], Tensor, list[Written], list[str]], Sequence[Any]] | None = None,
     **options: Any,
-) -> Iterator[dict[int, Any]]:
+) -> Iterator[dict[int, str]]:
     """Translate encoded lines. Yield after each batch its translations by index.
 
     Args:
         tokenizer: decodes the translations, without special tokens, and reads `stop_strings`.
-        finish: returns what is yielded instead of the texts. It takes the indices of a batch, its token ids, what was
-            written, and the texts.
 
     The other arguments and the errors are as in [`generate_batches`].
     """
+    options = with_tokenizer(model, tokenizer, options)
+    for batch, _, written in generate_batches(model, encoded, batches, **options):
+        texts = tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
+        yield dict(zip(batch, texts, strict=True))
+
+
+def with_tokenizer(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return options of `generate()` with the tokenizer, if something stops at strings. Others must not have it."""
+    options = dict(options)
     if settings_of(model, options).stop_strings is not None:
         options.setdefault("tokenizer", tokenizer)
-    for batch, generated, written in generate_batches(model, encoded, batches, **options):
-        texts = tokenizer.batch_decode([each.words for each in written], skip_special_tokens=True)
-        yield dict(zip(batch, texts if finish is None else finish(batch, generated, written, texts), strict=True))
+    return options
 
 
 def words_before_end(generated: Tensor, settings: GenerationConfig, limits: Sequence[int]) -> list[Written]:

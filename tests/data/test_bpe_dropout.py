@@ -8,7 +8,7 @@ from reference.bpe_dropout import segmentations
 from torch.utils.data import DataLoader
 
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
-from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs
+from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde sehen das Haus"] * 9

@@ -11,7 +11,7 @@ from transformers import DataCollatorForSeq2Seq
 from hf_capsule_mt.data import arrow_cache as corpus_module
 from hf_capsule_mt.data.arrow_cache import Sentences, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
-from hf_capsule_mt.data.parallel_text import Columns, find_corpora
+from hf_capsule_mt.data.corpus_files import Columns, find_corpora
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.files import hash_text
 

@@ -10,14 +10,13 @@ from transformers.utils import logging
 
 from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.cli import evaluate
-from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
-from hf_capsule_mt.translation import pipeline_translation
+from hf_capsule_mt.translation import pipeline_translation, texts
 from hf_capsule_mt.translation.documents import Segment, segments_with_codes
-from hf_capsule_mt.translation.translator import translate_batches
+from hf_capsule_mt.translation.texts import TextTranslator
 
 LIMIT = ["--max_new_tokens", "6"]
 # Of which the last is the end, which this model is made to write there.
@@ -96,7 +95,7 @@ def test_a_language_for_the_code(translator, read):
         translator("the house", tgt_lang="fr")
 
 
-@pytest.mark.parametrize("kind", [TranslationPipeline, pipeline_translation.TranslationPipeline])
+@pytest.mark.parametrize("kind", [TranslationPipeline, pipeline_translation.SentenceTranslationPipeline])
 def test_a_language_in_the_name_of_the_task(checkpoint, read, kind):
     """In the pipeline that saved models carry, too."""
     named = {"model": str(checkpoint), "device": "cpu", "pipeline_class": kind}
@@ -212,21 +211,21 @@ def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeyp
     (tmp_path / "out").unlink()
     windows = []
 
+    decode_batches = TextTranslator.decode_batches
+
     def stop(*args, **kwargs):
         windows.append(args)
         if len(windows) == 3:
             raise KeyboardInterrupt
-        return translate_batches(*args, **kwargs)
+        return decode_batches(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(translate_command, "translate_batches", stop)
+        patch.setattr(TextTranslator, "decode_batches", stop)
         with pytest.raises(KeyboardInterrupt):
             translate(checkpoint, tmp_path, text, *options)
     read = []
-    plain = translate_command.tokenize_lines
-    monkeypatch.setattr(
-        translate_command, "tokenize_lines", lambda own, lines, most: read.append(lines) or plain(own, lines, most)
-    )
+    plain = texts.tokenize_lines
+    monkeypatch.setattr(texts, "tokenize_lines", lambda own, lines, most: read.append(lines) or plain(own, lines, most))
     assert translate(checkpoint, tmp_path, text, *options) == whole
     assert read[-1] == [">>pt_BR<< The house is old."]
     assert len(read) < 4

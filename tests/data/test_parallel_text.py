@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 from pyarrow import csv
 
 from hf_capsule_mt.data.arrow_cache import read_corpora
-from hf_capsule_mt.data.parallel_text import (
-    Columns,
-    find_corpora,
-    read_lines,
-    read_parallel_text,
-    unbroken,
-    write_parallel_text,
-)
+from hf_capsule_mt.data.corpus_files import Columns, find_corpora
+from hf_capsule_mt.data.lines import read_lines, unbroken
+from hf_capsule_mt.data.pair_writer import write_parallel_text
+from hf_capsule_mt.data.parallel_text import read_parallel_text
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 BROKEN = [("one\ntwo", "eins zwei"), ("three", "drei\nvier"), ("a\u2028b\x85\tc", "d\v\fe\r\n"), ("\r", "x")]

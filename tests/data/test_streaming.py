@@ -16,8 +16,8 @@ from transformers import DataCollatorForSeq2Seq
 
 from hf_capsule_mt.data import streaming
 from hf_capsule_mt.data.arrow_cache import tokenize_batch
-from hf_capsule_mt.data.encoding import BPEDropout
-from hf_capsule_mt.data.parallel_text import Columns, find_corpora
+from hf_capsule_mt.data.bpe_dropout import BPEDropout
+from hf_capsule_mt.data.corpus_files import Columns, find_corpora
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows, stream_loader
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 

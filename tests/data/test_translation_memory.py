@@ -6,7 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hf_capsule_mt.data.parallel_text import Columns, Shard, read_parallel_text, read_shard
+from hf_capsule_mt.data.corpus_files import Columns, Shard
+from hf_capsule_mt.data.parallel_text import read_parallel_text, read_shard
 
 HEAD = '<?xml version="1.0" encoding="{}"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/><body>\n'
 TAIL = "</body></tmx>\n"

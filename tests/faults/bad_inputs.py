@@ -27,7 +27,9 @@ from transformers import GenerationConfig
 
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.common import report_user_errors
-from hf_capsule_mt.data.parallel_text import read_parallel_text, unbroken, write_parallel_text
+from hf_capsule_mt.data.lines import unbroken
+from hf_capsule_mt.data.pair_writer import write_parallel_text
+from hf_capsule_mt.data.parallel_text import read_parallel_text
 
 LINES = ["a b c d", "", "x y"]
 NO_LIMIT = 10**9

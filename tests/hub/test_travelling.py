@@ -138,7 +138,7 @@ def test_files(tmp_path, method):
         assert len(found) == len(set(found)), [name for name in found if found.count(name) > 1]
     config = json.loads((tmp_path / "config.json").read_text())
     assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"}
-    assert config["custom_pipelines"]["translation"]["impl"] == "pipeline_translation.TranslationPipeline"
+    assert config["custom_pipelines"]["translation"]["impl"] == "pipeline_translation.SentenceTranslationPipeline"
     for reference in config["auto_map"].values():
         module, name = reference.split(".")
         assert f"class {name}(" in files[f"{module}.py"].read_text()

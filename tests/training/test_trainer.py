@@ -32,15 +32,16 @@ from hf_capsule_mt import decoding
 from hf_capsule_mt.configuration import METHODS, preset_config
 from hf_capsule_mt.data.arrow_cache import read_corpus, tokenize_corpus
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
-from hf_capsule_mt.data.parallel_text import Columns, find_corpora
+from hf_capsule_mt.data.corpus_files import Columns, find_corpora
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.files import LOCK, parse_override
+from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training import resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.overrides import parse_override
 from hf_capsule_mt.training.trainer import TranslationTrainer, all_finite, bleu_metric
 from hf_capsule_mt.training.training_data import load_data
 

@@ -12,10 +12,11 @@ from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import GPT2Config
 
-from hf_capsule_mt.cli import translate as command
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.files import locked
+from hf_capsule_mt.translation import file_translation
+from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
 
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]
@@ -51,14 +52,14 @@ def lines_of(path):
 
 def count_lines(monkeypatch):
     """The indices that the next runs show to the model."""
-    original = command.translate_batches
+    original = TextTranslator.decode_batches
     seen = []
 
-    def counting(model, tokenizer, encoded, batches, **options):
+    def counting(translator, sentences, batches, **options):
         seen.extend(index for batch in batches for index in batch)
-        return original(model, tokenizer, encoded, batches, **options)
+        return original(translator, sentences, batches, **options)
 
-    monkeypatch.setattr(command, "translate_batches", counting)
+    monkeypatch.setattr(TextTranslator, "decode_batches", counting)
     return seen
 
 
@@ -98,8 +99,13 @@ def test_two_processes(checkpoint, source, tmp_path, expected):
 def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypatch):
     name = "out.de.gz"
     read, batches = count_read_lines(monkeypatch), []
-    original = command.translate_batches
-    monkeypatch.setattr(command, "translate_batches", lambda *a, **o: batches.append(len(read)) or original(*a, **o))
+    original = TextTranslator.decode_batches
+
+    def counting(*args, **options):
+        batches.append(len(read))
+        return original(*args, **options)
+
+    monkeypatch.setattr(TextTranslator, "decode_batches", counting)
     translate(checkpoint, source, tmp_path / name, "--chunk_size", "1")
     assert read_lines(tmp_path / name) == expected
     # After those that are counted beforehand. A thread makes the next two windows meanwhile.
@@ -110,10 +116,15 @@ def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypa
 
 def count_read_lines(monkeypatch):
     """The lines that the next runs read, as they do."""
-    original, read = command.byte_lines, []
-    monkeypatch.setattr(
-        command, "byte_lines", lambda *a, **o: (read.append(line) or line for line in original(*a, **o))
-    )
+    original = file_translation.byte_lines
+    read = []
+
+    def counting(*args, **options):
+        for line in original(*args, **options):
+            read.append(line)
+            yield line
+
+    monkeypatch.setattr(file_translation, "byte_lines", counting)
     return read
 
 
@@ -286,7 +297,7 @@ def test_whatever_ends_the_thread_that_reads_ahead_ends_the_command():
         yield
 
     with pytest.raises(Panic):
-        list(command._ahead(jobs()))
+        list(file_translation._ahead(jobs()))
 
 
 @pytest.mark.parametrize("options", [[], ["--tags"]])

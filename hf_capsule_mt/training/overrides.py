@@ -1,0 +1,23 @@
+"""Fields of a configuration on the command line, as name=value."""
+
+import json
+from typing import Any
+
+from hf_capsule_mt.errors import UserError
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `name=value`, where the value is JSON, one of Python's True, False and None, or plain text.
+
+    Raises:
+        UserError: if there is no equals sign, or a list or an object is not JSON.
+    """
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise UserError(f"config_overrides has {text!r}. Write name=value.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError as error:
+        if value.lstrip().startswith(("[", "{")):
+            raise UserError(f"""config_overrides has {text!r}. Write lists as JSON: '{name}=["a", "b"]'.""") from error
+        return name, {"True": True, "False": False, "None": None}.get(value, value)

@@ -1,0 +1,129 @@
+"""Which model translates and how it decodes, as the commands and the server are told."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
+from hf_capsule_mt.decoding.products import precisions_on
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import hash_file
+from hf_capsule_mt.loading import check_decodes, commit_of, in_usable_precision, load_config, load_model, load_tokenizer
+
+_MODEL_FILES = (".safetensors", ".bin", ".json", ".spm", ".model", ".txt")
+_OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
+ENGINE_DTYPES = ("bfloat16", "int8")
+"""The engine makes these precisions itself, from weights in float32."""
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """Which model translates, and how it decodes.
+
+    Args:
+        model: folder of a checkpoint, or name on the Hub.
+        revision: branch, tag or commit of a model on the Hub.
+        num_beams: beam size. None is the model's own, here and below.
+        length_penalty: above 0 translations are longer.
+        max_new_tokens: longest translation, in tokens.
+        max_tokens_per_batch: source tokens of a batch, with padding.
+        dtype: "auto", "float32", "bfloat16", "float16" or "int8".
+        engine: "fast" or "transformers".
+    """
+
+    model: str
+    revision: str | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    max_new_tokens: int | None = None
+    max_tokens_per_batch: int = 4096
+    dtype: str = "auto"
+    engine: str | None = None
+
+    def pinned(self) -> "DecodingOptions":
+        """Return these options with the commit of a model on the Hub as its revision.
+
+        Configuration, tokenizer and weights then come from the same commit, in every process and after an interruption.
+        """
+        return replace(self, revision=commit_of(self.model, self.revision))
+
+    def config(self) -> PreTrainedConfig:
+        """Load the model's configuration.
+
+        Raises:
+            UserError: if it is no encoder-decoder.
+        """
+        config = load_config(self.model, self.revision)
+        if not config.is_encoder_decoder:
+            raise UserError(f"{self.model} is of type {config.model_type}, which is not an encoder-decoder.")
+        return config
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Load the tokenizer."""
+        return load_tokenizer(self.model, self.revision)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all that translations depend on, except the text. Batch size and device only change rounding."""
+        folder = Path(self.model)
+        # Another file may have the same size and time.
+        hashes = {file.name: hash_file(file) for file in sorted(folder.glob("*")) if file.suffix in _MODEL_FILES}
+        return {
+            "model": str(folder.resolve()) if folder.is_dir() else self.model,
+            "revision": self.revision,
+            "model files": hashes,
+            **{name: getattr(self, name) for name in (*_OF_GENERATE, "dtype", "engine")},
+        }
+
+    def generate_options(self) -> dict[str, Any]:
+        """Return the given options that `translate_batches` takes."""
+        options = {}
+        for name in (*_OF_GENERATE, "engine"):
+            value = getattr(self, name)
+            if value is not None:
+                options[name] = value
+        if self._is_of_engine():
+            options["dtype"] = self.dtype
+        return options
+
+    def load(self, device: torch.device, *, decodes: bool = True) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Load the model, on a device, and its tokenizer.
+
+        The weights are in float32 where the engine makes the dtype itself. With `decodes` False it does not.
+
+        Raises:
+            UserError: if int8 is asked of a model or a device that it is not for.
+        """
+        is_of_engine = decodes and self._is_of_engine()
+        dtype = "float32" if is_of_engine else self.dtype
+        model = load_model(self.model, revision=self.revision, dtype=dtype)
+        if self.dtype == "auto":
+            in_usable_precision(model, device)
+        if is_of_engine and not engine_computes_in(self.dtype, model, device):
+            if self.dtype == "int8":
+                raise UserError(
+                    f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {self.model} is a "
+                    f"{type(model).__name__} on {device}. Use float32 or bfloat16."
+                )
+            model.to(getattr(torch, self.dtype))
+        model.to(device)
+        if decodes:
+            check_decodes(model)
+        return model, self.tokenizer()
+
+    def _is_of_engine(self) -> bool:
+        """Whether the engine makes the precision."""
+        return self.dtype in ENGINE_DTYPES and self.engine != "transformers"
+
+
+def engine_computes_in(dtype: str, model: PreTrainedModel, device: torch.device) -> bool:
+    """Return whether the engine decodes this model on this device in a precision that it makes itself."""
+    if dtype not in precisions_on(device):
+        return False
+    try:
+        adapter_for(model)
+    except UnsupportedModelError:
+        return False
+    return True

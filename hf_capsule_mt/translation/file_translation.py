@@ -1,0 +1,409 @@
+"""Translate files of any size, window by window, on any number of processes."""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import BinaryIO
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
+from tqdm import tqdm
+
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.lines import byte_lines, text_bytes, unbroken
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import locked, replaced_file
+
+from .decoding_options import DecodingOptions
+from .documents import Segment
+from .marked_segments import keep_pattern
+from .partial_output import PartialOutput, folder_beside
+from .texts import Sentence, TextOptions, TextReader, TextTranslator
+from .translation_report import Judgement
+
+logger = logging.getLogger(__name__)
+
+STANDARD_INPUT = Path("/dev/stdin")
+
+
+@dataclass(frozen=True)
+class FileTranslationOptions:
+    """What is translated, and where the translations go.
+
+    Args:
+        decoding: the model, and how it decodes.
+        input_file: the text, one sentence a line. None is standard input.
+        output_file: where the translations go. None gives them to the caller.
+        report_file: where a line of JSON for each sentence goes.
+        device: name of the device. None is that of the process.
+        chunk_size: number of lines that are read, sorted and written at a time.
+        interactive: whether each line is translated as soon as it arrives.
+        documents: language of running text, such as "en". Its sentences are translated one by one.
+        sentences: language of lines that are cut into sentences.
+        tags: whether there are tags of XML or HTML.
+        keep: regular expression for parts that are not translated.
+        target_lang: language to write with multilingual OPUS-MT, until a text names another.
+        errors: "strict", or "replace" for bytes that are not UTF-8.
+    """
+
+    decoding: DecodingOptions
+    input_file: Path | None = None
+    output_file: Path | None = None
+    report_file: Path | None = None
+    device: str | None = None
+    chunk_size: int = 10_000
+    interactive: bool = False
+    documents: str | None = None
+    sentences: str | None = None
+    tags: bool = False
+    keep: str | None = None
+    target_lang: str | None = None
+    errors: str = "strict"
+
+    @property
+    def of_texts(self) -> TextOptions:
+        """How the texts are cut."""
+        pattern = keep_pattern(self.keep) if self.keep else None
+        return TextOptions(self.documents or self.sentences, self.tags, pattern)
+
+    def settings(self) -> dict[str, object]:
+        """Return everything that the output depends on, except the input."""
+        settings = self.decoding.settings()
+        for name in ("documents", "sentences", "tags", "keep", "target_lang"):
+            value = getattr(self, name)
+            if value:
+                settings[name] = value
+        if self.report_file is not None:
+            settings["report_file"] = str(self.report_file.resolve())
+        return settings
+
+
+@dataclass(frozen=True)
+class Translated:
+    """The translation of a sentence, with its tags and kept parts, as processes give it to each other."""
+
+    text: str
+    judgement: Judgement | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A window of lines."""
+
+    lines: list[str]  # The input.
+    sentences: list[Sentence]  # Of the lines, or of the texts in them.
+    numbers: list[int]  # Their lines in the input, from 1.
+    batches: list[list[int]]  # Indices of the sentences that the model reads.
+    revision: str | None  # The model's commit.
+    code: str  # The code of the language of the last text.
+    is_of_lines: bool  # Whether each line is one sentence.
+
+    def output(self, translations: dict[int, Translated]) -> list[str]:
+        """Return the lines of the output from the translations by the index of their sentence."""
+        texts = []
+        for index, sentence in enumerate(self.sentences):
+            translated = translations.get(index)
+            text = sentence.put_back(None) if translated is None else translated.text
+            texts.append(sentence.segment.around(text))
+        if self.is_of_lines:
+            return unbroken(texts, "translations")
+        return "".join(texts).removesuffix("\n").split("\n")
+
+    def report(self, translations: dict[int, Translated]) -> list[str]:
+        """Return the lines of a report, one for each sentence."""
+        lines = []
+        for index, number in enumerate(self.numbers):
+            translated = translations.get(index)
+            judgement = None if translated is None else translated.judgement
+            judgement = replace(judgement or Judgement(), source_cut=self.sentences[index].is_cut)
+            lines.append(json.dumps({"line": number, **asdict(judgement)}))
+        return lines
+
+
+class Progress(tqdm):
+    """Shows lines and source tokens a second, and the time left."""
+
+    def __init__(self, total: int | None, shown: bool = True) -> None:
+        super().__init__(total=total, unit=" lines", disable=not shown)
+        self._tokens = 0
+        self._start = time.monotonic()
+
+    def skip(self, lines: int) -> None:
+        """Count lines that take no time: empty ones, and those that an earlier run has done."""
+        if not self.disable:
+            self.initial += lines
+            self.update(lines)
+
+    def add(self, lines: int, tokens: int) -> None:
+        """Count lines that were done, and their source tokens."""
+        self._tokens += tokens
+        speed = self._tokens / max(time.monotonic() - self._start, 1e-9)
+        self.set_postfix_str(f"{speed:.0f} tokens/s", refresh=False)
+        self.update(lines)
+
+
+class Worker:
+    """Translates the batches of one process."""
+
+    def __init__(self, options: FileTranslationOptions, state: PartialState, progress: Progress) -> None:
+        self._decoding = options.decoding
+        self._device = torch.device(options.device or state.device)
+        self._judges = options.report_file is not None
+        self._state = state
+        self._progress = progress
+
+    @cached_property
+    def _translator(self) -> TextTranslator:
+        return TextTranslator(*self._decoding.load(self._device))
+
+    def translate(self, job: Job) -> dict[int, Translated]:
+        """Return the translations of this process by the index of their sentence."""
+        processes = self._state.num_processes
+        batches = job.batches[self._state.process_index :: processes]
+        self._decoding = replace(self._decoding, revision=job.revision)
+        # Before anything is written: the checkpoint may be damaged.
+        translator = self._translator
+        options = self._decoding.generate_options()
+        translated = {}
+        for batch in translator.decode_batches(job.sentences, batches, judges=self._judges, **options):
+            for index, translation in batch.items():
+                text = job.sentences[index].put_back(translation)
+                translated[index] = Translated(text, translation.judgement)
+            tokens = sum(len(job.sentences[index].token_ids) for index in batch)
+            # Only this process shows progress. The others have shares of the same size, and are about as far.
+            self._progress.add(len(batch) * processes, tokens * processes)
+        return translated
+
+
+def translate_windows(
+    options: FileTranslationOptions,
+    state: PartialState,
+    lines: Iterator[str] | None = None,
+    total: int | None = None,
+) -> Iterator[list[str]]:
+    """Translate a file window by window. Yield the lines of each window, unless they go to an output file.
+
+    Finished windows, and the report, are kept next to the output file until all is done. Only the main process has
+    lines. Each process takes a share of the batches.
+
+    Args:
+        options: what is translated, how, and where it goes.
+        state: this process among the others.
+        lines: are read instead of the input file.
+        total: the number of these lines, for the progress bar.
+
+    Raises:
+        BlockingIOError: if another process writes the output file.
+        UserError: if the input cannot be read, or is not that of the interrupted run.
+    """
+    if not state.is_main_process:
+        worker = Worker(options, state, Progress(None, shown=False))
+        while _translate_together(worker, None) is not None:
+            pass
+        return
+    if lines is None:
+        lines = _lines(options)
+        # All lines are checked first, unless they are a stream, which comes only once.
+        if not options.of_texts.has_segments and (options.input_file or STANDARD_INPUT).is_file():
+            total = sum(1 for _ in _lines(options))
+    with ExitStack() as stack:
+        if options.output_file is not None:
+            stack.enter_context(_folder_of(options.output_file))
+        progress = stack.enter_context(Progress(total, shown=not options.interactive))
+        # Without an output file, a report is written as a whole at the end.
+        report = None
+        if options.report_file is not None and options.output_file is None:
+            report = stack.enter_context(replaced_file(options.report_file))
+        options = replace(options, decoding=options.decoding.pinned())
+        windows = _WindowReader(options, progress)
+        worker = Worker(options, state, progress)
+        for job in _ahead(windows.jobs(lines)):
+            translated = _translate_together(worker, job)
+            output = windows.keep(job, translated, report)
+            if output is not None:
+                yield output
+        _translate_together(worker, None)
+        windows.finish()
+
+
+def _translate_together(worker: Worker, job: Job | None) -> dict[int, Translated] | None:
+    """Translate a job of the main process on all processes, and return all translations. None ends the work."""
+    [job] = broadcast_object_list([job])
+    if job is None:
+        return None
+    translated: dict[int, Translated] = {}
+    for share in gather_object([worker.translate(job)]):
+        translated.update(share)
+    return translated
+
+
+@contextmanager
+def _folder_of(output: Path) -> Iterator[None]:
+    """Hold the folder for the unfinished parts of an output, and remove it at the end if it is empty."""
+    with locked(folder_beside(output)):
+        yield
+    with suppress(OSError):
+        folder_beside(output).rmdir()
+
+
+def _lines(options: FileTranslationOptions) -> Iterator[str]:
+    """Yield the lines of the input. If the shell opened a file, this continues where it was read last.
+
+    Running text, and lines with tags, keep their carriage returns.
+    """
+    path = options.input_file
+    begin = 0
+    if path is None:
+        path = STANDARD_INPUT
+        if path.is_file():
+            # By its name the file is opened again, at its beginning.
+            begin = os.lseek(0, 0, os.SEEK_CUR)
+    keep_returns = bool(options.documents or options.tags)
+    for number, line in enumerate(byte_lines(path, begin, keep_returns=keep_returns), start=1):
+        try:
+            yield line.decode(errors=options.errors)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}:{number}: not UTF-8. Convert the file, or give --errors replace.") from error
+
+
+class _WindowReader:
+    """Makes jobs of the windows that are not finished, and keeps or reports what becomes of them."""
+
+    def __init__(self, options: FileTranslationOptions, progress: Progress) -> None:
+        self._options = options
+        self._of_texts = options.of_texts
+        self._progress = progress
+        self._reader = TextReader(options.decoding.config(), options.decoding.tokenizer())
+        self._code = self._reader.codes.of(options.target_lang, "target_lang")
+        self._has_warned = False
+        self._kept = None
+        if options.output_file is not None:
+            self._kept = PartialOutput(options.output_file, options.settings(), options.report_file)
+
+    def jobs(self, lines: Iterator[str]) -> Iterator[Job]:
+        """Yield the windows that are not finished."""
+        done = 0
+        if self._kept is not None:
+            done = self._kept.skip(lines)
+            self._progress.skip(done)
+            if self._kept.code is not None:
+                self._code = self._kept.code
+        for window in self._windows(lines):
+            yield self._job(window, done)
+            done += len(window)
+
+    def keep(self, job: Job, translated: dict[int, Translated], report: BinaryIO | None) -> list[str] | None:
+        """Keep the lines of a window for the output file, or return them if there is none."""
+        judged = job.report(translated) if self._options.report_file is not None else []
+        if self._kept is not None:
+            self._kept.append(job.lines, job.output(translated), judged, job.code)
+            return None
+        if report is not None:
+            report.write(text_bytes(judged))
+        return job.output(translated)
+
+    def finish(self) -> None:
+        """Write the whole output file, if there is one."""
+        if self._kept is not None:
+            self._kept.finish()
+
+    def _windows(self, lines: Iterator[str]) -> Iterator[list[str]]:
+        """Yield consecutive lines. A window of documents ends with a paragraph, and one with tags is all of it."""
+        options = self._options
+        if options.documents and options.tags:
+            document = list(lines)
+            if document:
+                yield document
+            return
+        size = 1 if options.interactive else options.chunk_size
+        while window := list(islice(lines, size)):
+            if options.documents:
+                window += _rest_of_paragraph(window[-1], lines)
+            yield window
+
+    def _job(self, window: list[str], done: int) -> Job:
+        """Return the job of a window, before which `done` lines are."""
+        segments = self._segments(window, done)
+        if self._options.documents:
+            # A document has the code of the text before it.
+            self._code = segments[-1].code
+        self._warn_of_missing_codes(segments)
+        numbers = [done + 1 + segment.line for segment in segments]
+        sentences = self._reader.encode(segments, numbers=numbers)
+        lengths = [len(sentence.token_ids) for sentence in sentences]
+        batches = batch_by_tokens(lengths, self._options.decoding.max_tokens_per_batch, numbers)
+        self._progress.skip(lengths.count(0))
+        return Job(
+            lines=window,
+            sentences=sentences,
+            numbers=numbers,
+            batches=batches,
+            revision=self._options.decoding.revision,
+            code=self._code,
+            is_of_lines=not self._of_texts.has_segments,
+        )
+
+    def _segments(self, window: Sequence[str], done: int) -> list[Segment]:
+        """Return the segments of a window with their lines in it."""
+        if self._options.documents:
+            text = "".join(f"{line}\n" for line in window)
+            return self._reader.segments(text, self._of_texts, self._code)
+        segments = []
+        for number, line in enumerate(window):
+            text = f"{line}\n" if self._of_texts.has_segments else line
+            try:
+                of_line = self._reader.segments(text, self._of_texts, self._code)
+            except ValueError as error:
+                raise UserError(f"line {done + 1 + number} of the input: {error}") from error
+            segments += [replace(segment, line=segment.line + number) for segment in of_line]
+        return segments
+
+    def _warn_of_missing_codes(self, segments: Sequence[Segment]) -> None:
+        codes = self._reader.codes
+        if not self._has_warned and codes.are_missing(segment.source for segment in segments):
+            self._has_warned = True
+            logger.warning("%s, or give --target_lang %s.", codes.missing(), codes.languages[0])
+
+
+def _rest_of_paragraph(last: str, lines: Iterator[str]) -> list[str]:
+    """Return the lines up to the next blank one, unless the last line was blank."""
+    rest = []
+    while last.strip():
+        last = next(lines, None)
+        if last is None:
+            break
+        rest.append(last)
+    return rest
+
+
+def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
+    """Yield jobs. Meanwhile a thread makes the next two. Its error is raised after the jobs before it."""
+    waiting: Queue[Job | BaseException | None] = Queue(1)
+
+    def make() -> None:
+        try:
+            for job in jobs:
+                waiting.put(job)
+            waiting.put(None)
+        # A panic inside the library tokenizers is no Exception.
+        except BaseException as error:
+            waiting.put(error)
+
+    Thread(target=make, daemon=True).start()
+    while True:
+        job = waiting.get()
+        if job is None:
+            return
+        if isinstance(job, BaseException):
+            raise job
+        yield job

@@ -1,0 +1,399 @@
+"""Texts of any kind: prepared as sentences that a model reads, decoded in batches, and joined again.
+
+A text goes down once and up once. [`TextReader`] cuts it into sentences and makes their token ids. [`TextTranslator`]
+decodes sentences, of one text or of many. [`PreparedText`] joins their translations with the spacing, the tags and the
+kept parts of the source.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from regex import Pattern
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.data.encoding import TOKENIZING, cut_lines, positions, shortened, source_limit, tokenize_lines
+from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.data.lines import unbroken
+from hf_capsule_mt.errors import UserError
+
+from .attention import aligner, cross_attention
+from .documents import Segment, cut_text, segments_with_codes
+from .marked_segments import Align, marked_segments
+from .pipeline_translation import checked, copied
+from .translation_report import Judgement, judge, sequence_scores
+from .translator import Written, generate_batches, pad_rows, with_tokenizer
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How texts are cut into sentences, and what of them is not translated.
+
+    Args:
+        language: two letters of the language whose sentences are found, so that they are translated one by one. None
+            takes a text as one sentence.
+        tags: whether texts have tags of XML or HTML.
+        keep: finds parts that are not translated.
+    """
+
+    language: str | None = None
+    tags: bool = False
+    keep: Pattern | None = None
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether a text may become several sentences, or has parts that are not translated."""
+        return bool(self.language) or self.tags or self.keep is not None
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The languages of a text, for tokenizers that take them as arguments: mBART, M2M-100 and NLLB."""
+
+    source: str | None
+    target: str | None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a model made of a sentence."""
+
+    text: str  # Without tags and kept parts.
+    # Aligns the words of the sentence with those of the text, if tags or kept parts stand between words.
+    align: Align | None = None
+    judgement: Judgement | None = None
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A segment of a text, and what the model reads of it."""
+
+    segment: Segment
+    token_ids: list[int]  # Empty if nothing is decoded.
+    copy: str | None = None  # The translation of a segment without letters.
+    is_cut: bool = False  # It was longer than the model reads.
+    first_token: int | None = None  # The token of the target language, with which its translation begins.
+
+    def put_back(self, translation: Translation | None) -> str:
+        """Return a translation with the tags and kept parts of the sentence. None is given if nothing was decoded."""
+        if self.copy is not None:
+            return self.segment.put_back(self.copy)
+        if translation is None:
+            # The tokenizer makes nothing of the words, but there may be tags.
+            return self.segment.put_back("")
+        return self.segment.put_back(translation.text, translation.align)
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """The sentences of a text, at least one."""
+
+    sentences: list[Sentence]
+
+    def put_back(self, translations: Iterable[Translation | None]) -> str:
+        """Return the translation of the text from those of its sentences, None for those without token ids."""
+        parts = []
+        for sentence, translation in zip(self.sentences, translations, strict=True):
+            parts.append(sentence.segment.around(sentence.put_back(translation)))
+        return "".join(parts)
+
+
+class TextReader:
+    """Prepares texts for a model. It needs no weights.
+
+    Args:
+        config: the model's configuration.
+        tokenizer: the model's tokenizer. Threads may share it.
+        prefix: is read in front of each sentence, as T5 wants it.
+    """
+
+    def __init__(self, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, prefix: str = "") -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.prefix = prefix
+
+    @cached_property
+    def codes(self) -> LanguageCodes:
+        """The codes of target languages in the vocabulary, for multilingual OPUS-MT."""
+        return LanguageCodes(self.tokenizer)
+
+    @property
+    def limit(self) -> int:
+        """The most tokens of a sentence that the model reads."""
+        return source_limit(self.config, self.tokenizer)
+
+    @property
+    def takes_languages(self) -> bool:
+        """Whether the tokenizer takes the languages of a text as arguments."""
+        return hasattr(self.tokenizer, "_build_translation_inputs")
+
+    def prepare(
+        self,
+        text: str,
+        options: TextOptions | None = None,
+        *,
+        code: str = "",
+        languages: Languages | None = None,
+        truncation: bool = False,
+    ) -> PreparedText:
+        """Prepare one text.
+
+        Args:
+            text: a sentence, a document, or a text with tags, as the options say.
+            options: by default the text is one sentence.
+            code: code of the target language for multilingual OPUS-MT, until a sentence begins with another.
+            languages: for tokenizers that take them as arguments.
+            truncation: whether a sentence that is too long for the model is cut. By default it is refused.
+
+        Raises:
+            UserError: if it is no text, a tag is wrong, a sentence is too long, or there is no such language.
+        """
+        segments = self.segments(checked(text), options or TextOptions(), code, languages)
+        sentences = self.encode(segments, languages)
+        for index, sentence in enumerate(sentences):
+            if self._is_refused(sentence):
+                if not truncation:
+                    raise UserError(
+                        f"A text has over {self.limit} tokens, and the model reads {self.limit}. Give truncation=True."
+                    )
+                sentences[index] = self._cut(sentence, languages)
+        return PreparedText(sentences)
+
+    def segments(
+        self, text: str, options: TextOptions, code: str = "", languages: Languages | None = None
+    ) -> list[Segment]:
+        """Cut a text into segments with the code of their language, at least one.
+
+        Args:
+            text: the text.
+            options: how it is cut.
+            code: code of the target language, until a segment begins with another.
+            languages: for tokenizers that take them as arguments.
+
+        Raises:
+            UserError: if a tag is wrong, or there is no such language.
+        """
+        if options.has_segments:
+            fits = partial(self._fits, languages=languages)
+            cut = partial(cut_text, language=options.language, fits=fits) if options.language else None
+            segments = marked_segments(text, options.tags, options.keep, cut)
+        else:
+            # A code is looked for at the beginning.
+            segments = [Segment("", text.strip() if self.codes else text, "")]
+        return segments_with_codes(self.codes, segments, code)
+
+    def encode(
+        self, segments: Sequence[Segment], languages: Languages | None = None, numbers: Sequence[int] | None = None
+    ) -> list[Sentence]:
+        """Return segments as sentences with their token ids.
+
+        Args:
+            segments: as [`segments`] returns them, of any number of texts.
+            languages: for tokenizers that take them as arguments.
+            numbers: the lines of the segments. With them, longer segments than the model reads are cut, and a warning
+                names the first line. Otherwise they stay as they are.
+        """
+        copies = [copied(segment.text) for segment in segments]
+        sources = []
+        for segment, copy in zip(segments, copies, strict=True):
+            # A model would invent a translation of a text without letters.
+            sources.append(self.prefix + segment.source if copy is None else "")
+        is_limited = numbers is not None or positions(self.config) is not None
+        encoded = self._tokenize(sources, languages, self.limit if is_limited else None)
+        cut: set[int] = set()
+        if numbers is not None:
+            cut = cut_lines(self.tokenizer, sources, encoded, self.limit, numbers)
+        first_token = self._first_token(languages)
+        sentences = []
+        for index, segment in enumerate(segments):
+            sentences.append(Sentence(segment, encoded[index], copies[index], index in cut, first_token))
+        return sentences
+
+    def _fits(self, part: str, languages: Languages | None) -> bool:
+        """Whether the model can read a part of a text at once."""
+        beginning = shortened(self.tokenizer, self.prefix + part, self.limit)
+        # A code takes one token.
+        most = self.limit - bool(self.codes)
+        return len(self._token_ids(beginning, languages)) <= most
+
+    def _tokenize(self, sources: Sequence[str], languages: Languages | None, max_length: int | None) -> list[list[int]]:
+        """Return the token ids of each source, none for a blank one.
+
+        Sources with more than `max_length` tokens are not cut to it, but only the beginning of a very long one is read.
+        """
+        if languages is None:
+            return tokenize_lines(self.tokenizer, sources, max_length)
+        encoded = []
+        for source in sources:
+            encoded.append(self._token_ids(source, languages) if source.strip() else [])
+        return encoded
+
+    def _token_ids(self, text: str, languages: Languages | None, **options: Any) -> list[int]:
+        # A tokenizer has one language, and one way to cut, for all threads.
+        with TOKENIZING:
+            if languages is None:
+                return self.tokenizer(text, verbose=False, **options)["input_ids"]
+            return self._inputs(text, languages, **options)["input_ids"]
+
+    def _first_token(self, languages: Languages | None) -> int | None:
+        """Return the token with which translations into a language begin."""
+        if languages is None:
+            return None
+        with TOKENIZING:
+            return self._inputs("", languages).get("forced_bos_token_id")
+
+    def _inputs(self, text: str, languages: Languages, **options: Any) -> dict[str, Any]:
+        """Tokenize a text without changing the tokenizer's language. The caller holds the lock."""
+        own_language = self.tokenizer.src_lang
+        pair = {"src_lang": languages.source, "tgt_lang": languages.target}
+        try:
+            # The private method is what Transformers' own pipeline called. Each tokenizer sets its tokens in it.
+            return self.tokenizer._build_translation_inputs(text, return_tensors=None, **pair, **options)
+        finally:
+            self.tokenizer.src_lang = own_language
+
+    def _is_refused(self, sentence: Sentence) -> bool:
+        # A model without positions reads any length.
+        return positions(self.config) is not None and len(sentence.token_ids) > self.limit
+
+    def _cut(self, sentence: Sentence, languages: Languages | None) -> Sentence:
+        source = self.prefix + sentence.segment.source
+        token_ids = self._token_ids(source, languages, truncation=True, max_length=self.limit)
+        return Sentence(sentence.segment, token_ids, is_cut=True, first_token=sentence.first_token)
+
+
+class TextTranslator:
+    """Translates texts with a model: prepares them, decodes their sentences, and joins the translations.
+
+    Threads may share one. Sentences of different texts may be decoded together:
+
+        prepared = [translator.reader.prepare(text) for text in texts]
+        sentences = [sentence for text in prepared for sentence in text.sentences if sentence.token_ids]
+        translations = translator.decode(sentences, num_beams=4)
+
+    Args:
+        model: any encoder-decoder that has `generate()`.
+        tokenizer: its tokenizer.
+        prefix: is read in front of each sentence, as T5 wants it.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prefix: str = "") -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.reader = TextReader(model.config, tokenizer, prefix)
+
+    def decode(self, sentences: Sequence[Sentence], **options: Any) -> list[Translation]:
+        """Decode sentences, all in one batch, and return their translations.
+
+        Args:
+            sentences: with token ids, and with one target language.
+            **options: of [`decode_batches`].
+        """
+        translations: dict[int, Translation] = {}
+        for batch in self.decode_batches(sentences, [range(len(sentences))], **options):
+            translations.update(batch)
+        return [translations[index] for index in range(len(sentences))]
+
+    def decode_batches(
+        self, sentences: Sequence[Sentence], batches: Iterable[Sequence[int]], *, judges: bool = False, **options: Any
+    ) -> Iterator[dict[int, Translation]]:
+        """Decode sentences in batches. Yield the translations of each batch by the index of their sentence.
+
+        Args:
+            sentences: with one target language.
+            batches: indices of sentences with token ids.
+            judges: whether translations have a judgement. It costs another pass of the model.
+            **options: of [`generate_batches`], and so of `generate()`, such as `num_beams=4`.
+
+        Raises:
+            UserError: as in [`generate_batches`].
+        """
+        first_tokens = {sentence.first_token for sentence in sentences} - {None}
+        if first_tokens:
+            [first_token] = first_tokens
+            options.setdefault("forced_bos_token_id", first_token)
+        options = with_tokenizer(self.model, self.tokenizer, options)
+        encoded = [sentence.token_ids for sentence in sentences]
+        for batch, generated, written in generate_batches(self.model, encoded, batches, **options):
+            rows = [sentences[index] for index in batch]
+            translations = self._translations(rows, generated, written, judges)
+            yield dict(zip(batch, translations, strict=True))
+
+    def attention(self, sentences: Sequence[Sentence], sequences: Tensor, device: torch.device) -> list[Tensor | None]:
+        """Return how much each token of a translation attends to each token of its sentence.
+
+        Args:
+            sentences: one for each sequence.
+            sequences: padded translations with their start token, `[sentences, length]`.
+            device: where the model reads.
+
+        Returns:
+            For each sentence `[length - 1, source]`, or None if nothing in it must be aligned.
+
+        Raises:
+            ValueError: if the model has no cross-attention, and a sentence needs it.
+        """
+        found: list[Tensor | None] = [None] * len(sentences)
+        rows = [row for row, sentence in enumerate(sentences) if sentence.segment.needs_alignment]
+        if rows:
+            sources = [sentences[row].token_ids for row in rows]
+            input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, device)
+            weights = cross_attention(self.model, sequences[rows], input_ids=input_ids, attention_mask=mask.long())
+            for row, attention in zip(rows, weights, strict=True):
+                found[row] = attention
+        return found
+
+    def align(
+        self,
+        attention: Tensor,
+        sentence: Sentence,
+        target_ids: Sequence[int],
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> Align:
+        """Return a function that aligns the words of a sentence with those of its translation. It costs when called.
+
+        Args:
+            attention: of the translation's tokens, `[target, source]`.
+            sentence: the sentence.
+            target_ids: token ids of its translation, without the start token.
+            clean_up_tokenization_spaces: as the translation was decoded.
+        """
+
+        def align(source_words: Sequence[tuple[int, int]], target_words: Sequence[tuple[int, int]]) -> Any:
+            source = sentence.segment.text, sentence.token_ids
+            weigh = aligner(attention, self.tokenizer, *source, target_ids, clean_up_tokenization_spaces)
+            return weigh(source_words, target_words)
+
+        return align
+
+    def _translations(
+        self, sentences: Sequence[Sentence], generated: Tensor, written: Sequence[Written], judges: bool
+    ) -> list[Translation]:
+        """Return the translations of a batch from its token ids `[sentences, length]`."""
+        texts = self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
+        judgements: list[Judgement] | list[None] = [None] * len(sentences)
+        if judges:
+            judgements = self._judgements(sentences, written, texts)
+        attention = self.attention(sentences, generated, self.model.device)
+        texts = unbroken(texts, "translations of a batch")
+        translations = []
+        for row, sentence in enumerate(sentences):
+            align = None
+            if attention[row] is not None:
+                align = self.align(attention[row], sentence, written[row].words)
+            translations.append(Translation(texts[row], align, judgements[row]))
+        return translations
+
+    def _judgements(
+        self, sentences: Sequence[Sentence], written: Sequence[Written], texts: Sequence[str]
+    ) -> list[Judgement]:
+        sources = [sentence.token_ids for sentence in sentences]
+        scores = sequence_scores(self.model, sources, [row.ids for row in written])
+        judgements = []
+        for row, source in enumerate(sources):
+            has_end = written[row].end is not None
+            judgements.append(judge(source, written[row].words, has_end, texts[row], scores[row]))
+        return judgements
