@@ -39,8 +39,8 @@ def blamed_on_user(
 
 
 def sentence_of(error: Exception) -> str:
-    """Return what an error says. The text of some errors is a sentence only with their class."""
+    """Return what an error says. A single word, such as the key of a KeyError, says something only with the class."""
     text = str(error)
-    if isinstance(error, ValueError) and text:
+    if " " in text:
         return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{type(error).__name__}: {text}"

@@ -49,23 +49,37 @@ class Columns:
     def pick(self, row: Any, where: str) -> RawPair:
         """Return both sides of a row. A side that is null is empty.
 
+        Args:
+            row: an object with the two sides, or with them in its field "translation".
+            where: begins an error message, such as FILE:LINE.
+
         Raises:
-            UserError: if the row has no such side, or it is not text. The message begins with `where`.
+            UserError: if the row has no such side, or it is not text.
         """
         names = self.names
-        try:
-            if isinstance(row.get("translation"), dict) and None in (self.source_column, self.target_column):
-                row, names = row["translation"], (self.source_lang, self.target_lang)
-            # JSON can spell half of a surrogate pair, which UTF-8 cannot.
-            source, target = (decode((row[name] or "").encode(errors="surrogatepass")) for name in names)
-        except (KeyError, TypeError, AttributeError):
-            raise UserError(f'{where} has no text for both "{names[0]}" and "{names[1]}": {row!r:.200}') from None
-        return source, target
+        sides = row
+        # A column of one's own name is in the row itself.
+        has_own_columns = self.source_column is not None and self.target_column is not None
+        if isinstance(row, dict) and isinstance(row.get("translation"), dict) and not has_own_columns:
+            names = (self.source_lang, self.target_lang)
+            sides = row["translation"]
+        has_both = isinstance(sides, dict) and all(name in sides for name in names)
+        if not has_both or not all(isinstance(sides[name], str | None) for name in names):
+            raise UserError(f'{where} has no text for both "{names[0]}" and "{names[1]}": {row!r:.200}')
+        return _text(sides[names[0]]), _text(sides[names[1]])
 
     def select(self, dataset: "Dataset | IterableDataset") -> "Dataset | IterableDataset":
         """Return only the columns of a data set that may hold the two sides, or all if its columns are not known."""
         names = {"translation", *self.names} & {*(dataset.column_names or ())}
         return dataset.select_columns(sorted(names)) if names else dataset
+
+
+def _text(side: str | None) -> str | None:
+    """Return one side of a row: "" for null, and None for what UTF-8 cannot spell."""
+    if side is None:
+        return ""
+    # JSON can spell half of a surrogate pair, which UTF-8 cannot.
+    return decode(side.encode(errors="surrogatepass"))
 
 
 @dataclass(frozen=True)
@@ -90,35 +104,34 @@ class Corpus:
 
 
 def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "training data") -> list[Corpus]:
-    """Return the corpora that `files` name. Files of rows need `columns`. Error messages call the data `name`.
+    """Return the corpora that `files` name.
 
     A corpus is one word that names a .tsv, .jsonl, .csv, .parquet or .tmx file, or two words that name a text file of
     sources and the file of their translations. A word may be a pattern, such as `part-*.tsv`. The files that it matches
     are one corpus, in the order of their names. Two patterns, such as `part-*.en` and `part-*.de`, join the files in
     which `*` matched the same.
 
+    Args:
+        files: the words.
+        columns: how a row names its two sides. Only files of rows need it.
+        name: what error messages call the data.
+
     Raises:
         UserError: if the files do not go together, or a pattern matches nothing.
     """
-    corpora, words = [], iter(files)
+    corpora = []
+    words = iter(files)
     for word in words:
         paths = expand(word, name)
         kind = file_format(paths[0])
         if kind == "text":
-            other = next(words, "nothing")
-            others = expand(other, name)
-            # Two files with one ending are sources, as a shell writes them for a pattern without quotes.
-            endings = {without_compression(side[0]).suffix for side in (paths, others)}
-            if other == "nothing" or file_format(others[0]) != "text" or (len(files) > 2 and len(endings) == 1):
-                raise UserError(
-                    f"{name}: {word} is followed by {other}. Name the file of its translations behind it, and put "
-                    "patterns in quotes."
-                )
-            corpora.append(Corpus(_pairs((word, paths), (other, others), name)))
+            translations = next(words, None)
+            shards = _text_shards(word, paths, translations, several=len(files) > 2, name=name)
         else:
-            corpora.append(Corpus(tuple(Shard(kind, (path,)) for path in paths)))
+            shards = tuple(Shard(kind, (path,)) for path in paths)
             if kind != "tsv":
                 columns.check(f"{name}: {word}")
+        corpora.append(Corpus(shards))
     if not corpora:
         raise UserError(f"{name}: there are no files.")
     return corpora
@@ -128,31 +141,56 @@ def expand(file: str | Path, name: str = "training data") -> tuple[Path, ...]:
     """Return the file, or those that a pattern matches. Raise a UserError, about `name`, if there are none."""
     if not glob.has_magic(str(file)) or Path(file).is_file():
         return (Path(file),)
-    found = tuple(path for path in map(Path, sorted(glob.glob(str(file)))) if path.is_file())
-    if len({file_format(path) for path in found}) != 1:
-        raise UserError(f"{name}: {file} matches {'files of several formats' if found else 'no file'}.")
-    return found
+    matches = (Path(match) for match in sorted(glob.glob(str(file))))
+    paths = tuple(path for path in matches if path.is_file())
+    if not paths:
+        raise UserError(f"{name}: {file} matches no file.")
+    if len({file_format(path) for path in paths}) > 1:
+        raise UserError(f"{name}: {file} matches files of several formats.")
+    return paths
+
+
+def _text_shards(
+    word: str | Path, sources: tuple[Path, ...], translations: str | Path | None, *, several: bool, name: str
+) -> tuple[Shard, ...]:
+    """Return the shards of a word for sources and the word behind it. `several` says that there are more words."""
+    targets = () if translations is None else expand(translations, name)
+    is_text = targets and file_format(targets[0]) == "text"
+    # Two files with one ending are sources, as a shell writes them for a pattern without quotes.
+    endings = {without_compression(paths[0]).suffix for paths in (sources, targets) if paths}
+    if not is_text or (several and len(endings) == 1):
+        raise UserError(
+            f"{name}: {word} is followed by {translations or 'nothing'}. Name the file of its translations behind it, "
+            "and put patterns in quotes."
+        )
+    return _pairs((word, sources), (translations, targets), name)
 
 
 def _pairs(
     source: tuple[str | Path, tuple[Path, ...]], target: tuple[str | Path, tuple[Path, ...]], name: str
 ) -> tuple[Shard, ...]:
     """Pair the files of two words, each a pattern and the files that it matches."""
-    left, right = ({_matched(pattern, path): path for path in paths} for pattern, paths in (source, target))
-    if len(source[1]) == len(target[1]) == 1:
-        right = dict(zip(left, target[1]))
-    if left.keys() != right.keys() or (len(left), len(right)) != (len(source[1]), len(target[1])):
-        raise UserError(f"{name}: each file of {source[0]} needs one of {target[0]} in which * matches the same.")
-    for key, path in left.items():
-        check_two_files(path, right[key], name)
-    return tuple(Shard("text", (path, right[key])) for key, path in left.items())
+    source_word, source_paths = source
+    target_word, target_paths = target
+    sources = {_matched(source_word, path): path for path in source_paths}
+    targets = {_matched(target_word, path): path for path in target_paths}
+    if len(source_paths) == len(target_paths) == 1:
+        # Two names without a pattern have nothing in common.
+        targets = dict.fromkeys(sources, target_paths[0])
+    is_ambiguous = len(sources) < len(source_paths) or len(targets) < len(target_paths)
+    if is_ambiguous or sources.keys() != targets.keys():
+        raise UserError(f"{name}: each file of {source_word} needs one of {target_word} in which * matches the same.")
+    for key, path in sources.items():
+        check_two_files(path, targets[key], name)
+    return tuple(Shard("text", (path, targets[key])) for key, path in sources.items())
 
 
 def _matched(pattern: str | Path, path: Path) -> tuple[str, ...]:
     """Return what each `*` of a pattern has matched in a path, compression aside."""
     fixed = str(without_compression(Path(pattern))).split("*")
-    found = re.fullmatch("([^/]*)".join(map(re.escape, fixed)), str(without_compression(path)), re.DOTALL)
-    return found.groups() if found else (str(path),)
+    expression = "([^/]*)".join(map(re.escape, fixed))
+    match = re.fullmatch(expression, str(without_compression(path)), re.DOTALL)
+    return match.groups() if match else (str(path),)
 
 
 def check_two_files(source: Path, target: Path, name: str) -> None:

@@ -9,7 +9,9 @@ import lzma
 import os
 import re
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,16 +29,6 @@ def _open_zst(path: Path) -> BinaryIO:
     return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
 
 
-def open_bytes(path: Path) -> BinaryIO:
-    """Open a file for reading, decompressed if its name ends in .gz, .bz2, .xz or .zst."""
-    if path.suffix in _COMPRESSIONS:
-        return _COMPRESSIONS[path.suffix](path)
-    # The name of a socket cannot be opened.
-    if str(path) == "/dev/stdin" and stat.S_ISSOCK(os.fstat(0).st_mode):
-        return open(os.dup(0), "rb")
-    return open(path, "rb")
-
-
 _COMPRESSIONS: dict[str, Callable[[Path], BinaryIO]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
@@ -45,27 +37,91 @@ _COMPRESSIONS: dict[str, Callable[[Path], BinaryIO]] = {
 }
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to read bytes from, decompressed if its name ends in .gz, .bz2, .xz or .zst.
+
+    Raises:
+        UserError: if it cannot be decompressed to its end.
+    """
+    try:
+        with _open(path) as file:
+            yield file
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(_damage(path, error)) from error
+    except OSError as error:
+        # The system gives a number. Libraries for compressed files give a sentence that does not name the file.
+        if error.errno is not None or path.suffix not in _COMPRESSIONS:
+            raise
+        raise UserError(_damage(path, error)) from error
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix in _COMPRESSIONS:
+        return _COMPRESSIONS[path.suffix](path)
+    # The name of a socket cannot be opened.
+    if str(path) == "/dev/stdin" and stat.S_ISSOCK(os.fstat(0).st_mode):
+        return open(os.dup(0), "rb")
+    return open(path, "rb")
+
+
+def _damage(path: Path, error: Exception) -> str:
+    return f"{path} cannot be decompressed: {error}. It is damaged or not complete."
+
+
+def without_compression(path: Path) -> Path:
+    """Return the path without the ending of its compression, if it has one."""
+    if path.suffix in _COMPRESSIONS:
+        return path.with_suffix("")
+    return path
+
+
 def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a plain or compressed file, from the byte `begin` on.
+    """Yield the lines of a plain or compressed file.
 
     Only a line feed ends a line, with or without a carriage return before it. `datasets` and `str.splitlines` break
     lines at other characters too, which would shift the two sides of a corpus.
+
+    Args:
+        path: the file.
+        begin: the byte to begin at (default: the first).
+        keep_returns: whether a carriage return before a line feed stays in the line.
+
+    Raises:
+        UserError: if the file is UTF-16, or cannot be decompressed to its end.
     """
-    with open_bytes(path) as file:
+    with opened(path) as file:
         # A pipe cannot seek.
         if begin:
             file.seek(begin)
-        for number, line in enumerate(file):
-            if not number and not begin:
-                # UTF-16 of Latin letters is valid UTF-8 with NUL characters.
-                if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                    raise UserError(f"{path} is UTF-16. Convert it with: iconv -f utf-16 -t utf-8")
-                line = line.removeprefix(codecs.BOM_UTF8)
-            yield line.removesuffix(b"\n").removesuffix(b"" if keep_returns else b"\r")
+        is_first = begin == 0
+        for line in file:
+            if is_first:
+                line = _without_byte_order_mark(line, path)
+                is_first = False
+            line = line.removesuffix(b"\n")
+            if not keep_returns:
+                line = line.removesuffix(b"\r")
+            yield line
+
+
+def _without_byte_order_mark(line: bytes, path: Path) -> bytes:
+    # UTF-16 of Latin letters is valid UTF-8 with NUL characters.
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UserError(f"{path} is UTF-16. Convert it with: iconv -f utf-16 -t utf-8")
+    return line.removeprefix(codecs.BOM_UTF8)
+
+
+def decode(line: bytes) -> str | None:
+    """Return the text, or None if it is not UTF-8."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def each_line(path: str | Path) -> Iterator[str]:
-    """Yield the segments of a file of lines as they are read."""
+    """Yield the segments of a file of lines as they are read. Raise a UserError for a line that is not UTF-8."""
     for number, line in enumerate(byte_lines(Path(path)), start=1):
         text = decode(line)
         if text is None:
@@ -85,29 +141,19 @@ def unbroken(segments: Iterable[str], what: str) -> list[str]:
 
 def each_unbroken(segments: Iterable[str], what: str) -> Iterator[str]:
     """Yield `segments` as [`unbroken`] returns them."""
-    number = changed = first = 0
+    number = 0
+    broken = 0
+    first_broken = 0
     for number, segment in enumerate(segments, start=1):
         line = _LINE_BREAKS.sub(" ", segment)
         if line != segment:
-            changed, first = changed + 1, first or number
+            broken += 1
+            first_broken = first_broken or number
         yield line
-    if changed:
-        logger.warning("%d of %d %s had line breaks, now spaces (first: number %d)", changed, number, what, first)
+    if broken:
+        logger.warning("%d of %d %s had line breaks, now spaces (first: number %d)", broken, number, what, first_broken)
 
 
 def text_bytes(lines: Iterable[str]) -> bytes:
     """Return lines as the bytes of a file."""
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-def decode(line: bytes) -> str | None:
-    """Return the text, or None if it is not UTF-8."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def without_compression(path: Path) -> Path:
-    """Return the path without the ending of its compression, if it has one."""
-    return path.with_suffix("") if path.suffix in _COMPRESSIONS else path

@@ -5,73 +5,137 @@ misaligned is an error.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hf_capsule_mt.errors import UserError, blamed_on_user
+from hf_capsule_mt.errors import UserError, blamed_on_user, sentence_of
 
 from .corpus_files import Columns, RawPair, Shard, find_corpora
-from .lines import byte_lines, decode, open_bytes
+from .lines import byte_lines, decode, opened
 from .translation_memory import memory_pairs
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
+_CSV_BLOCK = 1 << 26
+"""Bytes that the reader of CSV holds at a time. A row must fit in them."""
+
+
+# Files
+
 
 def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> Iterator[RawPair]:
     """Yield all pairs of a shard, also those without use.
 
+    Args:
+        shard: one file, or two files of lines.
+        columns: how a row names its two sides, for files of rows.
+        name: what an error message calls two files of lines.
+
     Raises:
         UserError: if a line does not have its format, or two files have different numbers of lines.
     """
-    path = shard.paths[0]
-    match shard.format:
-        case "text":
-            yield from _aligned_pairs(*shard.paths, name)
-        case "tsv":
-            for number, line in enumerate(byte_lines(path), start=1):
-                sides = line.split(b"\t") if line.strip() else [b"", b""]
-                if len(sides) != 2:
-                    raise UserError(f"{path}:{number}: {len(sides)} columns. There must be 2, source and target.")
-                yield decode(sides[0]), decode(sides[1])
-        case "jsonl":
-            # `datasets` would make a date of a text that looks like one, and stop at bytes that are not UTF-8.
-            for number, line in enumerate(map(decode, byte_lines(path)), start=1):
-                if not line or not line.strip():
-                    yield line, line
-                    continue
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise UserError(f"{path}:{number}: not JSON: {error}") from error
-                yield columns.pick(row, f"{path}:{number}")
-        case "tmx":
-            with open_bytes(path) as file:
-                yield from memory_pairs(file, path, columns.names)
-        case _:
-            from datasets import load_dataset
-            from datasets.exceptions import DatasetsError
-
-            # "NA" and "null" are words in a CSV file.
-            options = {"keep_default_na": False} if shard.format == "csv" else {}
-            with blamed_on_user((ValueError, DatasetsError), about=f"{path} cannot be read"):
-                rows = load_dataset(shard.format, data_files=str(path), split="train", streaming=True, **options)
-                yield from hub_pairs(rows, columns, str(path))
+    if shard.format == "text":
+        return _aligned_pairs(*shard.paths, name)
+    reader = _READERS[shard.format]
+    return reader(shard.paths[0], columns)
 
 
 def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[RawPair]:
-    sides = byte_lines(source_file), byte_lines(target_file)
-    for number, lines in enumerate(zip_longest(*sides)):
-        if None in lines:
-            lengths = [number + (line is not None) + sum(1 for _ in side) for line, side in zip(lines, sides)]
+    sources = byte_lines(source_file)
+    targets = byte_lines(target_file)
+    for number, (source, target) in enumerate(zip_longest(sources, targets)):
+        if source is None or target is None:
+            source_count = number + (source is not None) + sum(1 for _ in sources)
+            target_count = number + (target is not None) + sum(1 for _ in targets)
             raise UserError(
-                f"{name}: {source_file} has {lengths[0]} lines and {target_file} has {lengths[1]}. Line i of one must "
-                "translate line i of the other."
+                f"{name}: {source_file} has {source_count} lines and {target_file} has {target_count}. Line i of one "
+                "must translate line i of the other."
             )
-        yield decode(lines[0]), decode(lines[1])
+        yield decode(source), decode(target)
+
+
+def _tsv_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
+    for number, line in enumerate(byte_lines(path), start=1):
+        if not line.strip():
+            yield "", ""
+            continue
+        sides = line.split(b"\t")
+        if len(sides) != 2:
+            raise UserError(f"{path}:{number}: {len(sides)} columns. There must be 2, source and target.")
+        yield decode(sides[0]), decode(sides[1])
+
+
+def _jsonl_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
+    # `datasets` would make a date of a text that looks like one, and stop at bytes that are not UTF-8.
+    for number, line in enumerate(byte_lines(path), start=1):
+        text = decode(line)
+        if text is None or not text.strip():
+            yield text, text
+            continue
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            # Brackets in brackets end in a RecursionError.
+            raise UserError(f"{where}: not JSON: {sentence_of(error)}") from error
+        yield columns.pick(row, where)
+
+
+def _tmx_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
+    with opened(path) as file:
+        yield from memory_pairs(file, path, columns.names)
+
+
+def _csv_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    # As bytes: a column of numbers is text here, "NA" and "null" are words, and what is not UTF-8 is counted.
+    as_bytes = csv.ConvertOptions(include_columns=columns.names, column_types=dict.fromkeys(columns.names, pa.binary()))
+    # Only without threads an error names the row.
+    reading = csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK)
+    parsing = csv.ParseOptions(newlines_in_values=True)
+    about = f"{path} cannot be read"
+    with opened(path) as file, blamed_on_user((pa.ArrowInvalid, KeyError), about=about):
+        batches = csv.open_csv(file, read_options=reading, parse_options=parsing, convert_options=as_bytes)
+        for batch in batches:
+            sources, targets = (batch.column(name).to_pylist() for name in columns.names)
+            for source, target in zip(sources, targets):
+                yield decode(source), decode(target)
+
+
+def _parquet_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    with blamed_on_user((ValueError, DatasetsError), about=f"{path} cannot be read"):
+        rows = load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+        yield from hub_pairs(rows, columns, str(path))
+
+
+_READERS: dict[str, Callable[[Path, Columns], Iterator[RawPair]]] = {
+    "tsv": _tsv_pairs,
+    "jsonl": _jsonl_pairs,
+    "csv": _csv_pairs,
+    "parquet": _parquet_pairs,
+    "tmx": _tmx_pairs,
+}
+
+
+# Data sets of the Hub
+
+
+def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str) -> Iterator[RawPair]:
+    """Yield all pairs of a data set, also those without use."""
+    for row in columns.select(dataset):
+        yield columns.pick(row, where)
+
+
+# Pairs with text on both sides
 
 
 @dataclass
@@ -103,11 +167,6 @@ def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple
             yield source, target
 
 
-def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str) -> Iterator[RawPair]:
-    """Yield all pairs of a data set, also those without use."""
-    return (columns.pick(row, where) for row in columns.select(dataset))
-
-
 class ParallelText(NamedTuple):
     """Segment i of `sources` is translated by segment i of `targets`."""
 
@@ -123,14 +182,29 @@ def read_parallel_text(
     *,
     name: str = "training data",
 ) -> ParallelText:
-    """Read all pairs of the files, which are named as for [`find_corpora`].
+    """Read all pairs of files.
+
+    Args:
+        files: named as for [`~hf_capsule_mt.data.corpus_files.find_corpora`].
+        source_lang: the source's name in files of rows, such as "en".
+        target_lang: the target's name.
+        name: what an error message calls the files.
+
+    Returns:
+        The pairs with text on both sides, and the numbers of those that were dropped.
 
     Raises:
-        UserError: see there and [`read_shard`], or no pair is left.
+        UserError: if the files do not go together, a line does not have its format, or no pair is left.
     """
-    report, columns = ReadReport(), Columns(source_lang, target_lang)
-    shards = chain.from_iterable(corpus.shards for corpus in find_corpora(files, columns, name))
-    pairs = list(useful_pairs(chain.from_iterable(read_shard(shard, columns, name) for shard in shards), report))
-    if not pairs:
+    columns = Columns(source_lang, target_lang)
+    report = ReadReport()
+    sources = []
+    targets = []
+    for corpus in find_corpora(files, columns, name):
+        for shard in corpus.shards:
+            for source, target in useful_pairs(read_shard(shard, columns, name), report):
+                sources.append(source)
+                targets.append(target)
+    if not sources:
         raise UserError(f"{name} ({', '.join(map(str, files))}) holds no usable pair: {report}.")
-    return ParallelText(*map(list, zip(*pairs)), report)
+    return ParallelText(sources, targets, report)

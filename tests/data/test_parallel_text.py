@@ -15,6 +15,7 @@ from hf_capsule_mt.data.corpus_files import Columns, find_corpora
 from hf_capsule_mt.data.lines import read_lines, unbroken
 from hf_capsule_mt.data.pair_writer import write_parallel_text
 from hf_capsule_mt.data.parallel_text import read_parallel_text
+from hf_capsule_mt.errors import UserError
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 BROKEN = [("one\ntwo", "eins zwei"), ("three", "drei\nvier"), ("a\u2028b\x85\tc", "d\v\fe\r\n"), ("\r", "x")]
@@ -103,8 +104,14 @@ def test_compressed_files(tmp_path, suffix):
 def test_a_compressed_file_without_its_end_is_refused(tmp_path, suffix):
     whole = compress(tmp_path / f"whole{suffix}", b"".join(b"%x\n" % (number**9) for number in range(3000)))
     whole.write_bytes(whole.read_bytes()[:-9])
-    with pytest.raises((EOFError, OSError)):
+    with pytest.raises(UserError, match=r"whole\.\w+ cannot be decompressed"):
         read_lines(whole)
+
+
+def test_a_file_that_only_has_the_name_of_a_compressed_one_is_refused(tmp_path):
+    (tmp_path / "a.gz").write_text("text")
+    with pytest.raises(UserError, match="cannot be decompressed: Not a gzipped file"):
+        read_lines(tmp_path / "a.gz")
 
 
 def shards_of(files, columns=Columns("en", "de")):  # noqa: B008
@@ -164,44 +171,91 @@ def test_hub_data_set(hub_folder):
         read_corpora([], Columns(), hub_folder)
 
 
-@pytest.mark.parametrize(
-    ("files", "content"),
-    [
-        (["a.en", "a.de"], {"a.en": "a\nb\n", "a.de": "a\nb\n\n"}),
-        (["a.en", "a.en"], {"a.en": "a\n"}),
-        (["a.en", "link"], {"a.en": "a\n"}),
-        (["a.en", "a.de"], {"a.en": "\ufeffone\n".encode("utf-16-le"), "a.de": "one\n"}),
-        (["a.tsv"], {"a.tsv": "a\tb\na\tb\tc\n"}),
-        (["a.tsv"], {"a.tsv": "a\tb\nnothing\n"}),
-        (["a.tsv"], {"a.tsv": "\t\n"}),
-        (["a.jsonl"], {"a.jsonl": jsonl(("a", "b"), ("c",))}),
-        (["a.jsonl"], {"a.jsonl": jsonl(("a", "b"), keys=("cs", "fr"))}),
-        (["a.jsonl"], {"a.jsonl": jsonl(("a", 7))}),
-        (["a.jsonl"], {"a.jsonl": jsonl(("a", "b")) + "{oops\n"}),
-        (["a.jsonl"], {"a.jsonl": '{"en": "a", "fr": "b"}\n'}),
-        (["a.jsonl"], {"a.jsonl": '["a", "b"]\n'}),
-        (["a.en"], {"a.en": "a\n"}),
-        (["a.en", "a.de", "a.fr"], {"a.en": "a\n", "a.de": "a\n", "a.fr": "a\n"}),
-        (["no/*.tsv"], {}),
-        (["a.tsv", "b.en"], {"a.tsv": "a\tb\n", "b.en": "a\n"}),
-        (["a.en", "b.tsv", "a.de"], dict.fromkeys(["a.en", "a.de", "b.tsv"], "a\tb\n")),
-        # As a shell writes a pattern without quotes.
-        (["p-1.en", "p-2.en", "p-1.de", "p-2.de"], dict.fromkeys(["p-1.en", "p-2.en", "p-1.de", "p-2.de"], "a\n")),
-        (["p-[0-9].en", "p-?.de"], dict.fromkeys(["p-1.en", "p-2.en", "p-1.de", "p-2.de"], "a\n")),
-        (["p-*.en", "p-*.de"], dict.fromkeys(["p-1.en", "p-2.en", "p-3.en", "p-1.de", "p-2.de", "p-4.de"], "a\n")),
-        (["p-*.en*", "p-*.de*"], dict.fromkeys(["p-1.en", "p-1.en.x", "p-1.de", "p-1.de.y"], "a\n")),
-        (["p-*.en", "q.de"], dict.fromkeys(["p-1.en", "p-2.en", "q.de"], "a\n")),
-        (["*-*.en", "*.de"], dict.fromkeys(["a-b.en", "a-c.en", "a-b.de", "a-c.de"], "a\n")),
-        (["r-*"], {"r-1.tsv": "a\tb\n", "r-2.jsonl": "{}\n"}),
-    ],
-)
-def test_what_would_shift_lines_or_is_no_pair_is_refused(tmp_path, monkeypatch, files, content):
+def folder_of(names, content="a\n"):
+    """The same content in files of these names."""
+    return dict.fromkeys(names.split(), content)
+
+
+REFUSED = {
+    "more targets": ("a.en a.de", {"a.en": "a\nb\n", "a.de": "a\nb\n\n"}, "has 2 lines and a.de has 3"),
+    "more sources": ("a.en a.de", {"a.en": "a\nb\n\n", "a.de": "a\nb\n"}, "has 3 lines and a.de has 2"),
+    "one file twice": ("a.en a.en", folder_of("a.en"), "are the same file"),
+    "a link to it": ("a.en link", folder_of("a.en"), "are the same file"),
+    "UTF-16": ("a.en a.de", {"a.en": "\ufeffone\n".encode("utf-16-le"), "a.de": "one\n"}, "is UTF-16"),
+    "three columns": ("a.tsv", {"a.tsv": "a\tb\na\tb\tc\n"}, "a.tsv:2: 3 columns"),
+    "one column": ("a.tsv", {"a.tsv": "a\tb\nnothing\n"}, "a.tsv:2: 1 columns"),
+    "nothing to read": ("a.tsv", {"a.tsv": "\t\n"}, "holds no usable pair"),
+    "a side is missing": ("a.jsonl", {"a.jsonl": jsonl(("a", "b"), ("c",))}, "a.jsonl:2 has no text for both"),
+    "other languages": ("a.jsonl", {"a.jsonl": jsonl(("a", "b"), keys=("cs", "fr"))}, "a.jsonl:1 has no text for both"),
+    "a number": ("a.jsonl", {"a.jsonl": jsonl(("a", 7))}, "a.jsonl:1 has no text for both"),
+    "zero": ("a.jsonl", {"a.jsonl": jsonl(("a", 0))}, "a.jsonl:1 has no text for both"),
+    "false": ("a.jsonl", {"a.jsonl": jsonl((False, "a"))}, "a.jsonl:1 has no text for both"),
+    "an empty list": ("a.jsonl", {"a.jsonl": jsonl(("a", []))}, "a.jsonl:1 has no text for both"),
+    "no JSON": ("a.jsonl", {"a.jsonl": jsonl(("a", "b")) + "{oops\n"}, "a.jsonl:2: not JSON"),
+    "deep JSON": ("a.jsonl", {"a.jsonl": "[" * 100_000 + "\n"}, "a.jsonl:1: not JSON: maximum recursion"),
+    "one language": ("a.jsonl", {"a.jsonl": '{"en": "a", "fr": "b"}\n'}, "a.jsonl:1 has no text for both"),
+    "a list": ("a.jsonl", {"a.jsonl": '["a", "b"]\n'}, "a.jsonl:1 has no text for both"),
+    "no translations": ("a.en", folder_of("a.en"), "is followed by nothing"),
+    "a third file": ("a.en a.de a.fr", folder_of("a.en a.de a.fr"), "a.fr is followed by nothing"),
+    "no match": ("no/*.tsv", {}, "matches no file"),
+    "text behind rows": ("a.tsv b.en", folder_of("a.tsv b.en", "a\tb\n"), "b.en is followed by nothing"),
+    "rows behind text": ("a.en b.tsv a.de", folder_of("a.en a.de b.tsv", "a\tb\n"), "a.en is followed by b.tsv"),
+    # As a shell writes a pattern without quotes.
+    "without quotes": (
+        "p-1.en p-2.en p-1.de p-2.de",
+        folder_of("p-1.en p-2.en p-1.de p-2.de"),
+        "p-1.en is followed by p-2.en",
+    ),
+    "other wildcards": ("p-[0-9].en p-?.de", folder_of("p-1.en p-2.en p-1.de p-2.de"), "matches the same"),
+    "without a partner": ("p-*.en p-*.de", folder_of("p-1.en p-2.en p-3.en p-1.de p-2.de p-4.de"), "matches the same"),
+    "other endings": ("p-*.en* p-*.de*", folder_of("p-1.en p-1.en.x p-1.de p-1.de.y"), "matches the same"),
+    "two and one": ("p-*.en q.de", folder_of("p-1.en p-2.en q.de"), "matches the same"),
+    "two wildcards": ("*-*.en *.de", folder_of("a-b.en a-c.en a-b.de a-c.de"), "matches the same"),
+    "two formats": ("r-*", {"r-1.tsv": "a\tb\n", "r-2.jsonl": "{}\n"}, "files of several formats"),
+    "CSV without the column": ("a.csv", {"a.csv": "en,fr\na,b\n"}, "a.csv cannot be read.*'de'"),
+    "CSV with a field more": (
+        "a.csv",
+        {"a.csv": "en,de\nA dog runs.,Ein Hund rennt.,checked\nTwo dogs.,Zwei Hunde.,checked\n"},
+        "a.csv cannot be read.*Row #2: Expected 2 columns, got 3: A dog runs.",
+    ),
+    "CSV with a comma": (
+        "a.csv",
+        {"a.csv": "en,de\nYes.,Ja.\nNo, no.,Nein.\n"},
+        "a.csv cannot be read.*Row #3: Expected 2 columns, got 3: No, no.",
+    ),
+    "CSV with a field less": ("a.csv", {"a.csv": "en,de\nYes.,Ja.\nNo.\n"}, "Row #3: Expected 2 columns, got 1"),
+    "an empty CSV": ("a.csv", {"a.csv": ""}, "a.csv cannot be read.*Empty CSV"),
+}
+
+
+@pytest.mark.parametrize(("files", "content", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_would_shift_lines_or_is_no_pair_is_refused(tmp_path, monkeypatch, files, content, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to("a.en")
     for name, text in content.items():
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError):  # noqa: PT011
-        read_parallel_text(files, "en", "de")
+    with pytest.raises(UserError, match=words):
+        read_parallel_text(files.split(), "en", "de")
+
+
+def test_fields_of_csv_are_text(tmp_path):
+    rows = 'en,note,de\n1,x,2\n"a ""b"",\nc",x,d\nnull,,NA\n\n,x,e\n'
+    path = write(tmp_path / "a.csv.gz", b"\xef\xbb\xbf" + rows.encode() + b"f\xff,x,g\n")
+    text = read_parallel_text([path], "en", "de")
+    assert pairs_of(text) == [("1", "2"), ('a "b",\nc', "d"), ("null", "NA")]
+    assert (text.report.empty, text.report.invalid_utf8) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl", "a.csv", "a.tsv.gz"])
+def test_a_line_of_a_megabyte(tmp_path, name):
+    long = "word " * 300_000
+    rows = {
+        "a.tsv": f"{long}\tb\n",
+        "a.jsonl": jsonl((long, "b")),
+        "a.csv": f"en,de\n{long},b\n",
+        "a.tsv.gz": f"{long}\tb\n",
+    }
+    assert pairs_of(read_parallel_text([write(tmp_path / name, rows[name])], "en", "de")) == [(long, "b")]
 
 
 def test_files_of_rows_need_the_names_of_both_sides(tmp_path):
@@ -222,7 +276,7 @@ def test_files_that_datasets_reads(tmp_path):
         text = read_parallel_text([tmp_path / name], "en", "de")
         assert pairs_of(text) == [("NA", "eins, zwei")]
         assert text.report.empty == 1
-        with pytest.raises(ValueError, match='"cs"'):
+        with pytest.raises(ValueError, match=r"""['\"]cs['\"]"""):
             read_parallel_text([tmp_path / name], "cs", "de")
 
 
