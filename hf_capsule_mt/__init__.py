@@ -1,8 +1,10 @@
 """Capsule-routing machine translation models for the Hugging Face ecosystem.
 
-Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`.
+Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`. The function
+`hf_capsule_mt.pipeline` makes the same pipeline without that task.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import transformers
@@ -19,6 +21,7 @@ from .configuration import (
     RNMTConfig,
     preset_config,
 )
+from .errors import UserError
 from .hub import source
 from .loading import unfit_weights
 from .modeling import (
@@ -36,7 +39,8 @@ from .modeling import (
     simple_routing,
 )
 from .training.lora import LORA_PARAMETERS, LORA_TARGETS
-from .translation.pipeline import TranslationPipeline
+from .translation.decoding_options import is_of_engine
+from .translation.pipeline import TranslationPipeline, pipeline
 from .translation.pipeline_translation import LANGUAGE_PAIR
 from .version import __version__
 
@@ -62,21 +66,38 @@ _WHERE = ("revision", "token", "cache_dir", "subfolder", "local_files_only")
 
 
 class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
-    """Keeps what the pipeline checks: missing weights, and whether the user chose a precision."""
+    """Keeps what the pipeline checks: missing weights, and the precision that the user chose."""
 
     @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        model.has_dtype_of_checkpoint = kwargs.get("dtype", "auto") == "auto"
+    def from_pretrained(cls, *args: Any, dtype: Any = "auto", **kwargs: Any) -> Any:
+        # There are no weights in int8. The pipeline gives the precision to the engine.
+        dtype_of_weights = "float32" if is_of_engine(dtype) else dtype
+        model, report = super().from_pretrained(*args, dtype=dtype_of_weights, output_loading_info=True, **kwargs)
+        model.asked_dtype = dtype
         model.unfit_weights = unfit_weights(model, report)
         model.loaded_from = {name: kwargs[name] for name in _WHERE if name in kwargs}
         return model
 
 
+class _NoDefaultModel:
+    """Stands where Transformers looks for the model of a pipeline for which the user names none."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise UserError(
+            "No model is named. Give one, as in pipeline('translation', model='Helsinki-NLP/opus-mt-en-de')."
+        )
+
+
 # Transformers 5 removed this task, and refuses its name before it asks the registry.
 getattr(pipelines, "REMOVED_TASKS", {}).pop("translation", None)
 if "translation" not in PIPELINE_REGISTRY.supported_tasks:
-    PIPELINE_REGISTRY.register_pipeline("translation", TranslationPipeline, pt_model=_ReportingSeq2SeqLM, type="text")
+    PIPELINE_REGISTRY.register_pipeline(
+        "translation",
+        TranslationPipeline,
+        pt_model=_ReportingSeq2SeqLM,
+        default={"model": _NoDefaultModel()},
+        type="text",
+    )
     # Otherwise a saved pipeline of another library's model would name the class above.
     del TranslationPipeline._registered_impl
     PIPELINE_REGISTRY.task_aliases = _TaskAliases(PIPELINE_REGISTRY.task_aliases)
@@ -102,6 +123,7 @@ __all__ = [
     "decoding",
     "dynamic_routing",
     "em_routing",
+    "pipeline",
     "preset_config",
     "simple_routing",
 ]

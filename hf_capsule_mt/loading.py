@@ -31,10 +31,18 @@ def commit_of(name: str | Path, revision: str | None = None) -> str | None:
     """Return the commit that a branch or tag of a model on the Hub is at, or in the cache when offline.
 
     All files of one commit belong together. A folder has no commit.
+
+    Raises:
+        OSError: if there is neither such a folder nor such a model on the Hub.
     """
     if Path(name).is_dir():
         return None
-    return extract_commit_hash(cached_file(str(name), CONFIG_NAME, revision=revision), None) or revision
+    try:
+        file = cached_file(str(name), CONFIG_NAME, revision=revision)
+    except OSError as error:
+        # Whoever misspells a folder must not look for faults of the network.
+        raise OSError(f"There is no folder {name}, and no model of this name on the Hub: {error}") from error
+    return extract_commit_hash(file, None) or revision
 
 
 def load_config(name: str | Path, revision: str | None = None) -> PreTrainedConfig:

@@ -16,7 +16,6 @@ from hf_capsule_mt.loading import check_decodes, commit_of, in_usable_precision,
 _MODEL_FILES = (".safetensors", ".bin", ".json", ".spm", ".model", ".txt")
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
 ENGINE_DTYPES = ("bfloat16", "int8")
-"""The engine makes these precisions itself, from weights in float32."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,17 @@ class DecodingOptions:
 
     def _is_of_engine(self) -> bool:
         """Whether the engine makes the precision."""
-        return self.dtype in ENGINE_DTYPES and self.engine != "transformers"
+        return is_of_engine(self.dtype) and self.engine != "transformers"
+
+
+def is_of_engine(dtype: str | torch.dtype | None) -> bool:
+    """Return whether the engine makes a precision itself, from weights in float32."""
+    return name_of(dtype) in ENGINE_DTYPES
+
+
+def name_of(dtype: str | torch.dtype | None) -> str:
+    """Return the name of a precision, such as "int8" of `torch.int8`. None is "auto"."""
+    return "auto" if dtype is None else str(dtype).removeprefix("torch.")
 
 
 def engine_computes_in(dtype: str, model: PreTrainedModel, device: torch.device) -> bool:

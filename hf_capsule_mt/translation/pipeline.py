@@ -2,19 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from regex import Pattern
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.loading import check_loaded, in_usable_precision
+from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
 
+from .decoding_options import engine_computes_in, is_of_engine, name_of
 from .documents import language_code
 from .marked_segments import keep_pattern
 from .pipeline_translation import (
@@ -25,7 +28,7 @@ from .pipeline_translation import (
     sorted_options,
 )
 from .texts import Languages, PreparedText, Sentence, TextOptions, TextTranslator, Translation
-from .translator import ENGINES, engine_takes, evaluating, pad_rows, settings_of, with_tokenizer
+from .translator import ENGINES, engine_takes, evaluating, pad_rows, settings_of, warn_of_dtype, with_tokenizer
 
 logger = logging.get_logger(__name__)
 
@@ -61,6 +64,8 @@ class TranslationPipeline(ChunkPipeline):
     Without a limit to the length, a translation has at most twice as many tokens as its source and 20 more.
 
     Args:
+        dtype: "int8" or "bfloat16" is the precision of the engine. When the pipeline is made, it may be any other that
+            weights can have.
         src_lang: code of the source language, for tokenizers that take one (mBART, M2M-100, NLLB).
         tgt_lang: code of the target language, for the same tokenizers. For multilingual OPUS-MT it is the `pt` of
             `>>pt<<`. A text may also begin with `>>pt<<`.
@@ -83,8 +88,9 @@ class TranslationPipeline(ChunkPipeline):
         super().__init__(*args, **kwargs)
         if hasattr(self.model, "unfit_weights"):
             check_loaded(self.model, self.model.unfit_weights, **self.model.loaded_from)
-        if getattr(self.model, "has_dtype_of_checkpoint", False):
-            in_usable_precision(self.model, self.device)
+        # A model that was loaded for the pipeline tells its precision, because `model_kwargs` may name it too.
+        asked_dtype = name_of(getattr(self.model, "asked_dtype", kwargs.get("dtype")))
+        self._dtype = self._dtype_of_engine(asked_dtype, kwargs.get("engine"))
         tasks = getattr(self.model.config, "task_specific_params", None) or {}
         others = sorted(task for task in tasks if task.startswith("translation"))
         if others and self.task not in others:
@@ -93,6 +99,30 @@ class TranslationPipeline(ChunkPipeline):
         settings = tasks.get(self.task, {})
         self._task_settings = _of_generation_config(settings)
         self._texts = TextTranslator(self.model, self.tokenizer, settings.get("prefix", ""))
+
+    def _dtype_of_engine(self, dtype: str, engine: str | None) -> str:
+        """Return the engine's precision for the one that the user asked for.
+
+        Weights that were loaded for the pipeline are converted, if they must have it. A model of the user stays.
+
+        Raises:
+            UserError: if int8 is asked of a model or a device that it is not for.
+        """
+        was_loaded = hasattr(self.model, "asked_dtype")
+        if dtype == "auto" and was_loaded:
+            in_usable_precision(self.model, self.device)
+        if not is_of_engine(dtype):
+            return "float32"
+        if engine != "transformers" and engine_computes_in(dtype, self.model, self.device):
+            return dtype
+        if dtype == "int8":
+            raise UserError(
+                "dtype int8 is for models of this package and MarianMTModel, on a CPU and with engine 'fast'. This is "
+                f"a {type(self.model).__name__} on {self.device}. Use float32 or bfloat16."
+            )
+        if was_loaded:
+            self.model.to(getattr(torch, dtype))
+        return "float32"
 
     @property
     def texts(self) -> TextTranslator:
@@ -234,11 +264,13 @@ class TranslationPipeline(ChunkPipeline):
         if sentences[0].first_token is not None:
             options.setdefault("forced_bos_token_id", sentences[0].first_token)
         engine = options.pop("engine", "fast")
+        dtype = name_of(options.pop("dtype", self._dtype))
         options = with_tokenizer(self.model, self.tokenizer, options)
         checks = []
         if engine == "fast" and engine_takes(self.model, options):
-            options["custom_generate"] = decoding.generate
+            options["custom_generate"] = partial(decoding.generate, dtype=dtype)
         elif options.get("custom_generate") is None:
+            warn_of_dtype(dtype)
             checks = [decoding.FiniteScores(self.model)]
             options["logits_processor"] = LogitsProcessorList([*checks, *(options.get("logits_processor") or ())])
         with evaluating(self.model):
@@ -282,6 +314,47 @@ class TranslationPipeline(ChunkPipeline):
         if attention is None:
             return Translation(text)
         return Translation(text, self.texts.align(attention, sentence, token_ids[1:].tolist(), clean_up))
+
+
+def pipeline(
+    model: str | Path | PreTrainedModel,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    task: str = "translation",
+    revision: str | None = None,
+    device: int | str | torch.device | None = None,
+    dtype: str | torch.dtype = "auto",
+    **options: Any,
+) -> TranslationPipeline:
+    """Make a pipeline without Transformers' own function, which no longer knows the task.
+
+    Example:
+
+        translator = hf_capsule_mt.pipeline("Helsinki-NLP/opus-mt-en-de")
+        translator("A dog runs.")  # [{"translation_text": "Ein Hund läuft."}]
+
+    Args:
+        model: folder of a checkpoint, name on the Hub, or a model. No code of a checkpoint runs.
+        tokenizer: the model's, by default that of the checkpoint. A model needs it.
+        task: "translation", or "translation_xx_to_yy" to name the languages.
+        revision: branch, tag or commit of a model on the Hub.
+        device: by default a GPU if there is one.
+        dtype: precision. By default the checkpoint's, and on a CPU float32. "int8" and "bfloat16" are the engine's.
+        **options: arguments of [`TranslationPipeline`], and of `generate()`.
+
+    Raises:
+        OSError: if there is no such checkpoint.
+        UserError: if the checkpoint is damaged, or a model has no tokenizer.
+    """
+    if isinstance(model, PreTrainedModel):
+        if tokenizer is None:
+            raise UserError("A model has no tokenizer. Give tokenizer=, or the name of a checkpoint.")
+    else:
+        commit = commit_of(model, revision)
+        tokenizer = tokenizer or load_tokenizer(model, commit)
+        model = load_model(model, revision=commit, dtype="float32" if is_of_engine(dtype) else dtype)
+        model.asked_dtype = dtype
+    return TranslationPipeline(model=model, tokenizer=tokenizer, task=task, device=device, dtype=dtype, **options)
 
 
 def _of_generation_config(settings: dict[str, Any]) -> dict[str, Any]:

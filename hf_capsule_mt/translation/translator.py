@@ -187,8 +187,8 @@ def generate_batches(
     size = model.get_input_embeddings().weight.shape[0]
     if is_fast:
         options["custom_generate"] = partial(generate, dtype=dtype)
-    elif dtype != "float32":
-        logger.warning_once(f"dtype {dtype} is only for engine fast. Transformers decodes, in the weights' dtype.")
+    else:
+        warn_of_dtype(dtype)
 
     def decode(batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
         sources = [encoded[index] for index in batch]
@@ -232,6 +232,12 @@ def generate_batches(
                 else:
                     del parts[0]
                     yield found
+
+
+def warn_of_dtype(dtype: str) -> None:
+    """Warn if the engine was asked for a precision, and Transformers decodes."""
+    if dtype != "float32":
+        logger.warning_once(f"dtype {dtype} is only for engine fast. Transformers decodes, in the weights' dtype.")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import tiny_multilingual
@@ -9,8 +10,10 @@ from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tok
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
+import hf_capsule_mt
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
 from hf_capsule_mt.decoding import Engine
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import pipeline_translation
 from hf_capsule_mt.translation.translator import translate_lines
 
@@ -315,6 +318,77 @@ def test_what_travels_translates_as_what_stays(translator):
     )
     for options in ({}, {"batch_size": 3}, {"num_beams": 2, "num_return_sequences": 2}, {"return_tensors": True}):
         assert str(carried(texts, **options)) == str(translator(texts, **options))
+
+
+@pytest.fixture
+def engine_dtypes(monkeypatch):
+    """The precisions of all engines that are made."""
+    made, make = [], Engine.__init__
+
+    def recorded(engine, model, dtype="float32"):
+        made.append(dtype)
+        make(engine, model, dtype)
+
+    monkeypatch.setattr(Engine, "__init__", recorded)
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", torch.bfloat16])
+@pytest.mark.parametrize("make", [partial(pipeline, "translation"), hf_capsule_mt.pipeline])
+def test_the_precision_of_the_constructor_is_the_engines(marian, engine_dtypes, make, dtype):
+    translator = make(model=str(marian), device="cpu", dtype=dtype)
+    name = str(dtype).removeprefix("torch.")
+    translator("a b")
+    assert engine_dtypes == [name]
+    # That of a call comes first.
+    translator("a b", dtype="float32")
+    assert engine_dtypes == [name, "float32"]
+    assert translator.model.dtype == torch.float32
+
+
+def test_other_precisions_are_those_of_the_weights(marian):
+    def dtype_of(**arguments):
+        return pipeline("translation", model=str(marian), device="cpu", **arguments).model.dtype
+
+    assert dtype_of(dtype="float16") == torch.float16
+    assert dtype_of(dtype="bfloat16", engine="transformers") == torch.bfloat16
+    assert dtype_of(model_kwargs={"dtype": torch.float16}) == torch.float16
+    with pytest.raises(UserError, match=r"dtype int8 is for models .* engine 'fast'"):
+        dtype_of(dtype="int8", engine="transformers")
+
+
+def test_the_model_of_a_user_keeps_its_precision():
+    for dtype in ("auto", "bfloat16", "float32"):
+        model = tiny_model().half()
+        pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu", dtype=dtype)
+        assert model.dtype == torch.float16
+
+
+def test_the_pipeline_of_the_package(marian, translator):
+    """It needs no task of Transformers."""
+    for model in (marian, translator.model):
+        ours = hf_capsule_mt.pipeline(model, tokenizer=translator.tokenizer, device="cpu", num_beams=2)
+        assert type(ours) is TranslationPipeline
+        assert ours(SENTENCES) == translator(SENTENCES, num_beams=2)
+    with pytest.raises(UserError, match=r"A model has no tokenizer. Give tokenizer="):
+        hf_capsule_mt.pipeline(translator.model)
+    with pytest.raises(OSError, match=r"There is no folder absent/model, and no model of this name on the Hub"):
+        hf_capsule_mt.pipeline("absent/model")
+
+
+@pytest.mark.parametrize("task", ["translation", "translation_en_to_de"])
+def test_a_pipeline_without_a_model(task):
+    with pytest.raises(UserError, match="No model is named"):
+        pipeline(task)
+
+
+def test_another_model_for_a_pipeline(marian, translator):
+    """As for an adapter that was trained meanwhile."""
+    changing = pipeline("translation", model=str(marian), device="cpu")
+    other = tiny_model(seed=1)
+    other.generation_config.max_new_tokens = 20
+    changing.model = other
+    assert changing("a b c") == expected(other, translator.tokenizer, "a b c") != translator("a b c")
 
 
 def test_a_byte_order_mark_is_no_word(translator):
