@@ -23,7 +23,7 @@ METHODS = ("transformer", "em-routing", "head-em-routing", "gdr")
 TESTS = (
     "benchmarks/test_speed.py",
     "decoding/test_on_gpu.py",
-    "decoding/test_seldom_looks.py",
+    "decoding/test_seldom_checks.py",
     "modeling/test_em_routing_kernels.py",
 )
 """The files with tests marked `cuda`: others import what a machine with a GPU may lack."""

@@ -17,12 +17,18 @@ from .vocabulary import Vocabulary
 class Decoding(ABC):
     """Sentences that a model is decoding, with the same number of beams each.
 
-    If several steps are reserved, all of them do the same operations, in place. The mask is `[sentences, source]`, 1
-    where there is a token. None means everywhere.
+    If several steps are reserved, all of them do the same operations, in place.
+
+    Args:
+        adapter: has the weights.
+        encoded: the encoder's output for the sentences.
+        mask: `[sentences, source]`, 1 where there is a token. None means everywhere.
+        num_beams: the number of beams of every sentence.
     """
 
     def __init__(self, adapter: "Adapter", encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
-        self.adapter, self.num_beams = adapter, num_beams
+        self.adapter = adapter
+        self.num_beams = num_beams
         self.routed: tuple[Tensor | None, ...] | None = None
         """Inputs of guided routing, the same for all beams: votes of the encoder's states, keys and mask."""
         if adapter.guide is not None:
@@ -45,19 +51,29 @@ class Decoding(ABC):
         """Let beam b of a sentence continue beam `parents[sentence, b]`."""
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
-        """Keep only the sentences `rows`. Those at positions `moved` have changed place."""
+        """Keep only some sentences.
+
+        Args:
+            rows: for each place that is left, the row that comes to it, `[places]`.
+            moved: the places that get another row than they had, `[moved places]`.
+        """
         if self.routed is not None:
-            self.routed = tuple(each if each is None else each[rows] for each in self.routed)
+            self.routed = tuple(part if part is None else part[rows] for part in self.routed)
 
     def guide(self, states: Tensor) -> Tensor:
         """Return the states `[sentences * beams, d]` after guided routing, if there is any."""
         if self.routed is None:
             return states
-        return self.routing(states.unflatten(0, (-1, self.num_beams)), *self.routed).states.flatten(0, 1)
+        of_sentences = states.unflatten(0, (-1, self.num_beams))
+        return self.routing(of_sentences, *self.routed).states.flatten(0, 1)
 
 
 class Adapter(ABC):
-    """A copy of the decoder of a model with a language model head. `make` makes its products.
+    """A copy of the decoder of a model with a language model head.
+
+    Args:
+        model: has the encoder in `model.encoder`, and the decoder in `model.decoder`.
+        make: makes the products.
 
     Raises:
         UnsupportedModelError: if a module is not what its class says.
@@ -66,18 +82,20 @@ class Adapter(ABC):
     models: ClassVar[tuple[type[PreTrainedModel], ...]]
     """The classes of the models that it knows."""
     decoding: ClassVar[type[Decoding]]
+    """The class of the sentences that it decodes."""
 
     def __init__(self, model: PreTrainedModel, make: Make) -> None:
         body = model.model
         check_plain(model, body, model.lm_head, *body.decoder.modules())
-        self.encoder, self.make = body.encoder, make
+        self.encoder = body.encoder
+        self.make = make
         self.embeddings = body.decoder.embed_tokens.weight.detach()
         self.guide: tuple[GuidedRouting, GuidedVotes] | None = None
         self.vocabulary = Vocabulary(model.lm_head.weight, self.bias_of(model), make)
         self.copy(model)
 
     def bias_of(self, model: PreTrainedModel) -> Tensor | None:
-        """Return the bias of the language model head, `[vocabulary]`."""
+        """Return the bias of the language model head, `[vocabulary]`, or None."""
         return model.lm_head.bias
 
     @abstractmethod

@@ -10,6 +10,9 @@ from transformers.generation import logits_process as hf
 
 from .fingerprint import UnsupportedError
 
+Acts = Callable[[int], bool]
+"""Whether a processor acts on the token after so many others, the start token included."""
+
 _ALWAYS_ACTING = (
     hf.RepetitionPenaltyLogitsProcessor,
     hf.NoRepeatNGramLogitsProcessor,
@@ -19,39 +22,26 @@ _ALWAYS_ACTING = (
     hf.InfNanRemoveLogitsProcessor,
     hf.LogitNormalization,
 )
-# At which lengths, the start token included, tokens are forced.
-_FORCING: dict[type, Callable[[LogitsProcessor, int], bool]] = {
-    hf.ForcedBOSTokenLogitsProcessor: lambda processor, length: length == 1,
-    hf.ForcedEOSTokenLogitsProcessor: lambda processor, length: length == processor.max_length - 1,
-}
-# Which tokens get -inf, and at which lengths.
-_SUPPRESSING: dict[type, tuple[str, Callable[[LogitsProcessor, int], bool]]] = {
-    hf.SuppressTokensLogitsProcessor: ("suppress_tokens", lambda processor, length: True),
-    hf.SuppressTokensAtBeginLogitsProcessor: (
-        "begin_suppress_tokens",
-        lambda processor, length: length == processor.begin_index,
-    ),
-    hf.MinLengthLogitsProcessor: ("eos_token_id", lambda processor, length: length < processor.min_length),
-    hf.MinNewTokensLengthLogitsProcessor: (
-        "eos_token_id",
-        lambda processor, length: length - processor.prompt_length_to_skip < processor.min_new_tokens,
-    ),
-}
+"""Processors that need all scores of every token, and that may run on any device."""
 
 
 class NewTokenLimits(StoppingCriteria):
-    """A limit to the new tokens of every sentence, `[sentences]`, or `[1]` for all, for `generate()` and the engine.
+    """A limit to the new tokens of every sentence, for `generate()` and the engine.
 
-    `prefix_length` is that of the `decoder_input_ids` that `generate()` is given.
+    Args:
+        limits: `[sentences]`, or `[1]` for all.
+        prefix_length: that of the `decoder_input_ids` that `generate()` is given. The default is a start token.
     """
 
     def __init__(self, limits: Tensor, prefix_length: int = 1) -> None:
-        self.limits, self.prefix_length = limits, prefix_length
+        self.limits = limits
+        self.prefix_length = prefix_length
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit."""
+        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit, `[sentences * n]`."""
         limits = self.limits.to(input_ids.device)
-        return input_ids.shape[1] - self.prefix_length >= limits.repeat_interleave(len(input_ids) // len(limits))
+        of_candidates = limits.repeat_interleave(len(input_ids) // len(limits))
+        return input_ids.shape[1] - self.prefix_length >= of_candidates
 
     def of(self, sentences: int) -> list[int]:
         """Return the limit of each of so many sentences, counted from its start token."""
@@ -61,59 +51,96 @@ class NewTokenLimits(StoppingCriteria):
 class Constraints:
     """The logits processors of `generate()`. Those that only suppress tokens need not see all scores.
 
+    Args:
+        processors: in the order in which they run.
+        vocabulary: the number of tokens.
+        device: that of the scores.
+
     Raises:
         UnsupportedError: if one is not known here, or would make a device wait at every token.
     """
 
     def __init__(self, processors: Sequence[LogitsProcessor], vocabulary: int, device: torch.device) -> None:
-        self._vocabulary, self._device = vocabulary, device
+        self._vocabulary = vocabulary
+        self._device = device
         self._all = LogitsProcessorList(processors)
-        self._suppressing: list[tuple[Tensor, Callable[[int], bool]]] = []
-        self._acting: list[Callable[[int], bool]] = []
+        # Tokens that get -inf, and when.
+        self._suppressing: list[tuple[Tensor, Acts]] = []
+        # When a processor needs all scores.
+        self._acting: list[Acts] = []
+        # Tokens that are suppressed together, by which of `_suppressing` act.
+        self._suppressed: dict[tuple[bool, ...], Tensor | None] = {}
         self.renormalizes = bool(processors) and type(processors[-1]) is hf.LogitNormalization
         """Whether the probabilities of tokens that are not suppressed are made to sum to 1."""
-        for processor in processors[:-1] if self.renormalizes else processors:
-            self._sort(processor)
-        self._suppressed: dict[tuple[bool, ...], Tensor | None] = {}
+        if self.renormalizes:
+            processors = processors[:-1]
+        for processor in processors:
+            self._add(processor)
 
     def need_all_scores(self, length: int) -> bool:
         """Whether more than suppressing happens to the token after `length` others, the start included."""
         return any(acts(length) for acts in self._acting)
 
     def suppressed(self, length: int) -> Tensor | None:
-        """Return the tokens that cannot follow `length` others, or None if there are none."""
-        now = tuple(acts(length) for _, acts in self._suppressing)
-        if now not in self._suppressed:
-            tokens = [tokens for (tokens, _), acts in zip(self._suppressing, now) if acts]
-            known = torch.cat(tokens).unique() if tokens else torch.empty(0, dtype=torch.long)
-            known = known[(known >= 0) & (known < self._vocabulary)]
-            self._suppressed[now] = known.to(self._device) if len(known) else None
-        return self._suppressed[now]
+        """Return the tokens that cannot follow `length` others, `[tokens]`, or None if there are none.
+
+        It is the same tensor whenever the same processors act.
+        """
+        acting = tuple(acts(length) for _, acts in self._suppressing)
+        if acting not in self._suppressed:
+            self._suppressed[acting] = self._joined(acting)
+        return self._suppressed[acting]
 
     def __call__(self, prefixes: Tensor, scores: Tensor) -> Tensor:
         """Run every processor on scores `[rows, vocabulary]` of what follows `prefixes` `[rows, length]`."""
         return self._all(prefixes, scores)
 
-    def _sort(self, processor: LogitsProcessor) -> None:
+    def _joined(self, acting: Sequence[bool]) -> Tensor | None:
+        """Return the tokens that the acting ones of `_suppressing` suppress, each once."""
+        tokens = [tokens for (tokens, _), acts in zip(self._suppressing, acting) if acts]
+        if not tokens:
+            return None
+        joined = torch.cat(tokens).unique()
+        # Such as -1, for none. As an index it would be the last token.
+        joined = joined[(joined >= 0) & (joined < self._vocabulary)]
+        return joined.to(self._device) if len(joined) else None
+
+    def _suppress(self, tokens: Any, acts: Acts) -> None:
+        self._suppressing.append((torch.as_tensor(tokens, dtype=torch.long).flatten().cpu(), acts))
+
+    def _add(self, processor: LogitsProcessor) -> None:
+        """Sort a processor into those that suppress tokens, and those that need all scores."""
         kind = type(processor)
-        if kind in _SUPPRESSING:
-            name, acts = _SUPPRESSING[kind]
-            tokens = torch.as_tensor(getattr(processor, name)).flatten().cpu()
-            self._suppressing.append((tokens, lambda length: acts(processor, length)))
-        elif kind in _FORCING:
-            self._acting.append(lambda length: _FORCING[kind](processor, length))
-        elif kind is hf.NoBadWordsLogitsProcessor and all(
-            len(tokens) == 1 and type(tokens[0]) is int and tokens[0] < self._vocabulary
-            for tokens in processor.sequence_bias
-        ):
-            tokens = torch.tensor([token for (token,) in processor.sequence_bias], dtype=torch.long)
-            self._suppressing.append((tokens, lambda length: True))
-        elif (
-            kind not in _ALWAYS_ACTING
-            or isinstance(getattr(processor, "prompt_ignore_length", None), Tensor)
-            # It reads the tokens so far in Python.
-            or (kind is hf.NoRepeatNGramLogitsProcessor and self._device.type != "cpu")
-        ):
-            raise UnsupportedError(f"the engine does not know the logits processor {kind.__name__} on {self._device}")
+        if kind is hf.SuppressTokensLogitsProcessor:
+            self._suppress(processor.suppress_tokens, _always)
+        elif kind is hf.SuppressTokensAtBeginLogitsProcessor:
+            self._suppress(processor.begin_suppress_tokens, lambda length: length == processor.begin_index)
+        elif kind is hf.MinLengthLogitsProcessor:
+            self._suppress(processor.eos_token_id, lambda length: length < processor.min_length)
+        elif kind is hf.MinNewTokensLengthLogitsProcessor:
+            shortest = processor.prompt_length_to_skip + processor.min_new_tokens
+            self._suppress(processor.eos_token_id, lambda length: length < shortest)
+        elif kind is hf.ForcedBOSTokenLogitsProcessor:
+            self._acting.append(lambda length: length == 1)
+        elif kind is hf.ForcedEOSTokenLogitsProcessor:
+            self._acting.append(lambda length: length == processor.max_length - 1)
+        elif kind is hf.NoBadWordsLogitsProcessor and self._are_known_tokens(processor.sequence_bias):
+            self._suppress([token for (token,) in processor.sequence_bias], _always)
+        elif kind in _ALWAYS_ACTING and not self._makes_wait(processor):
+            self._acting.append(_always)
         else:
-            self._acting.append(lambda length: True)
+            raise UnsupportedError(f"the engine does not know the logits processor {kind.__name__} on {self._device}")
+
+    def _are_known_tokens(self, sequences: Sequence[tuple[int, ...]]) -> bool:
+        """Whether all sequences are single tokens of the vocabulary."""
+        return all(len(tokens) == 1 and type(tokens[0]) is int and tokens[0] < self._vocabulary for tokens in sequences)
+
+    def _makes_wait(self, processor: LogitsProcessor) -> bool:
+        """Whether a processor reads the tokens so far in Python, or ignores another prompt in each row."""
+        if isinstance(getattr(processor, "prompt_ignore_length", None), Tensor):
+            return True
+        return type(processor) is hf.NoRepeatNGramLogitsProcessor and self._device.type != "cpu"
+
+
+def _always(length: int) -> bool:
+    return True

@@ -1,5 +1,6 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, faster."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -17,6 +18,8 @@ from .products import PRECISIONS, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
 from .search import BeamSearch, GreedySearch, Settings, Translation
 
+_ADAPTERS: tuple[type[Adapter], ...] = (MarianAdapter, RNMTAdapter, CapsNMTAdapter)
+
 
 def adapter_for(model: nn.Module) -> type[Adapter]:
     """Return the adapter that decodes a model.
@@ -24,13 +27,15 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
     Raises:
         UnsupportedModelError: if there is none for the model, its device or its precision.
     """
-    adapters = (MarianAdapter, RNMTAdapter, CapsNMTAdapter)
-    if (adapter := next((each for each in adapters if type(model) in each.models), None)) is None:
+    for adapter in _ADAPTERS:
+        if type(model) in adapter.models:
+            break
+    else:
         raise UnsupportedModelError(f"the engine does not know the model {type(model).__name__}")
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
     if len(kinds) > 1 or model.dtype != torch.float32 or not precisions_on(model.device):
-        found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        raise UnsupportedModelError(f"the weights are {found}: the engine needs float32, on a CPU or one CUDA device")
+        names = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise UnsupportedModelError(f"the weights are {names}: the engine needs float32, on a CPU or one CUDA device")
     return adapter
 
 
@@ -48,11 +53,15 @@ class Engine:
     """
 
     def __init__(self, model: PreTrainedModel, dtype: str = "float32") -> None:
-        adapter, precisions = adapter_for(model), precisions_on(model.device)
+        adapter = adapter_for(model)
+        precisions = precisions_on(model.device)
         if dtype not in precisions:
             raise UserError(f"The engine has no dtype {dtype!r} on {model.device}. It has {', '.join(precisions)}.")
-        self._fingerprint, self._name, self._dtype = Fingerprint(model), model.name_or_path, dtype
-        self.positions: float = getattr(model.config, "max_position_embeddings", None) or float("inf")
+        self._fingerprint = Fingerprint(model)
+        self._name = model.name_or_path
+        self._dtype = dtype
+        # Recurrent models have no positions.
+        self.positions: float = getattr(model.config, "max_position_embeddings", None) or math.inf
         """The most tokens that a source, and a translation, can have."""
         # Copies that are made in inference mode could not be written to outside of it.
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
@@ -75,14 +84,25 @@ class Engine:
 
     @torch.no_grad()
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ModelOutput:
-        """Return the encoder's output for sources `[sentences, source]`, in the engine's precision: autocast is off."""
+        """Return the encoder's output in the engine's precision: autocast is off.
+
+        Args:
+            input_ids: token ids, `[sentences, source]`.
+            attention_mask: 1 where there is a token, `[sentences, source]`. None means everywhere.
+        """
         with torch.autocast(input_ids.device.type, enabled=False):
             return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
     def translate(
         self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Sequence[int]
     ) -> list[Translation]:
-        """Return translations, on a CPU, by the encoder's output, with limits of the new tokens of every sentence.
+        """Return a translation of every sentence, on a CPU.
+
+        Args:
+            encoded: the encoder's output.
+            attention_mask: 1 where the source has a token, `[sentences, source]`. None means everywhere.
+            settings: those of the search.
+            limits: the most new tokens of every sentence.
 
         Raises:
             UserError: if the model overflows.
@@ -96,5 +116,10 @@ class Engine:
             search = GreedySearch if settings.num_beams == 1 else BeamSearch
             translations = search(decoding, vocabulary, settings, limits).finish()
         vocabulary.seen.check(self._name, self._dtype)
-        # Tensors of inference mode cannot be used with autograd. Their copies can.
-        return [Translation(*(part if part is None else part.clone() for part in each)) for each in translations]
+        return [_outside_of_inference_mode(translation) for translation in translations]
+
+
+def _outside_of_inference_mode(translation: Translation) -> Translation:
+    """Return a copy, because tensors of inference mode cannot be used with autograd."""
+    scores = translation.scores
+    return Translation(translation.sequences.clone(), None if scores is None else scores.clone())

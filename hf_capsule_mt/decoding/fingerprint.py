@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from hf_capsule_mt.errors import UserError
 
@@ -65,7 +64,7 @@ class Fingerprint:
     def __init__(self, model: nn.Module) -> None:
         self._state = _state_of(model)
         # They are kept, so that other weights cannot take their places in memory.
-        self._weights = list(_weights_of(model))
+        self._weights = [weight for _, weight in _weights_of(model)]
         self._samples = Samples(self._weights)
 
     def is_of(self, model: nn.Module) -> bool:
@@ -80,9 +79,8 @@ class Samples:
         # Views by dtype and device, because `torch.cat` takes one of each. A write to the weight changes them too.
         self._views: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for weight in weights:
-            # Weights that are made of others, as quantized ones, and those on disk have no memory of their own.
-            is_plain = type(weight) in (Tensor, nn.Parameter) and not weight.is_meta
-            if is_plain and weight.layout == torch.strided and weight.numel():
+            # Weights on disk have no numbers.
+            if _is_plain(weight) and weight.layout == torch.strided and not weight.is_meta and weight.numel():
                 self._views.setdefault((weight.dtype, weight.device), []).append(_spread_numbers(weight))
         self._expected = self._read()
 
@@ -93,6 +91,11 @@ class Samples:
     def _read(self) -> list[Tensor]:
         # As bytes, because NaN is not equal to itself.
         return [torch.cat(views).view(torch.uint8) for views in self._views.values()]
+
+
+def _is_plain(weight: Tensor) -> bool:
+    """Whether a weight has memory of its own. One that is made of others, as a quantized one, has not."""
+    return type(weight) in (Tensor, nn.Parameter)
 
 
 def _spread_numbers(weight: Tensor) -> Tensor:
@@ -108,7 +111,7 @@ def with_shared_weights(module: M) -> M:
     shared: list[object] = [*module.parameters(), *module.buffers()]
     for part in module.modules():
         shared += _added_hooks(part)
-        # accelerate keeps offloaded weights in its hook.
+        # accelerate keeps offloaded weights in its hook, for which it has no public name.
         offloading = part.__dict__.get("_hf_hook")
         if offloading is not None:
             shared.append(offloading)
@@ -116,6 +119,7 @@ def with_shared_weights(module: M) -> M:
 
 
 def _added_hooks(module: nn.Module) -> list[Callable]:
+    # PyTorch has no public way to ask for hooks.
     return [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
 
 
@@ -130,15 +134,14 @@ def _hooks(module: nn.Module) -> list[Callable]:
 
 def _attends_as_known(module: nn.Module) -> bool:
     config = getattr(module, "config", None)
+    # Configurations have the implementation under no other name.
     return getattr(config, "_attn_implementation", None) in _ATTENTIONS
 
 
-def _weights_of(model: nn.Module) -> Iterator[Tensor]:
-    """All parameters and buffers of a model, those that two modules share twice."""
-    for module in model.modules():
-        for weight in (*module._parameters.values(), *module._buffers.values()):
-            if weight is not None:
-                yield weight
+def _weights_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All parameters and buffers of a model by name, those that two modules share twice."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
 
 
 def _state_of(model: nn.Module) -> list[Any]:
@@ -148,9 +151,9 @@ def _state_of(model: nn.Module) -> list[Any]:
         state.append((id(module), type(module), _attends_as_known(module)))
         state += [id(hook) for hook in _hooks(module)]
         state += [value for name, value in vars(module).items() if type(value) in _SETTINGS and name != "training"]
-    for weight in _weights_of(model):
-        # A tensor that is made of others, as a quantized one, has no place. One of inference mode has no version.
-        address = 0 if is_traceable_wrapper_subclass(weight) else weight.data_ptr()
+    for name, weight in _weights_of(model):
+        address = weight.data_ptr() if _is_plain(weight) else 0
+        # The number of writes to it, which PyTorch counts for autograd. A tensor of inference mode has none.
         version = 0 if weight.is_inference() else weight._version
-        state.append((id(weight), address, version))
+        state.append((name, id(weight), address, version))
     return state

@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
+from transformers.generation.utils import GENERATION_MODES_MAPPING
 from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
 from transformers.utils import ModelOutput, logging
 
@@ -39,16 +40,20 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 _engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
-_SLOW = {
-    GenerationMode.GREEDY_SEARCH: "_sample",
-    GenerationMode.SAMPLE: "_sample",
-    GenerationMode.BEAM_SEARCH: "_beam_search",
-    GenerationMode.BEAM_SAMPLE: "_beam_search",
-}
-_PENALTIES = (-2.0, 10.0)
-"""Length penalties that leave scores in the range of numbers, and above the score of what cannot be chosen."""
-# Arguments of the model that do not change the translation.
-_READ = {"encoder_outputs", "attention_mask", CACHE, "use_cache", "labels"}
+"""Engines of each model, by their precision."""
+_MODES_OF_TRANSFORMERS = (
+    GenerationMode.GREEDY_SEARCH,
+    GenerationMode.SAMPLE,
+    GenerationMode.BEAM_SEARCH,
+    GenerationMode.BEAM_SAMPLE,
+)
+"""Modes that can be left to Transformers. Others need what it does not give to a `custom_generate`."""
+_LEAST_PENALTY = -2.0
+"""The least length penalty that leaves scores above the score of what cannot be chosen."""
+_LARGEST_PENALTY = 10.0
+"""The largest length penalty that leaves scores in the range of numbers."""
+_HARMLESS_ARGUMENTS = {"encoder_outputs", "attention_mask", CACHE, "use_cache", "labels"}
+"""Arguments of the model that do not change the translation, or that the engine reads."""
 
 
 def generate(
@@ -68,44 +73,54 @@ def generate(
     either may be chosen. Transformers gives a `custom_generate` no streamer and no `assistant_model`.
 
     Args:
-        model: the model that decodes. The arguments that are not named here are as `generate()` prepares them.
+        model: the model that decodes.
         input_ids: the start tokens, `[sentences * beams, 1]`.
-        stopping_criteria: as prepared. [`NewTokenLimits`] are known.
+        logits_processor: as `generate()` prepares them, as are all arguments but the first and `dtype`.
+        stopping_criteria: the engine also knows [`NewTokenLimits`].
+        generation_config: the settings of the call.
         dtype: precision of the engine's products, as in [`Engine`]. The tokens are those of `generate()` in float32.
+        model_kwargs: the encoder's output, and other arguments of the model.
+
+    Returns:
+        Token ids with the start tokens, `[sentences * num_return_sequences, length]`, or what Transformers returns.
 
     Raises:
         UserError: if Transformers itself does not have the mode of generation, as with assisted generation, there is
-            no such `dtype`, or the scores of tokens are not finite.
+            no such `dtype`, `length_penalty` is not finite, or the scores of tokens are not finite.
     """
     _check_length_penalty(generation_config)
-    # Transformers has repeated each sentence as often.
-    sentences = len(input_ids) // max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
-    limits = [each.of(sentences) for each in stopping_criteria or () if type(each) is NewTokenLimits]
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
         engine = engine_of(model, dtype)
         settings = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
-        limits = list(map(min, zip([settings.max_length - 1] * sentences, *limits)))
-        if not 1 <= min(limits) <= max(limits) <= engine.positions:
-            raise UnsupportedError(f"translations may have {min(limits)} to {max(limits)} tokens")
+        limits = _limits(engine, len(input_ids), stopping_criteria, generation_config)
     except UnsupportedError as reason:
         is_expected = dtype == "float32" and not isinstance(reason, UnsupportedModelError)
-        say = logger.info_once if is_expected else logger.warning_once
-        say(f"Transformers decodes, not the engine: {reason}")
+        log = logger.info_once if is_expected else logger.warning_once
+        log(f"Transformers decodes, not the engine: {reason}")
         options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
         return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
-    encoded, mask = model_kwargs["encoder_outputs"], model_kwargs.get("attention_mask")
-    if settings.num_beams > 1:
-        # Transformers has repeated them for every beam.
-        tensors = {name: value for name, value in encoded.items() if isinstance(value, Tensor)}
-        encoded = type(encoded)(**{name: value[:: settings.num_beams] for name, value in tensors.items()})
-        mask = None if mask is None else mask[:: settings.num_beams]
-    rows = [row for found in engine.translate(encoded, mask, settings, limits) for row in found.sequences]
+    encoded = model_kwargs["encoder_outputs"]
+    mask = model_kwargs.get("attention_mask")
+    # Transformers has repeated the source of each sentence for every beam. The engine reads it once.
+    encoded = _every_nth_row(encoded, settings.num_beams)
+    if mask is not None:
+        mask = mask[:: settings.num_beams]
+    translations = engine.translate(encoded, mask, settings, limits)
+    rows = [row for translation in translations for row in translation.sequences]
     return pad_sequence(rows, batch_first=True, padding_value=settings.filling).to(input_ids.device)
 
 
+def _every_nth_row(encoded: ModelOutput, n: int) -> ModelOutput:
+    """Return the encoder's output for every nth row of the batch."""
+    if n == 1:
+        return encoded
+    tensors = {name: value[::n] for name, value in encoded.items() if isinstance(value, Tensor)}
+    return type(encoded)(**tensors)
+
+
 def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
-    """Return an engine for a model: the one made before in this precision, unless a weight has changed.
+    """Return an engine for a model: the one made before in this precision, unless the model has changed.
 
     Raises:
         UnsupportedModelError: if the engine cannot decode this model.
@@ -127,7 +142,7 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
 def release(model: PreTrainedModel) -> None:
     """Free the engines of a model. The next call of [`generate`] makes another.
 
-    Call it after writing to weights through `.data`, or changing a setting of a module, which are not noticed.
+    Call it after writing to a few rows of a weight through `.data`, which is not always noticed.
     """
     with _MAKING:
         _engines.pop(model, None)
@@ -144,36 +159,56 @@ def _check_length_penalty(config: GenerationConfig) -> None:
         divisor = math.inf
     # Transformers would compare scores that are no numbers, and choose any translation.
     if not 0 < divisor < math.inf:
-        raise UserError(f"length_penalty is {penalty}. Give a number from {_PENALTIES[0]:g} to {_PENALTIES[1]:g}.")
+        raise UserError(f"length_penalty is {penalty}. Give a number from {_LEAST_PENALTY:g} to {_LARGEST_PENALTY:g}.")
 
 
 def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:
-    """Raise an UnsupportedError for the first reason not to decode with the engine."""
-    mode, past = config.get_generation_mode(None), model_kwargs.get(CACHE)
-    encoded, mask = model_kwargs["encoder_outputs"], model_kwargs.get("attention_mask")
-    given = [
-        name for name, value in model_kwargs.items() if name not in _READ and value is not None and value is not False
-    ]
-    is_beam_search = mode == GenerationMode.BEAM_SEARCH
+    """Raise an UnsupportedError for the first reason not to decode with the engine.
+
+    Args:
+        input_ids: what the translations begin with, `[rows, length]`.
+        config: the settings of the call.
+        model_kwargs: the arguments of the model.
+    """
+    mode = config.get_generation_mode(None)
+    if mode not in (GenerationMode.BEAM_SEARCH, GenerationMode.GREEDY_SEARCH):
+        raise UnsupportedError(f"the mode of generation is {mode.value}")
+    if config.return_dict_in_generate:
+        raise UnsupportedError("return_dict_in_generate asks for more than tokens")
+    if torch.is_autocast_enabled(input_ids.device.type):
+        raise UnsupportedError("autocast is on")
+    if input_ids.shape[1] != 1:
+        raise UnsupportedError("the translations have a prefix")
+    if (input_ids != input_ids[0, 0]).any():
+        raise UnsupportedError("the translations begin with different tokens")
+    if config.eos_token_id is None or torch.as_tensor(config.eos_token_id).numel() == 0:
+        raise UnsupportedError("there is no eos_token_id")
     penalty = config.length_penalty
-    reasons = {
-        f"the mode of generation is {mode.value}": not (is_beam_search or mode == GenerationMode.GREEDY_SEARCH),
-        "return_dict_in_generate asks for more than tokens": config.return_dict_in_generate,
-        "autocast is on": torch.is_autocast_enabled(input_ids.device.type),
-        "the translations have a prefix": input_ids.shape[1] != 1,
-        "the translations begin with different tokens": bool((input_ids != input_ids[0, 0]).any()),
-        "there is no eos_token_id": config._eos_token_tensor is None,
-        f"the model is given {', '.join(given)}": given,
-        f"{CACHE} is given": past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)),
-        f"length_penalty is {penalty}": is_beam_search and not _PENALTIES[0] <= penalty <= _PENALTIES[1],
-        # From a caller who has called the encoder with return_dict=False.
-        f"encoder_outputs is a {type(encoded).__name__}": not isinstance(encoded, ModelOutput),
-        # Implementations of attention differ where there are no tokens.
-        "a source has no tokens": mask is not None and not mask.any(-1).all(),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise UnsupportedError(reason)
+    if mode == GenerationMode.BEAM_SEARCH and not _LEAST_PENALTY <= penalty <= _LARGEST_PENALTY:
+        raise UnsupportedError(f"length_penalty is {penalty}")
+    _check_arguments(model_kwargs)
+
+
+def _check_arguments(model_kwargs: Mapping[str, Any]) -> None:
+    """Raise an UnsupportedError if the model is given something that the engine does not read."""
+    names = []
+    for name, value in model_kwargs.items():
+        if name not in _HARMLESS_ARGUMENTS and value is not None and value is not False:
+            names.append(name)
+    if names:
+        raise UnsupportedError(f"the model is given {', '.join(names)}")
+    past = model_kwargs.get(CACHE)
+    # Only this mark tells a cache of the caller, who reads it afterwards, from the one that Transformers has made.
+    if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):
+        raise UnsupportedError(f"{CACHE} is given")
+    encoded = model_kwargs["encoder_outputs"]
+    # From a caller who has called the encoder with return_dict=False.
+    if not isinstance(encoded, ModelOutput):
+        raise UnsupportedError(f"encoder_outputs is a {type(encoded).__name__}")
+    mask = model_kwargs.get("attention_mask")
+    # Implementations of attention differ where there are no tokens.
+    if mask is not None and not mask.any(-1).all():
+        raise UnsupportedError("a source has no tokens")
 
 
 def _settings(
@@ -183,27 +218,68 @@ def _settings(
     criteria: StoppingCriteriaList,
     config: GenerationConfig,
 ) -> Settings:
-    """Return the settings of the search, if the engine knows all criteria and processors."""
-    eos = config._eos_token_tensor.cpu()
+    """Return the settings of the search, if the engine knows all criteria and processors.
+
+    Args:
+        engine: the engine that will decode.
+        input_ids: the start tokens, `[rows, 1]`.
+        processors: the logits processors of the call.
+        criteria: its stopping criteria.
+        config: its settings.
+
+    Raises:
+        UnsupportedError: if the engine does not know one of them.
+    """
+    eos = torch.as_tensor(config.eos_token_id).flatten().cpu()
     for criterion in criteria:
-        known = {
-            EosTokenCriteria: lambda each: torch.equal(each.eos_token_id.cpu(), eos),
-            MaxLengthCriteria: lambda each: each.max_length == config.max_length,
-            NewTokenLimits: lambda each: True,
-        }
-        if not known.get(type(criterion), lambda each: False)(criterion):
+        if not _is_known(criterion, eos, config.max_length):
             raise UnsupportedError(f"the engine does not know the stopping criterion {type(criterion).__name__}")
     return Settings(
         constraints=Constraints(processors, engine.vocabulary.size, engine.vocabulary.device),
         start=int(input_ids[0, 0]),
         eos=eos,
-        pad=int(config._pad_token_tensor),
+        # As generate() has it.
+        pad=int(eos[0] if config.pad_token_id is None else config.pad_token_id),
         max_length=config.max_length,
         num_beams=config.num_beams,
         num_return_sequences=config.num_return_sequences,
         length_penalty=config.length_penalty,
         early_stopping=config.early_stopping,
     )
+
+
+def _is_known(criterion: StoppingCriteria, eos: Tensor, max_length: int) -> bool:
+    """Whether the search stops as a criterion does. `eos` are the tokens that end translations, `[1 or more]`."""
+    kind = type(criterion)
+    if kind is EosTokenCriteria:
+        return torch.equal(criterion.eos_token_id.cpu(), eos)
+    if kind is MaxLengthCriteria:
+        return criterion.max_length == max_length
+    return kind is NewTokenLimits
+
+
+def _limits(engine: Engine, rows: int, criteria: StoppingCriteriaList | None, config: GenerationConfig) -> list[int]:
+    """Return the most new tokens of each sentence.
+
+    Args:
+        engine: the engine that will decode.
+        rows: the size of the batch.
+        criteria: the stopping criteria of the call.
+        config: its settings.
+
+    Raises:
+        UnsupportedError: if these are none, or more than the engine has positions.
+    """
+    # Transformers has repeated each sentence for every beam, or for every translation that is returned.
+    repeats = max(config.num_beams or 1, config.num_return_sequences or 1)
+    sentences = rows // repeats
+    limits = [config.max_length - 1] * sentences
+    for criterion in criteria or ():
+        if type(criterion) is NewTokenLimits:
+            limits = [min(pair) for pair in zip(limits, criterion.of(sentences))]
+    if not 1 <= min(limits) <= max(limits) <= engine.positions:
+        raise UnsupportedError(f"translations may have {min(limits)} to {max(limits)} tokens")
+    return limits
 
 
 def _transformers(
@@ -213,16 +289,29 @@ def _transformers(
     logits_processor: LogitsProcessorList | None,
     **kwargs: Any,
 ) -> Any:
+    """Decode with Transformers' own loop, and return what it returns.
+
+    Args:
+        model: the model that decodes.
+        input_ids: what the translations begin with, `[rows, length]`.
+        config: the settings of the call.
+        logits_processor: its processors.
+        kwargs: all other arguments of `generate()`.
+
+    Raises:
+        UserError: if Transformers does not have the mode of generation, or scores are not finite.
+    """
     mode = config.get_generation_mode(None)
-    if mode not in _SLOW:
+    if mode not in _MODES_OF_TRANSFORMERS:
         raise UserError(f"custom_generate does not know the mode {mode.value!r}. Call generate() without it.")
     scores = FiniteScores(model)
     # Before what changes scores, so that it sees the model's own.
     processors = LogitsProcessorList([scores, *(logits_processor or ())])
-    search = getattr(type(model), _SLOW[mode])
+    search = getattr(type(model), GENERATION_MODES_MAPPING[mode])
     # As generate() sets it for its own loops: ranks that are done wait for the others.
-    shared = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
-    kwargs["synced_gpus"] = shared and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
-    found = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
+    is_sharded = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
+    has_others = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+    kwargs["synced_gpus"] = is_sharded and has_others
+    output = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
     scores.check()
-    return found
+    return output

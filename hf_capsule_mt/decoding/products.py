@@ -27,14 +27,23 @@ Make = Callable[[Tensor, Tensor | None], Map]
 """Returns the map of a weight `[in, out]` and a bias `[out]`, or None."""
 
 _SMALL_WEIGHT = 1 << 17
+"""Numbers of a weight that is kept in both orders, because that costs little memory."""
 _SMALL_PRODUCT = 1 << 19
 """Multiplications below which a call of oneDNN costs more than it saves."""
 _LARGEST = 127
 """The largest number that a weight becomes in int8. The smallest is -127."""
-_FEW, _MANY, _LIMIT = 4, 128, 24
-"""Rows for which int8 is timed, and where many begin."""
-_NARROW, _WIDE, _WIDTH = 512, 16384, 4096
-"""Outputs for which int8 is timed, and where wide weights begin. Only vocabularies are so wide."""
+_FEW = 4
+"""Rows for which int8 is timed for few."""
+_MANY = 128
+"""Rows for which it is timed for many."""
+_LIMIT = 24
+"""Where many rows begin."""
+_NARROW = 512
+"""Outputs for which int8 is timed for narrow weights."""
+_WIDE = 16384
+"""Outputs for which it is timed for wide weights."""
+_WIDTH = 4096
+"""Where wide weights begin. Only vocabularies are so wide."""
 _PACKING = RLock()
 """Held while weights are packed. PyTorch's backend and the filters of warnings belong to the whole process."""
 
@@ -49,22 +58,32 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Product:
-    """A linear map. On an x86 CPU oneDNN multiplies by a rearranged weight, twice as fast as `linear` does."""
+    """A linear map. On an x86 CPU oneDNN multiplies by a rearranged weight, twice as fast as `linear` does.
+
+    PyTorch calls oneDNN by these private names in compiled models. `has_onednn` tries them.
+
+    Args:
+        weight: `[in, out]`, in float32 or bfloat16.
+        bias: `[out]`, or None.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.bias, self._packed = bias, None
+        self.bias = bias
+        self._packed: Tensor | None = None
         if weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16) and has_onednn():
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous())
-        small = weight.numel() < _SMALL_WEIGHT
+        is_small = weight.numel() < _SMALL_WEIGHT
         # For a few rows it is faster in this order.
-        self._plain = weight.contiguous() if self._packed is None or small else None
-        self._fewest = _SMALL_PRODUCT // weight.numel() if small else 0
+        self._plain = weight.contiguous() if self._packed is None or is_small else None
+        self._most_plain_rows = _SMALL_PRODUCT // weight.numel() if is_small else 0
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Map `[rows, in]` to `[rows, out]`."""
-        if self._packed is not None and inputs.shape[0] > self._fewest:
+        if self._packed is not None and inputs.shape[0] > self._most_plain_rows:
             return torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
-        return inputs @ self._plain if self.bias is None else torch.addmm(self.bias, inputs, self._plain)
+        if self.bias is None:
+            return inputs @ self._plain
+        return torch.addmm(self.bias, inputs, self._plain)
 
 
 @cache
@@ -75,14 +94,16 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     """
     if device.type != "cpu":
         return True
+    # `torch.backends` says it of no CPU.
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     """Return a map in bfloat16. Where products in bfloat16 are slow, it multiplies rounded float32 numbers."""
     dtype = torch.bfloat16 if multiplies_bfloat16(weight.device) else torch.float32
-    product = Product(weight.bfloat16().to(dtype), None if bias is None else bias.bfloat16().to(dtype))
-    return lambda inputs: product(inputs.bfloat16().to(dtype)).bfloat16().float()
+    rounded_bias = None if bias is None else bias.bfloat16().to(dtype)
+    multiply = Product(weight.bfloat16().to(dtype), rounded_bias)
+    return lambda inputs: multiply(inputs.bfloat16().to(dtype)).bfloat16().float()
 
 
 class Int8Product:
@@ -149,11 +170,11 @@ def product(*linears: nn.Linear, make: Make) -> Map:
 
 def joined(parts: Sequence[tuple[Tensor, Tensor | None]], make: Make) -> Map:
     """Return weights `[out, in]`, with biases `[out]` or without, as one map whose outputs are side by side."""
-    weight = torch.cat([weight.detach() for weight, _ in parts]).t()
+    joined_weight = torch.cat([weight.detach() for weight, _ in parts]).t()
     if all(bias is None for _, bias in parts):
-        return make(weight, None)
-    biases = [part.new_zeros(len(part)) if bias is None else bias.detach() for part, bias in parts]
-    return make(weight, torch.cat(biases))
+        return make(joined_weight, None)
+    biases = [weight.new_zeros(len(weight)) if bias is None else bias.detach() for weight, bias in parts]
+    return make(joined_weight, torch.cat(biases))
 
 
 class _Linear(nn.Module):
@@ -168,6 +189,7 @@ class _Linear(nn.Module):
 def with_products(module: nn.Module, make: Make) -> nn.Module:
     """Return a copy of a plain module that shares its weights. Its linear maps have the precision of `make`."""
     copied = with_shared_weights(module)
+    # Lists, because modules are replaced while they are walked through.
     for parent in list(copied.modules()):
         for name, child in list(parent.named_children()):
             if type(child) in (nn.Linear, Linear, UnitGainLinear, GateLinear):
@@ -177,14 +199,17 @@ def with_products(module: nn.Module, make: Make) -> nn.Module:
 
 def norm(module: nn.LayerNorm) -> Map:
     """Return a copy of a LayerNorm, which maps `[..., d]`."""
-    weight, bias, epsilon = module.weight.detach().clone(), module.bias.detach().clone(), module.eps
+    weight = module.weight.detach().clone()
+    bias = module.bias.detach().clone()
+    epsilon = module.eps
     return lambda inputs: torch.layer_norm(inputs, weight.shape, weight, bias, epsilon)
 
 
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return a weight `[out, in]` as int8, and the scales `[out]` in float32 that it is to be multiplied by."""
     scales = weight.abs().amax(1).div(_LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
-    return (weight / scales.unsqueeze(1)).round().clamp(-_LARGEST, _LARGEST).to(torch.int8), scales
+    integers = (weight / scales.unsqueeze(1)).round().clamp(-_LARGEST, _LARGEST)
+    return integers.to(torch.int8), scales
 
 
 def _quantized_tensor(weight: Tensor) -> Tensor:
@@ -193,7 +218,9 @@ def _quantized_tensor(weight: Tensor) -> Tensor:
     zeros = torch.zeros(len(scales), dtype=torch.long)
     with _PACKING, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch will remove quantized tensors. Then products are float32.
-        return torch._make_per_channel_quantized_tensor(integers.contiguous(), scales.double(), zeros, 0)
+        # It rounds to the same integers again.
+        multiples = integers * scales.unsqueeze(1)
+        return torch.quantize_per_channel(multiples, scales.double(), zeros, axis=0, dtype=torch.qint8)
 
 
 def _pack(weight: Tensor, bias: Tensor | None, backend: str) -> Any:
@@ -211,26 +238,28 @@ def _pack(weight: Tensor, bias: Tensor | None, backend: str) -> Any:
 @cache
 def _int8_backends() -> tuple[str, ...]:
     """Return PyTorch's implementations of int8, FBGEMM's ("x86") and oneDNN's, as far as they work here."""
-    found = tuple(backend for backend in ("x86", "onednn") if _works(backend))
-    if not found:
+    working = tuple(backend for backend in ("x86", "onednn") if _works(backend))
+    if not working:
         logger.warning("This machine has no product in int8 that works. Products are computed in float32.")
-    return found
+    return working
 
 
 def _works(backend: str) -> bool:
     identity = torch.eye(16, dtype=torch.float32)
     try:
         packed = _pack(_quantized_tensor(identity), None, backend)
-        found = torch.ops.quantized.linear_dynamic(identity, packed, _reduces_range())
+        product_with_itself = torch.ops.quantized.linear_dynamic(identity, packed, _reduces_range())
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
-    return torch.allclose(found, identity, atol=0.02)
+    return torch.allclose(product_with_itself, identity, atol=0.02)
 
 
 @cache
 def _reduces_range() -> bool:
     """Whether activations have 7 bits: without VNNI sums of two products of 8 bits do not fit in the 16 they get."""
-    return not getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
+    # `torch.cpu.get_capabilities()` says it only in the newest PyTorch.
+    has_vnni = getattr(torch.cpu, "_is_vnni_supported", None)
+    return has_vnni is None or not has_vnni()
 
 
 @cache
@@ -241,7 +270,8 @@ def _fastest_backend(wide: bool, many: bool) -> str:
     inputs = torch.randn(_MANY if many else _FEW, 512, dtype=torch.float32, generator=generator)
 
     def seconds(backend: str) -> float:
-        packed, times = _pack(_quantized_tensor(weight), None, backend), []
+        packed = _pack(_quantized_tensor(weight), None, backend)
+        times = []
         for _ in range(7):
             start = time.process_time()
             torch.ops.quantized.linear_dynamic(inputs, packed, _reduces_range())
@@ -249,5 +279,7 @@ def _fastest_backend(wide: bool, many: bool) -> str:
         return min(times)
 
     best = min(_int8_backends(), key=seconds)
-    logger.info("int8, %s rows, %s weights: %s", "many" if many else "few", "wide" if wide else "narrow", best)
+    rows = "many" if many else "few"
+    width = "wide" if wide else "narrow"
+    logger.info("int8, %s rows, %s weights: %s", rows, width, best)
     return best

@@ -10,30 +10,37 @@ from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from ..modeling.modeling_rnmt import RNMTForConditionalGeneration
 from ..modeling.routing import word_mask
 from .adapter import Adapter, Decoding
-from .products import norm, with_products
+from .products import Map, norm, with_products
 
 
 class _Recurrent(Decoding):
-    """Sentences whose decoder has only states: `states` has a row for every beam."""
+    """Sentences whose decoder has only states. The arguments are those of [`Decoding`]."""
 
     states: Tensor
+    """`[sentences * beams, ...]`."""
     sentence_state: Tensor | None
+    """`[sentences, d]`, for decoders that read it."""
 
     def reorder(self, parents: Tensor) -> None:
         """Copy the states of the beams that others continue."""
         sentences, beams = parents.shape
-        starts = torch.arange(0, sentences * beams, beams, device=parents.device).unsqueeze(-1)
-        self.states.copy_(self.states.index_select(0, (parents + starts).flatten()))
+        first_rows = torch.arange(0, sentences * beams, beams, device=parents.device).unsqueeze(-1)
+        rows = (parents + first_rows).flatten()
+        self.states.copy_(self.states.index_select(0, rows))
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Keep only some states."""
         super().select(rows, moved)
-        self.states = self.states.unflatten(0, (-1, self.num_beams))[rows].flatten(0, 1)
+        of_sentences = self.states.unflatten(0, (-1, self.num_beams))
+        self.states = of_sentences[rows].flatten(0, 1)
         if self.sentence_state is not None:
             self.sentence_state = self.sentence_state[rows]
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Return embeddings `[sentences * beams, d]`, with the state of the sentence if there is one."""
+        """Return embeddings `[sentences * beams, d]` of tokens `[sentences, beams]`.
+
+        The state of the sentence is added if there is one.
+        """
         embedded = F.embedding(tokens, self.adapter.embeddings) * self.adapter.scale
         if self.sentence_state is not None:
             embedded = embedded + self.sentence_state.unsqueeze(1)
@@ -45,26 +52,34 @@ class RNMTDecoding(_Recurrent):
 
     def __init__(self, adapter: "RNMTAdapter", encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
         super().__init__(adapter, encoded, mask, num_beams)
-        self.keys, self.values = encoded.attention_keys, encoded.last_hidden_state
+        # Both are `[sentences, source, d]`.
+        self.keys = encoded.attention_keys
+        self.values = encoded.last_hidden_state
         self.sentence_state = encoded.sentence_state if adapter.reads_sentence_state else None
+        # `[sentences, source]`, True where there is a token, or None.
         self.mask = word_mask(mask, self.values)
-        self.states = adapter.decoder.first_state(self.values, self.mask).repeat_interleave(num_beams, dim=0)
+        first = adapter.decoder.first_state(self.values, self.mask)
+        self.states = first.repeat_interleave(num_beams, dim=0)
 
     def step(self, tokens: Tensor) -> Tensor:
         """Go through both GRUs, with attention between them."""
         decoder = self.adapter.decoder
-        read, step = self.embed(tokens), decoder.recurrence.step
-        between = step.first(decoder.recurrence.from_words(read), self.states)
+        recurrence = decoder.recurrence
+        step = recurrence.step
+        embedded = self.embed(tokens)
+        between = step.first(recurrence.from_words(embedded), self.states)
         context = self._attend(step.attention.query(between))
         after = step.second(step.from_context(context), between)
         self.states.copy_(after)
-        return decoder.readout(torch.cat([read, self.guide(after), context], dim=-1)).tanh_()
+        return decoder.readout(torch.cat([embedded, self.guide(after), context], dim=-1)).tanh_()
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Keep only some states and sources."""
         super().select(rows, moved)
-        self.keys, self.values = self.keys[rows], self.values[rows]
-        self.mask = None if self.mask is None else self.mask[rows]
+        self.keys = self.keys[rows]
+        self.values = self.values[rows]
+        if self.mask is not None:
+            self.mask = self.mask[rows]
 
     def _attend(self, queries: Tensor) -> Tensor:
         """Return the contexts of queries, both `[sentences * beams, d]`, as [`AdditiveAttention`] does."""
@@ -73,7 +88,8 @@ class RNMTDecoding(_Recurrent):
         if self.mask is None:
             return (scores.softmax(-1) @ self.values).flatten(0, 1)
         missing = ~self.mask.unsqueeze(1)
-        weights = scores.masked_fill(missing, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(missing, 0.0)
+        lowest = torch.finfo(scores.dtype).min
+        weights = scores.masked_fill(missing, lowest).softmax(-1).masked_fill(missing, 0.0)
         return (weights @ self.values).flatten(0, 1)
 
 
@@ -85,12 +101,13 @@ class RNMTAdapter(Adapter):
 
     def copy(self, model: RNMTForConditionalGeneration) -> None:
         """Copy the decoder's weights."""
-        self.scale = model.config.d_model**0.5
-        self.reads_sentence_state = model.config.sentence_aggregation is not None
+        self.scale: float = model.config.d_model**0.5
+        self.reads_sentence_state: bool = model.config.sentence_aggregation is not None
         self.decoder = with_products(model.model.decoder, self.make)
+        # `[1, d]`.
         self.score = self.decoder.recurrence.step.attention.score.detach().clone().unsqueeze(0)
         if self.decoder.guided_routing is not None:
-            self.guide = self.decoder.guided_routing, self.encoder.guided_votes
+            self.guide = (self.decoder.guided_routing, self.encoder.guided_votes)
 
 
 class CapsNMTDecoding(_Recurrent):
@@ -99,9 +116,9 @@ class CapsNMTDecoding(_Recurrent):
     def __init__(self, adapter: "CapsNMTAdapter", encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
         super().__init__(adapter, encoded, mask, num_beams)
         self.sentence_state = encoded.sentence_state
-        rows, width = self.sentence_state.shape[0] * num_beams, self.sentence_state.shape[1]
+        sentences, width = self.sentence_state.shape
         # The hidden and the cell state of every layer.
-        self.states = self.sentence_state.new_zeros(rows, len(adapter.layers), 2, width)
+        self.states = self.sentence_state.new_zeros(sentences * num_beams, len(adapter.layers), 2, width)
 
     def step(self, tokens: Tensor) -> Tensor:
         """Go through the LSTMs."""
@@ -110,7 +127,8 @@ class CapsNMTDecoding(_Recurrent):
         for (gates, normalise), before in zip(self.adapter.layers, self.states.unbind(1)):
             # As in the step of [`LSTM`].
             hidden, cell = before.unbind(1)
-            write, keep, candidate, read = gates(torch.cat([layer_input, hidden], dim=1)).chunk(4, dim=-1)
+            gated = gates(torch.cat([layer_input, hidden], dim=1))
+            write, keep, candidate, read = gated.chunk(4, dim=-1)
             cell = torch.addcmul(keep.sigmoid() * cell, write.sigmoid(), candidate.tanh())
             hidden = read.sigmoid() * cell.tanh()
             states += [hidden, cell]
@@ -127,11 +145,12 @@ class CapsNMTAdapter(Adapter):
 
     def copy(self, model: CapsNMTForConditionalGeneration) -> None:
         """Copy the decoder's weights."""
-        self.scale = model.config.d_model**0.5
-        self.layers = []
+        self.scale: float = model.config.d_model**0.5
+        # For each layer the map to its four gates, and its norm.
+        self.layers: list[tuple[Map, Map]] = []
         for layer in model.model.decoder.layers:
             # The gates of the input and the hidden state, side by side, as one product.
             lstm = layer.lstm
             weight = torch.cat([lstm.weight_ih_l0.detach(), lstm.weight_hh_l0.detach()], dim=1)
-            gates = self.make(weight.t(), (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach())
-            self.layers.append((gates, norm(layer.layer_norm)))
+            bias = (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach()
+            self.layers.append((self.make(weight.t(), bias), norm(layer.layer_norm)))

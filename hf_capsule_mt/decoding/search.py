@@ -1,7 +1,7 @@
 """Greedy search and beam search, step by step as `generate()` has them, over any model.
 
-Once nothing can change what a sentence returns, its rows leave the batch. On a CPU that is found out after every step.
-Other devices would have to be waited for, so there it is found out after several. Until then a step is the same
+Once nothing can change what a sentence returns, its rows leave the batch. On a CPU that is checked after every step.
+Other devices would have to be waited for, so there it is checked after several. Until then a step is the same
 operations on tensors of the same shapes, in the same memory.
 """
 
@@ -24,8 +24,8 @@ _DROPPED = 16
 """Rows leave once one sentence in so many is finished."""
 _DROPPED_FROM_GRAPH = 2
 """The same where a step is a graph, which is for one number of rows."""
-_STEPS_TO_A_LOOK = {"cpu": 1, "cuda": 8}
-"""Steps from one look at what is finished to the next, by the kind of device."""
+_STEPS_TO_A_CHECK = {"cpu": 1, "cuda": 8}
+"""Steps from one check of what is finished to the next, by the kind of device."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Settings:
     @property
     def filling(self) -> int:
         """Token after a translation that is shorter than the longest, as `generate()` has it."""
-        return self.pad if self.num_beams == 1 else self.pad or int(self.eos[0])
+        if self.num_beams == 1:
+            return self.pad
+        return self.pad or int(self.eos[0])
 
 
 class Translation(NamedTuple):
@@ -58,30 +60,43 @@ class Translation(NamedTuple):
 class Search(ABC):
     """Parts that greedy search and beam search share: the tokens so far, and the rows that are left of the batch.
 
-    The column that tokens are written to is a number for the host, and a tensor for the device. `limits` has the most
-    new tokens of every sentence, within `max_length`.
+    Args:
+        decoding: runs the decoder for all sentences and beams.
+        vocabulary: chooses the next tokens by the decoder's states.
+        settings: those of `generate()`.
+        limits: the most new tokens of every sentence, within `max_length`.
     """
 
-    _ROWS: tuple[str, ...] = ("sentences", "tokens", "latest", "ends", "done")
-    """Attributes with a row for every sentence."""
+    _ROWS: tuple[str, ...] = ("sentences", "tokens", "latest", "last_columns", "done")
+    """Attributes with a row for every sentence that is left."""
     _RESULT: tuple[str, ...]
     """Attributes that make a translation."""
 
     def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> None:
-        self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings
-        self.device = device = vocabulary.device
+        device = vocabulary.device
+        sentences = len(limits)
+        self.decoding = decoding
+        self.vocabulary = vocabulary
+        self.settings = settings
+        self.device = device
         self.eos = settings.eos.to(device)
-        self.steps_to_a_look = _STEPS_TO_A_LOOK[device.type]
-        # Where looking costs nothing, what changes nothing is left out.
-        self.looks = self.steps_to_a_look == 1
-        self.sentences = torch.arange(len(limits), device=device)
-        # The last column that a sentence can fill. The start token is in column 0.
-        self.ends = torch.tensor(limits, device=device)
-        self.tokens = torch.full((len(limits), settings.num_beams, max(limits) + 1), settings.filling, device=device)
+        self.steps_to_a_check = _STEPS_TO_A_CHECK[device.type]
+        # Where checks cost nothing, operations that change nothing are left out.
+        self.checks_every_step = self.steps_to_a_check == 1
+        # The indices of the sentences that are left, `[sentences]`.
+        self.sentences = torch.arange(sentences, device=device)
+        # The last column that a sentence can fill, `[sentences]`. The start token is in column 0.
+        self.last_columns = torch.tensor(limits, device=device)
+        # Tokens so far, `[sentences, beams, columns]`.
+        self.tokens = torch.full((sentences, settings.num_beams, max(limits) + 1), settings.filling, device=device)
         self.tokens[:, :, 0] = settings.start
+        # The tokens that the decoder reads next, `[sentences, beams]`.
         self.latest = self.tokens[:, :, 0].clone()
-        self.column, self.place = 1, torch.ones(1, dtype=torch.long, device=device)
-        self.done = torch.zeros(len(limits), dtype=torch.bool, device=device)
+        # The column that is written next: a number for the host, and `[1]` for the device.
+        self.column = 1
+        self.device_column = torch.ones(1, dtype=torch.long, device=device)
+        # Whether nothing can change what a sentence returns, `[sentences]`.
+        self.done = torch.zeros(sentences, dtype=torch.bool, device=device)
         self.suppressed: Tensor | None = None
         self.needs_all_scores = False
         self.graph = StepGraph(device)
@@ -94,78 +109,112 @@ class Search(ABC):
         return [translations[sentence] for sentence in sorted(translations)]
 
     def advance(self) -> list[tuple[int, Translation]]:
-        """Write tokens up to the next look. Return the indices of sentences that leave, and translations on a CPU."""
-        left = self.tokens.shape[2] - self.column
-        steps = min(self.steps_to_a_look, left)
-        self.decoding.reserve(steps, left)
+        """Write tokens up to the next check. Return the indices of sentences that leave, and translations on a CPU."""
+        columns_left = self.tokens.shape[2] - self.column
+        steps = min(self.steps_to_a_check, columns_left)
+        self.decoding.reserve(steps, columns_left)
         self.graph.prepare(self)
-        constraints = self.settings.constraints
         for _ in range(steps):
-            suppressed = constraints.suppressed(self.column)
-            if suppressed is not self.suppressed:
-                self.suppressed = suppressed
-                self.graph.prepare(self)
-            self.needs_all_scores = constraints.need_all_scores(self.column)
+            self._read_constraints()
             # Constraints that need all scores have other shapes in every step.
-            self._write() if self.looks or self.needs_all_scores else self.graph.run(self._write)
+            if self.checks_every_step or self.needs_all_scores:
+                self._write()
+            else:
+                self.graph.run(self._write)
             self.column += 1
         return self._leave()
+
+    def _read_constraints(self) -> None:
+        """Find out what the constraints do to the next token."""
+        constraints = self.settings.constraints
+        self.needs_all_scores = constraints.need_all_scores(self.column)
+        suppressed = constraints.suppressed(self.column)
+        if suppressed is not self.suppressed:
+            self.suppressed = suppressed
+            # A graph reads the tensor that it was recorded with.
+            self.graph.prepare(self)
 
     def _write(self) -> None:
         """Write the next token of every sentence."""
         self._extend(self.decoding.step(self.latest))
-        self.place += 1
-        self.done |= self.ends < self.place
+        self.device_column += 1
+        self.done |= self.last_columns < self.device_column
 
     @abstractmethod
     def _extend(self, hidden: Tensor) -> None:
-        """Write the best next tokens, given the decoder's states."""
+        """Write the best next tokens, given the decoder's states `[sentences * beams, d]`."""
 
     @abstractmethod
     def _translation(self, *parts: Tensor) -> Translation:
         """The translation of a sentence from the parts that `_RESULT` names, which are on a CPU."""
 
     def _constrained(self, scores: Tensor) -> Tensor:
-        """The scores `[rows, vocabulary]` of all tokens after the constraints."""
+        """Return scores `[rows, vocabulary]` of all tokens after the constraints."""
         return self.settings.constraints(self.tokens[:, :, : self.column].flatten(0, 1), scores)
 
     def _leave(self) -> list[tuple[int, Translation]]:
+        """Let sentences that are done leave the batch, once they are enough. Return them with their indices."""
         finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
         count = len(self.sentences)
-        left = count - len(finished)
-        if not finished or (left and len(finished) * (_DROPPED if self.looks else _DROPPED_FROM_GRAPH) < count):
+        one_in = _DROPPED if self.checks_every_step else _DROPPED_FROM_GRAPH
+        are_enough = len(finished) == count or len(finished) * one_in >= count
+        if not finished or not are_enough:
             return []
-        places = torch.tensor(finished, device=self.device)
-        parts = [getattr(self, name)[places].cpu() for name in ("sentences", *self._RESULT)]
-        translations = [(int(sentence), self._translation(*rest)) for sentence, *rest in zip(*parts)]
-        # The last rows go to the places of those that are finished.
-        moved = [row for row in finished if row < left]
-        into = dict(zip(moved, sorted({*range(left, count)} - {*finished})))
-        rows = torch.tensor([into.get(row, row) for row in range(left)], dtype=torch.long, device=self.device)
-        for name in self._ROWS:
-            setattr(self, name, getattr(self, name)[rows])
-        if left:
-            self.decoding.select(rows, torch.tensor(moved, dtype=torch.long, device=self.device))
+        translations = self._translations_of(finished)
+        self._keep(*_fill(finished, count))
         return translations
+
+    def _translations_of(self, rows: list[int]) -> list[tuple[int, Translation]]:
+        """Return the translations of some rows, with the indices of their sentences."""
+        selected = torch.tensor(rows, device=self.device)
+        sentences = self.sentences[selected].tolist()
+        parts = [getattr(self, name)[selected].cpu() for name in self._RESULT]
+        translations = [self._translation(*of_sentence) for of_sentence in zip(*parts)]
+        return list(zip(sentences, translations))
+
+    def _keep(self, rows: list[int], moved: list[int]) -> None:
+        """Keep only some rows. Those that come to the positions `moved` have changed place."""
+        kept = torch.tensor(rows, dtype=torch.long, device=self.device)
+        for name in self._ROWS:
+            setattr(self, name, getattr(self, name)[kept])
+        if rows:
+            self.decoding.select(kept, torch.tensor(moved, dtype=torch.long, device=self.device))
+
+
+def _fill(finished: list[int], count: int) -> tuple[list[int], list[int]]:
+    """Let the last of `count` rows go to the places of those that are finished, in ascending order.
+
+    Returns:
+        The row of each place that is left, and the places whose row is another one now.
+    """
+    left = count - len(finished)
+    freed = [row for row in finished if row < left]
+    moving = sorted(set(range(left, count)) - set(finished))
+    rows = list(range(left))
+    for place, row in zip(freed, moving, strict=True):
+        rows[place] = row
+    return rows, freed
 
 
 class GreedySearch(Search):
     """The best next token, always."""
 
-    _RESULT = ("tokens", "ends")
+    _RESULT = ("tokens", "last_columns")
 
     def _extend(self, hidden: Tensor) -> None:
         if self.needs_all_scores:
-            tokens = self._constrained(self.vocabulary.scores(hidden).float()).argmax(-1)
+            scores = self._constrained(self.vocabulary.scores(hidden).float())
+            tokens = scores.argmax(-1)
         else:
             tokens = self.vocabulary.best_token(hidden, self.suppressed)
         tokens = tokens.masked_fill(self.done, self.settings.pad)
         self.latest.copy_(tokens.unsqueeze(-1))
-        self.tokens.index_copy_(2, self.place, self.latest.unsqueeze(-1))
+        self.tokens.index_copy_(2, self.device_column, self.latest.unsqueeze(-1))
         self.done |= torch.isin(tokens, self.eos)
 
-    def _translation(self, tokens: Tensor, end: Tensor) -> Translation:
-        tokens = tokens[:, : min(self.column - 1, int(end)) + 1]
+    def _translation(self, tokens: Tensor, last_column: Tensor) -> Translation:
+        """Cut tokens `[1, columns]` after the first end, or after the last column that is written and allowed."""
+        tokens = tokens[:, : min(self.column - 1, int(last_column)) + 1]
         ends = torch.isin(tokens[0, 1:], self.settings.eos).nonzero().flatten()
         length = int(ends[0]) + 2 if len(ends) else tokens.shape[1]
         return Translation(tokens[:, :length].clone(), None)
@@ -174,29 +223,34 @@ class GreedySearch(Search):
 class BeamSearch(Search):
     """The best translations, `num_beams` of them at a time."""
 
-    _ROWS = (*Search._ROWS, "scores", "found", "found_scores", "found_ends", "complete", "can_improve")
-    _RESULT = ("found", "found_scores", "found_ends")
+    _ROWS = (*Search._ROWS, "scores", "ended", "ended_scores", "ended_lengths", "is_complete", "can_improve")
+    _RESULT = ("ended", "ended_scores", "ended_lengths")
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         sentences, beams, _ = self.tokens.shape
+        # Sums of log-probabilities of the running beams, `[sentences, beams]`. All of a sentence begin the same.
         self.scores = torch.zeros(sentences, beams, dtype=torch.float32, device=self.device)
-        # All beams of a sentence begin the same.
         self.scores[:, 1:] = _NEVER
-        self.found = self.tokens.clone()
-        self.found_scores = torch.full_like(self.scores, _NEVER)
-        # The columns after the last tokens.
-        self.found_ends = torch.ones_like(self.tokens[:, :, 0])
-        self.complete = torch.zeros_like(self.scores, dtype=torch.bool)
+        # The best translations that have ended, `[sentences, beams, columns]`, their scores, and their lengths with
+        # the start token, both `[sentences, beams]`.
+        self.ended = self.tokens.clone()
+        self.ended_scores = torch.full_like(self.scores, _NEVER)
+        self.ended_lengths = torch.ones_like(self.tokens[:, :, 0])
+        # Whether there is such a translation yet, `[sentences, beams]`.
+        self.is_complete = torch.zeros_like(self.scores, dtype=torch.bool)
         self.can_improve = torch.ones_like(self.done)
+        # If all beams end, so many others are left to go on with.
         self.num_candidates = max(2, 1 + len(self.settings.eos)) * beams
-        self.first = torch.arange(self.num_candidates, device=self.device) < beams
-        self.any_complete = not self.looks
+        # The candidates that may end, `[candidates]`.
+        self.may_end = torch.arange(self.num_candidates, device=self.device) < beams
+        self.any_complete = not self.checks_every_step
 
     def _extend(self, hidden: Tensor) -> None:
         candidates = self._candidates(hidden)
-        ending = torch.isin(candidates.tokens, self.eos) | (self.ends <= self.place).unsqueeze(-1)
-        any_ending = not self.looks or bool(ending.any())
+        is_at_limit = self.last_columns <= self.device_column
+        ending = torch.isin(candidates.tokens, self.eos) | is_at_limit.unsqueeze(-1)
+        any_ending = not self.checks_every_step or bool(ending.any())
         if any_ending:
             self._collect(candidates, ending)
         self._go_on(candidates, ending if any_ending else None)
@@ -204,60 +258,71 @@ class BeamSearch(Search):
             self._judge()
 
     def _candidates(self, hidden: Tensor) -> Candidates:
+        """Return the best continuations of all sentences, given states `[sentences * beams, d]`."""
         if self.needs_all_scores:
-            scores = self._constrained(self.vocabulary.scores(hidden).float().log_softmax(-1))
-            return best_of(scores, self.scores, self.num_candidates)
+            log_probabilities = self.vocabulary.scores(hidden).float().log_softmax(-1)
+            return best_of(self._constrained(log_probabilities), self.scores, self.num_candidates)
         renormalizes = self.settings.constraints.renormalizes
         return self.vocabulary.best(hidden, self.scores, self.num_candidates, self.suppressed, renormalizes)
 
     def _go_on(self, candidates: Candidates, ending: Tensor | None) -> None:
-        """Continue the best candidates that do not end."""
+        """Continue the best candidates that do not end. `ending` is `[sentences, candidates]`, or None if none does."""
         beams = self.scores.shape[1]
         if ending is None:
-            scores, parents, tokens = (tensor[:, :beams] for tensor in candidates)
+            scores = candidates.scores[:, :beams]
+            parents = candidates.beams[:, :beams]
+            tokens = candidates.tokens[:, :beams]
         else:
             running = candidates.scores + ending.float() * _NEVER
             chosen = running.topk(beams).indices
-            scores, parents, tokens = (t.gather(1, chosen) for t in (running, candidates.beams, candidates.tokens))
+            scores = running.gather(1, chosen)
+            parents = candidates.beams.gather(1, chosen)
+            tokens = candidates.tokens.gather(1, chosen)
         self.scores.copy_(scores)
         self.latest.copy_(tokens)
-        so_far = self.tokens[:, :, : self.column] if self.looks else self.tokens
+        so_far = self.tokens[:, :, : self.column] if self.checks_every_step else self.tokens
         so_far.copy_(so_far.gather(1, parents.unsqueeze(-1).expand(-1, -1, so_far.shape[2])))
-        self.tokens.index_copy_(2, self.place, self.latest.unsqueeze(-1))
+        self.tokens.index_copy_(2, self.device_column, self.latest.unsqueeze(-1))
         self.decoding.reorder(parents)
 
     def _collect(self, candidates: Candidates, ending: Tensor) -> None:
-        """Add candidates that end, of the first `num_beams`, to the best translations found so far."""
+        """Merge candidates that end with the best translations so far. `ending` is `[sentences, candidates]`."""
         tokens = self.tokens.gather(1, candidates.beams.unsqueeze(-1).expand(-1, -1, self.tokens.shape[2]))
-        tokens.index_copy_(2, self.place, candidates.tokens.unsqueeze(-1))
-        ending = ending & self.first
-        scores = candidates.scores / self._penalty(self.column if self.looks else self.place)
+        tokens.index_copy_(2, self.device_column, candidates.tokens.unsqueeze(-1))
+        ending = ending & self.may_end
+        scores = candidates.scores / self._penalty(self.column if self.checks_every_step else self.device_column)
         # A sentence that is finished collects no more, or its result would depend on when its rows leave.
         closed = ~self.can_improve | self.done
         if self.settings.early_stopping is True:
-            closed = closed | self.complete.all(-1)
-        scores = scores + closed.unsqueeze(-1).float() * _NEVER + (~ending).float() * _NEVER
-        merged = torch.cat([self.found_scores, scores], dim=1)
-        found_scores, chosen = merged.topk(self.scores.shape[1])
-        self.found_scores.copy_(found_scores)
-        self.complete.copy_(torch.cat([self.complete, ending], dim=1).gather(1, chosen))
-        ends = (self.place + 1).expand_as(candidates.tokens)
-        self.found_ends.copy_(torch.cat([self.found_ends, ends], dim=1).gather(1, chosen))
-        places = chosen.unsqueeze(-1).expand(-1, -1, tokens.shape[2])
-        self.found.copy_(torch.cat([self.found, tokens], dim=1).gather(1, places))
-        self.any_complete = not self.looks or bool(self.complete.all(-1).any())
+            closed = closed | self.is_complete.all(-1)
+        # Sums, as in `generate()`: with one score for all of them, others of those that cannot be chosen would follow.
+        scores = scores + closed.unsqueeze(-1).float() * _NEVER
+        scores = scores + (~ending).float() * _NEVER
+        merged_scores, chosen = torch.cat([self.ended_scores, scores], dim=1).topk(self.scores.shape[1])
+        self.ended_scores.copy_(merged_scores)
+        merged_complete = torch.cat([self.is_complete, ending], dim=1)
+        self.is_complete.copy_(merged_complete.gather(1, chosen))
+        lengths = (self.device_column + 1).expand_as(candidates.tokens)
+        merged_lengths = torch.cat([self.ended_lengths, lengths], dim=1)
+        self.ended_lengths.copy_(merged_lengths.gather(1, chosen))
+        merged_tokens = torch.cat([self.ended, tokens], dim=1)
+        self.ended.copy_(merged_tokens.gather(1, chosen.unsqueeze(-1).expand(-1, -1, tokens.shape[2])))
+        self.any_complete = not self.checks_every_step or bool(self.is_complete.all(-1).any())
 
     def _judge(self) -> None:
         """Find out which sentences can still be improved, by the best score that a running beam may get."""
         settings = self.settings
-        reaches_end = settings.early_stopping == "never" and settings.length_penalty > 0
-        longest = self.column if self.looks else self.place
-        best = self.scores[:, :1] / self._penalty(settings.max_length - 1 if reaches_end else longest)
-        worst = self.found_scores.amin(1, keepdim=True).where(self.complete, _NEVER)
-        self.can_improve &= (best > worst).any(-1)
+        if settings.early_stopping == "never" and settings.length_penalty > 0:
+            # The longer a translation, the better is its score.
+            longest: int | Tensor = settings.max_length - 1
+        else:
+            longest = self.column if self.checks_every_step else self.device_column
+        best_running = self.scores[:, :1] / self._penalty(longest)
+        worst_ended = self.ended_scores.amin(1, keepdim=True).where(self.is_complete, _NEVER)
+        self.can_improve &= (best_running > worst_ended).any(-1)
         self.done |= ~self.can_improve
         if settings.early_stopping is True:
-            self.done |= self.complete.all(-1)
+            self.done |= self.is_complete.all(-1)
 
     def _penalty(self, length: int | Tensor) -> float | Tensor:
         """Return the divisor of the scores of translations of a length, a number or `[1]`."""
@@ -266,11 +331,12 @@ class BeamSearch(Search):
         # As Python computes it.
         return length.double().pow(self.settings.length_penalty).float()
 
-    def _translation(self, found: Tensor, scores: Tensor, ends: Tensor) -> Translation:
+    def _translation(self, ended: Tensor, scores: Tensor, lengths: Tensor) -> Translation:
+        """Cut the best of the translations `[beams, columns]`, and fill up those that are shorter."""
         number = self.settings.num_return_sequences
-        ends = ends[:number]
-        sequences = found[:number, : int(ends.max())].clone()
-        places = torch.arange(sequences.shape[1])
+        lengths = lengths[:number]
+        sequences = ended[:number, : int(lengths.max())].clone()
+        columns = torch.arange(sequences.shape[1])
         # After the end there is only padding.
-        sequences.masked_fill_(places >= ends.unsqueeze(-1), self.settings.filling)
+        sequences.masked_fill_(columns >= lengths.unsqueeze(-1), self.settings.filling)
         return Translation(sequences, scores[:number].clone())

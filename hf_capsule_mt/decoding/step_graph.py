@@ -14,7 +14,9 @@ _UNCHANGED = ("adapter", "vocabulary", "settings", "routing")
 
 
 def _record_on_cuda(step: Callable[[], None]) -> Callable[[], None]:
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    """Record a step on the current device without running it, and return what runs it again."""
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     # Not `torch.cuda.graph`, which empties the allocator's cache and may collect garbage every time.
     with torch.cuda.stream(stream):
@@ -46,9 +48,11 @@ class StepGraph:
     def prepare(self, owner: object) -> None:
         """Forget the graph if a tensor of `owner`, or of an object in it, has another place or shape now."""
         if self._record is not None:
-            places = [(each.data_ptr(), each.shape) if isinstance(each, Tensor) else each for each in _parts(owner)]
+            places = [_place_of(part) for part in _parts(owner)]
             if places != self._places:
-                self._places, self._replay, self._is_warm = places, None, False
+                self._places = places
+                self._replay = None
+                self._is_warm = False
 
     def run(self, step: Callable[[], None]) -> None:
         """Run a step, which reads and writes these tensors without a look at what is in them."""
@@ -58,8 +62,16 @@ class StepGraph:
             except RuntimeError as error:
                 self._record = None
                 logger.warning_once(f"The engine decodes without a CUDA graph, which takes longer: {error}")
-        (self._replay or step)()
+        if self._replay is None:
+            step()
+        else:
+            self._replay()
         self._is_warm = True
+
+
+def _place_of(part: Any) -> Any:
+    """Return what a graph depends on of a tensor or a slice."""
+    return (part.data_ptr(), part.shape) if isinstance(part, Tensor) else part
 
 
 def _parts(owner: object) -> Iterator[Any]:

@@ -15,20 +15,32 @@ _WORTHWHILE = 4
 
 
 class TargetCache:
-    """Keys and values that layers attend to. `like` is keys of the source, `[sentences, heads, source, d / heads]`."""
+    """Keys and values that layers attend to.
+
+    Args:
+        num_layers: the number of layers.
+        like: keys of the source, `[sentences, heads, source, d / heads]`. The cache has their dtype and device.
+        num_beams: the number of beams of every sentence.
+    """
 
     def __init__(self, num_layers: int, like: Tensor, num_beams: int) -> None:
-        self.sentences, self.num_beams, self.num_layers = like.shape[0], num_beams, num_layers
+        self.sentences = like.shape[0]
+        self.num_beams = num_beams
+        self.num_layers = num_layers
         # Keys and values, `[sentences or more, 2, heads, slots, d / heads]`. The first rows are in use.
         self.layers: list[Tensor] = []
         # The slots that the next step writes: a slice, or a tensor that is counted up if several steps are reserved.
         self.new: slice | Tensor = slice(0, 0)
-        self.read = slice(0, 0)  # The slots that the next step attends to.
-        self._heads, self._width = like.shape[1], like.shape[3]
-        self._slots = 0  # Written or reserved.
+        # The slots that the next step attends to.
+        self.read = slice(0, 0)
+        self._heads = like.shape[1]
+        self._width = like.shape[3]
+        # How many slots are written or reserved.
+        self._slots = 0
         # `[sentences, beams, slots]`: 0 where a beam attends to a slot, else -inf. None: it attends to all.
-        self._strangers: Tensor | None = None
-        self._itself = like.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)
+        self._hidden: Tensor | None = None
+        # The same for the slots of one step, `[beams, beams]`: each beam attends to its own.
+        self._hidden_in_step = like.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)
 
     def reserve(self, steps: int, left: int) -> None:
         """Make room for so many steps, as [`Decoding.reserve`] says."""
@@ -41,16 +53,17 @@ class TargetCache:
             # A CUDA graph is for one number of slots. Those that are not written yet are hidden.
             self._hide_what_is_not_written()
             self.read = slice(0, self.layers[0].shape[3])
-            new = torch.arange(self._slots, self._slots + self.num_beams, device=self._itself.device)
+            new = torch.arange(self._slots, self._slots + self.num_beams, device=self._hidden_in_step.device)
+            # A graph reads the tensor that it was recorded with.
             self.new = self.new.copy_(new) if isinstance(self.new, Tensor) else new
         self._slots += count
 
     def begin_step(self) -> Tensor | None:
-        """Return what attention adds to the scores of the slots `read`, `[sentences, 1, beams, slots]`."""
-        if self._strangers is None:
+        """Return what attention adds to the scores of the slots `read`, `[sentences, 1, beams, slots]`, or None."""
+        if self._hidden is None:
             return None
-        self._strangers[:, :, self.new] = self._itself
-        return self._strangers[:, None, :, self.read]
+        self._hidden[:, :, self.new] = self._hidden_in_step
+        return self._hidden[:, None, :, self.read]
 
     def end_step(self) -> None:
         """Go on to the slots of the next step that is reserved."""
@@ -59,60 +72,68 @@ class TargetCache:
 
     def reorder(self, parents: Tensor) -> None:
         """Let beams continue others, as [`Decoding.reorder`] says."""
-        strangers = self._strangers[:, :, self.read]
-        strangers.copy_(strangers.gather(1, parents.unsqueeze(-1).expand(-1, -1, strangers.shape[2])))
+        hidden = self._hidden[:, :, self.read]
+        indices = parents.unsqueeze(-1).expand(-1, -1, hidden.shape[2])
+        hidden.copy_(hidden.gather(1, indices))
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Keep only some sentences, as [`Decoding.select`] says."""
         self.sentences = len(rows)
         for layer in self.layers:
             moved_rows(layer[:, :, :, : self._slots], rows, moved)
-        if self._strangers is not None:
-            self._strangers = self._strangers[rows]
+        if self._hidden is not None:
+            self._hidden = self._hidden[rows]
 
     def _hide_what_is_not_written(self) -> None:
-        if self._strangers is None:
-            shape = self.sentences, self.num_beams, self.layers[0].shape[3]
-            self._strangers = self._itself.new_full(shape, -torch.inf)
-            self._strangers[:, :, : self._slots] = 0
+        if self._hidden is None:
+            shape = (self.sentences, self.num_beams, self.layers[0].shape[3])
+            self._hidden = self._hidden_in_step.new_full(shape, -torch.inf)
+            self._hidden[:, :, : self._slots] = 0
 
     def _make_room(self, count: int, left: int) -> None:
         """Let `count` slots follow those that are taken, of `left` that are still to come."""
         more = max(count, min(left, _STEPS * self.num_beams))
         if not self.layers:
-            shape = self.sentences, 2, self._heads, more, self._width
-            self.layers = [self._itself.new_zeros(shape) for _ in range(self.num_layers)]
+            shape = (self.sentences, 2, self._heads, more, self._width)
+            self.layers = [self._hidden_in_step.new_zeros(shape) for _ in range(self.num_layers)]
             if self.num_beams > 1:
                 self._hide_what_is_not_written()
-        elif self._slots + count > self.layers[0].shape[3] and not self._frees(count, left):
-            for index, layer in enumerate(self.layers):
-                # One after the other, so that only one is there twice.
-                self.layers[index] = F.pad(layer, (0, 0, 0, more))
-            if self._strangers is not None:
-                self._strangers = F.pad(self._strangers, (0, more), value=-torch.inf)
+            return
+        is_full = self._slots + count > self.layers[0].shape[3]
+        if is_full and not self._free(count, left):
+            self._grow(more)
 
-    def _frees(self, count: int, left: int) -> bool:
+    def _grow(self, more: int) -> None:
+        """Add so many slots."""
+        for index, layer in enumerate(self.layers):
+            # One after the other, so that only one is there twice.
+            self.layers[index] = F.pad(layer, (0, 0, 0, more))
+        if self._hidden is not None:
+            self._hidden = F.pad(self._hidden, (0, more), value=-torch.inf)
+
+    def _free(self, count: int, left: int) -> bool:
         """Move the slots that beams attend to to the front. Return False if that would free too few."""
-        if self._strangers is None:
+        if self._hidden is None:
             return False
-        attended = self._strangers[:, :, : self._slots].amax(1) == 0
-        taken = int(attended.sum(1).max())
+        is_attended = self._hidden[:, :, : self._slots].amax(1) == 0
+        taken = int(is_attended.sum(1).max())
         if self._slots - taken < max(count, min(left, self._slots // _WORTHWHILE)):
             return False
-        slots = attended.int().argsort(dim=1, descending=True, stable=True)[:, :taken]
+        # `[sentences, taken]`. The sort is stable, so the order of the slots stays.
+        slots = is_attended.int().argsort(dim=1, descending=True, stable=True)[:, :taken]
         for layer in self.layers:
-            own = layer[: self.sentences]
-            own[:, :, :, :taken] = own.gather(
-                3, slots[:, None, None, :, None].expand(-1, *own.shape[1:3], -1, own.shape[4])
-            )
-        self._strangers[:, :, :taken] = self._strangers.gather(2, slots.unsqueeze(1).expand(-1, self.num_beams, -1))
-        self._strangers[:, :, taken:] = -torch.inf
+            in_use = layer[: self.sentences]
+            indices = slots[:, None, None, :, None].expand(-1, *in_use.shape[1:3], -1, in_use.shape[4])
+            in_use[:, :, :, :taken] = in_use.gather(3, indices)
+        indices = slots.unsqueeze(1).expand(-1, self.num_beams, -1)
+        self._hidden[:, :, :taken] = self._hidden.gather(2, indices)
+        self._hidden[:, :, taken:] = -torch.inf
         self._slots = taken
         return True
 
 
 def moved_rows(tensor: Tensor, rows: Tensor, moved: Tensor) -> Tensor:
-    """Copy the rows `rows[moved]` to the places `moved`, and return the tensor."""
+    """Copy the rows `rows[moved]` to the places `moved`, and return the tensor, `[sentences, ...]`."""
     if len(moved):
         tensor[moved] = tensor[rows[moved]]
     return tensor

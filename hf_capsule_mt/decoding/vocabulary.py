@@ -4,6 +4,7 @@ The tokens are divided into groups, token t being in group t % G. The best K tok
 the largest maxima. So only the tokens of these are compared one by one.
 """
 
+import math
 from copy import copy
 from typing import NamedTuple
 
@@ -34,25 +35,36 @@ class Candidates(NamedTuple):
 
 
 class Vocabulary:
-    """The output projection of a model, with a weight `[vocabulary, d]` and a bias `[vocabulary]`, or none."""
+    """The output projection of a model.
+
+    Args:
+        weight: `[vocabulary, d]`, in any strides.
+        bias: `[vocabulary]`, or None.
+        make: makes the product.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, make: Make = Product) -> None:
-        self.size, self.device = weight.shape[0], weight.device
-        self._per_group = _GROUP if self.size >= _GROUP * _ALIGNMENT else 1
-        unit = self._per_group * (_ALIGNMENT if self._per_group > 1 else 1)
-        self._num_groups = -(-self.size // unit) * unit // self._per_group
+        self.size = weight.shape[0]
+        self.device = weight.device
+        is_large = self.size >= _GROUP * _ALIGNMENT
+        self._per_group = _GROUP if is_large else 1
+        unit = _GROUP * _ALIGNMENT if is_large else 1
+        units = math.ceil(self.size / unit)
+        self._num_groups = units * unit // self._per_group
+        # What fills up the groups has the score -inf.
         missing = self._per_group * self._num_groups - self.size
-        filling = weight.new_zeros(missing, weight.shape[1]), weight.new_full((missing,), -torch.inf)
+        filling = (weight.new_zeros(missing, weight.shape[1]), weight.new_full((missing,), -torch.inf))
         self._product = joined([(weight, bias), filling], make)
-        self._places = torch.arange(self._per_group, device=weight.device) * self._num_groups
+        # A group has the token of its own number, and those at these distances from it.
+        self._distances = torch.arange(self._per_group, device=weight.device) * self._num_groups
         self.seen = FiniteSum(weight.device)
         """The sum of hidden states and best scores. Both are read, since int8 products turn NaN into finite values."""
 
     def for_one_call(self) -> "Vocabulary":
         """Return the same vocabulary that has `seen` nothing, which other threads do not share."""
-        own = copy(self)
-        own.seen = FiniteSum(self.device)
-        return own
+        copied = copy(self)
+        copied.seen = FiniteSum(self.device)
+        return copied
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` of all tokens by hidden states `[rows, d]`."""
@@ -61,9 +73,14 @@ class Vocabulary:
         return scores
 
     def best_token(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
-        """Return the best token `[rows]` by hidden states `[rows, d]`, of those that are not `suppressed`.
+        """Return the best token of each row. If several have exactly the same score, it is any of them.
 
-        If several have exactly the same score, it is any of them.
+        Args:
+            hidden: states, `[rows, d]`.
+            suppressed: tokens that cannot be chosen, `[tokens]`, or None.
+
+        Returns:
+            Token ids, `[rows]`.
         """
         scores = self._product(hidden)
         if suppressed is not None:
@@ -71,24 +88,29 @@ class Vocabulary:
         largest, groups = self._groups_of(scores).amax(1).max(-1, keepdim=True)
         # Where all tokens are suppressed, that is -inf.
         self._note(hidden, largest.clamp(min=0))
-        members = groups + self._places
-        return self._known(members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True))).squeeze(1)
+        members = groups + self._distances
+        best = scores.gather(1, members).argmax(-1, keepdim=True)
+        return self._known(members.gather(1, best)).squeeze(1)
 
     def best(
         self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool = False
     ) -> Candidates:
-        """Return the best `count` continuations by hidden states `[sentences * beams, d]`.
+        """Return the best `count` continuations of each sentence.
 
-        `before` has the scores of the beams, `[sentences, beams]`. The `suppressed` tokens cannot be chosen. If it
-        `renormalizes`, their probability counts as 0, so that the others sum to 1.
+        Args:
+            hidden: states, `[sentences * beams, d]`.
+            before: the scores of the beams, `[sentences, beams]`.
+            count: the number of continuations, K.
+            suppressed: tokens that cannot be chosen, `[tokens]`, or None.
+            renormalizes: whether their probability counts as 0, so that the others sum to 1.
         """
         beams = before.shape[1]
         sentences = max(1, _LARGEST // (beams * self._per_group * self._num_groups))
         if len(before) <= sentences or self.device.type != "cpu":
             return self._best(hidden, before, count, suppressed, renormalizes)
         parts = zip(hidden.split(sentences * beams), before.split(sentences))
-        found = [self._best(*part, count, suppressed, renormalizes) for part in parts]
-        return Candidates(*map(torch.cat, zip(*found)))
+        candidates = [self._best(*part, count, suppressed, renormalizes) for part in parts]
+        return Candidates(*map(torch.cat, zip(*candidates)))
 
     def _best(
         self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
@@ -104,18 +126,36 @@ class Vocabulary:
             maxima.index_copy_(1, groups, self._groups_of(scores).index_select(2, groups).amax(1))
         sentences, beams = before.shape
         log_sums = log_sums.view(sentences, beams)
-        # Up to rounding these are log-probabilities: the order within a beam is the same.
-        groups = (maxima.view(sentences, beams, -1) + (before - log_sums).unsqueeze(-1)).flatten(1)
-        groups = groups.topk(min(count, groups.shape[1]), sorted=False).indices
-        rows = groups.div(self._num_groups, rounding_mode="floor")
-        tokens = (groups % self._num_groups).unsqueeze(-1) + self._places
+        parents, groups = self._best_groups(maxima.view(sentences, beams, -1), before - log_sums, count)
+        # Members of the groups, `[sentences, groups, members]`.
+        tokens = groups.unsqueeze(-1) + self._distances
         width = scores.shape[1]
-        starts = torch.arange(0, sentences * beams * width, beams * width, device=self.device).view(-1, 1, 1)
-        values = scores.take(rows.unsqueeze(-1) * width + tokens + starts)
-        values = values - log_sums.gather(1, rows).unsqueeze(-1) + before.gather(1, rows).unsqueeze(-1)
+        first_rows = torch.arange(0, sentences * beams, beams, device=self.device).unsqueeze(-1)
+        values = scores.take(((parents + first_rows) * width).unsqueeze(-1) + tokens)
+        values = values - log_sums.gather(1, parents).unsqueeze(-1) + before.gather(1, parents).unsqueeze(-1)
         best, chosen = values.flatten(1).topk(count)
-        of_group = chosen.div(self._per_group, rounding_mode="floor")
-        return Candidates(best, rows.gather(1, of_group), self._known(tokens.flatten(1).gather(1, chosen)))
+        chosen_groups = chosen.div(self._per_group, rounding_mode="floor")
+        return Candidates(
+            scores=best,
+            beams=parents.gather(1, chosen_groups),
+            tokens=self._known(tokens.flatten(1).gather(1, chosen)),
+        )
+
+    def _best_groups(self, maxima: Tensor, added: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Find the groups that have the best tokens of each sentence, in any order.
+
+        Args:
+            maxima: the largest score in each group, `[sentences, beams, groups]`.
+            added: what the scores of a beam are added to, `[sentences, beams]`.
+            count: the number of groups, K. It can be more than there are.
+
+        Returns:
+            The beams of the groups and their numbers, both `[sentences, K]`.
+        """
+        # Up to rounding these are log-probabilities: the order within a beam is the same.
+        totals = (maxima + added.unsqueeze(-1)).flatten(1)
+        chosen = totals.topk(min(count, totals.shape[1]), sorted=False).indices
+        return chosen.div(self._num_groups, rounding_mode="floor"), chosen % self._num_groups
 
     def _known(self, tokens: Tensor) -> Tensor:
         # Where scores are not finite, what fills up the groups may be chosen.
@@ -126,31 +166,40 @@ class Vocabulary:
         self.seen.add(best)
 
     def _groups_of(self, scores: Tensor) -> Tensor:
+        """Return scores `[rows, members * groups]` as `[rows, members, groups]`."""
         return scores.view(scores.shape[0], self._per_group, self._num_groups)
 
     def _reduce(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Maxima of the groups `[rows, groups]`, and the logarithms of the sums of exponentials `[rows, 1]`."""
-        maxima, sums = [], []
-        rows = max(1, _CHUNK // scores.shape[1]) if scores.device.type == "cpu" else len(scores)
-        memory = torch.empty_like(scores[:rows])
-        for part in scores.split(rows):
+        rows_at_a_time = len(scores)
+        if scores.device.type == "cpu":
+            rows_at_a_time = max(1, _CHUNK // scores.shape[1])
+        maxima = []
+        log_sums = []
+        memory = torch.empty_like(scores[:rows_at_a_time])
+        for part in scores.split(rows_at_a_time):
             of_groups = self._groups_of(part).amax(1)
             largest = of_groups.amax(1, keepdim=True)
             exponentials = torch.sub(part, largest, out=memory[: part.shape[0]]).exp_()
             maxima.append(of_groups)
-            sums.append(exponentials.sum(1, keepdim=True).log_().add_(largest))
-        return (maxima[0], sums[0]) if len(maxima) == 1 else (torch.cat(maxima), torch.cat(sums))
+            log_sums.append(exponentials.sum(1, keepdim=True).log_().add_(largest))
+        if len(maxima) == 1:
+            return maxima[0], log_sums[0]
+        return torch.cat(maxima), torch.cat(log_sums)
 
 
 def best_of(log_probabilities: Tensor, before: Tensor, count: int) -> Candidates:
-    """Return the best continuations by the log-probabilities `[sentences * beams, vocabulary]` of all tokens.
+    """Return the best continuations by the log-probabilities of all tokens.
 
-    The other arguments are those of [`Vocabulary.best`].
+    Args:
+        log_probabilities: `[sentences * beams, vocabulary]`.
+        before: the scores of the beams, `[sentences, beams]`.
+        count: the number of continuations, K.
     """
     size = log_probabilities.shape[1]
     totals = log_probabilities.view(*before.shape, size) + before.unsqueeze(-1)
-    scores, places = totals.flatten(1).topk(count)
-    return Candidates(scores, places.div(size, rounding_mode="floor"), places % size)
+    scores, chosen = totals.flatten(1).topk(count)
+    return Candidates(scores, beams=chosen.div(size, rounding_mode="floor"), tokens=chosen % size)
 
 
 class FiniteSum:
@@ -176,13 +225,15 @@ class FiniteScores(LogitsProcessor):
     """Does not change the scores of a model. It notes in each step whether the best of them is finite."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._name, self._precision = model.name_or_path, str(model.dtype).removeprefix("torch.")
+        self._name = model.name_or_path
+        self._precision = str(model.dtype).removeprefix("torch.")
         # It is made on the device of the scores. Weights on disk have another.
         self._sum: FiniteSum | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` as they are."""
-        self._sum = self._sum or FiniteSum(scores.device)
+        if self._sum is None:
+            self._sum = FiniteSum(scores.device)
         self._sum.add(scores.amax(-1))
         return scores
 

@@ -1,4 +1,4 @@
-"""Steps without a look at the device, as on a GPU: nothing waits for it, nothing moves, and the tokens are the same."""
+"""Steps without a check of the device, as on a GPU: nothing waits, nothing moves, and the tokens are the same."""
 
 import pytest
 import torch
@@ -32,8 +32,8 @@ READING |= {"__bool__", "__int__", "__index__", "__float__"}
 
 @pytest.fixture
 def seldom(monkeypatch):
-    """Look on a CPU as seldom as on a GPU, and multiply as there."""
-    monkeypatch.setitem(search_module._STEPS_TO_A_LOOK, "cpu", STEPS)
+    """Check on a CPU as seldom as on a GPU, and multiply as there."""
+    monkeypatch.setitem(search_module._STEPS_TO_A_CHECK, "cpu", STEPS)
     monkeypatch.setattr(products, "has_onednn", lambda: False)
 
 
@@ -81,9 +81,9 @@ class _Reads(TorchFunctionMode):
 def test_the_host_reads_once_in_several_steps(name, num_beams, seldom):
     search = _search(name, num_beams)
     with torch.inference_mode(), _Reads() as reads:
-        for look in range(1, 5):
+        for check in range(1, 5):
             assert not search.advance()
-            assert search.column == 1 + look * STEPS
+            assert search.column == 1 + check * STEPS
     assert reads.names == ["tolist"] * 4
 
 

@@ -1,0 +1,182 @@
+"""What decoders of the Transformer family share: their layers, and the sentences that they decode.
+
+The keys and values of the source are computed once and read by all beams of a sentence. target_cache.py has the keys
+and values of the target.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.utils import ModelOutput
+
+from ..modeling.aggregation import ResidualRoutedHeads, RoutedHeads
+from .adapter import Adapter, Decoding
+from .products import Make, Map, norm, product, with_products
+from .target_cache import TargetCache, moved_rows
+
+
+class DecoderLayer(ABC):
+    """The weights of a decoder's layer, and its three parts. Subclasses say where their norms are.
+
+    Args:
+        layer: a layer of Transformers with the names of Marian's, such as `self_attn.q_proj` and `fc1`.
+        make: makes the products.
+    """
+
+    def __init__(self, layer: Any, make: Make) -> None:
+        own = layer.self_attn
+        cross = layer.encoder_attn
+        self.heads: int = own.num_heads
+        self.own_scale: float = own.scaling
+        self.own_projections = product(own.q_proj, own.k_proj, own.v_proj, make=make)
+        self.own_output = _output(own.out_proj, make)
+        self.own_norm = norm(layer.self_attn_layer_norm)
+        self.cross_scale: float = cross.scaling
+        self.query = product(cross.q_proj, make=make)
+        self.source = product(cross.k_proj, cross.v_proj, make=make)
+        self.cross_output = _output(cross.out_proj, make)
+        self.cross_norm = norm(layer.encoder_attn_layer_norm)
+        self.inner = product(layer.fc1, make=make)
+        self.outer = product(layer.fc2, make=make)
+        self.activation = layer.activation_fn
+        self.norm = norm(layer.final_layer_norm)
+
+    @abstractmethod
+    def __call__(self, hidden: Tensor, sentences: "TransformerDecoding", index: int, own_mask: Tensor | None) -> Tensor:
+        """Go through the layer, which is number `index` of the decoder.
+
+        Args:
+            hidden: states, `[sentences * beams, d]`. They are not changed.
+            sentences: have the keys and values that are attended to.
+            own_mask: what [`TargetCache.begin_step`] returned.
+        """
+
+    def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values `[sentences, heads, source, d / heads]` of encoder states `[sentences, source, d]`."""
+        keys_and_values = self.source(states.flatten(0, 1)).view(*states.shape[:2], 2, self.heads, -1)
+        keys, values = keys_and_values.permute(2, 0, 3, 1, 4).contiguous()
+        return keys, values
+
+    def attend_to_target(self, hidden: Tensor, targets: TargetCache, index: int, mask: Tensor | None) -> Tensor:
+        """Write keys and values to the new slots of layer `index` of the cache, and attend to those that are read.
+
+        Args:
+            hidden: states, `[sentences * beams, d]`.
+            targets: the cache.
+            index: the number of the layer.
+            mask: is added to the scores, `[sentences, 1, beams, slots]`.
+
+        Returns:
+            A new tensor, `[sentences * beams, d]`.
+        """
+        cache = targets.layers[index][: targets.sentences]
+        projected = self.own_projections(hidden).view(len(cache), -1, 3, self.heads, cache.shape[-1])
+        projected = projected.permute(2, 0, 3, 1, 4)
+        query = projected[0]
+        cache[:, :, :, targets.new] = projected[1:].transpose(0, 1)
+        seen = cache[:, :, :, targets.read]
+        attended = F.scaled_dot_product_attention(query, seen[:, 0], seen[:, 1], mask, scale=self.own_scale)
+        return self.own_output(attended.transpose(1, 2).reshape(hidden.shape))
+
+    def attend_to_source(self, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attend to the source.
+
+        Args:
+            hidden: states, `[sentences * beams, d]`.
+            keys: what [`read_source`] returned, as are `values`.
+            mask: is added to the scores, `[sentences, 1, 1, source]`.
+
+        Returns:
+            A new tensor, `[sentences * beams, d]`.
+        """
+        query = self.query(hidden).view(keys.shape[0], -1, self.heads, keys.shape[-1]).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.cross_scale)
+        return self.cross_output(attended.transpose(1, 2).reshape(hidden.shape))
+
+    def feed_forward(self, hidden: Tensor) -> Tensor:
+        """Go through the feed-forward network, `[rows, d]` -> `[rows, d]`, a new tensor."""
+        return self.outer(self.activation(self.inner(hidden)))
+
+
+def _output(module: nn.Module, make: Make) -> Map:
+    """Return the output projection or aggregation of the heads of an attention, `[rows, d]` -> `[rows, d]`."""
+    if isinstance(module, RoutedHeads | ResidualRoutedHeads):
+        return with_products(module, make)
+    return product(module, make=make)
+
+
+class TransformerDecoding(Decoding):
+    """Sentences that a decoder of the Transformer family decodes. The arguments are those of [`Decoding`]."""
+
+    adapter: "TransformerAdapter"
+
+    def __init__(self, adapter: Adapter, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
+        super().__init__(adapter, encoded, mask, num_beams)
+        states = encoded.last_hidden_state
+        # For each layer keys and values, `[sentences, heads, source, d / heads]`.
+        self.source = [layer.read_source(states) for layer in self.adapter.layers]
+        # `[sentences, 1, 1, source]`, or None if nothing is hidden. Only a CPU knows that at once.
+        self.source_mask: Tensor | None = None
+        if mask is not None and not (mask.device.type == "cpu" and mask.all()):
+            hidden = states.new_zeros(mask.shape).masked_fill_(mask == 0, torch.finfo(states.dtype).min)
+            self.source_mask = hidden[:, None, None]
+        self.targets = TargetCache(len(self.adapter.layers), self.source[0][0], num_beams)
+        # Tokens that were read: a number, or `[1]`, which is counted up, for several steps that are the same.
+        self.position: int | Tensor = 0
+
+    def reserve(self, steps: int, left: int) -> None:
+        """Make room in the cache of the target."""
+        self.targets.reserve(steps, left)
+        if steps > 1 and isinstance(self.position, int):
+            self.position = torch.full((1,), self.position, device=self.adapter.embeddings.device)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Go through the layers, and what follows them."""
+        own_mask = self.targets.begin_step()
+        hidden = self.adapter.embed(tokens.reshape(-1), self.position)
+        outputs = []
+        for index, layer in enumerate(self.adapter.layers):
+            hidden = layer(hidden, self, index, own_mask)
+            outputs.append(hidden)
+        hidden = self.adapter.finish(outputs)
+        self.targets.end_step()
+        self.position += 1
+        return self.guide(hidden)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let beams attend to the tokens of others."""
+        self.targets.reorder(parents)
+
+    def select(self, rows: Tensor, moved: Tensor) -> None:
+        """Keep only some sentences, in the memory of all."""
+        super().select(rows, moved)
+        count = len(rows)
+        for index, (keys, values) in enumerate(self.source):
+            self.source[index] = (moved_rows(keys, rows, moved)[:count], moved_rows(values, rows, moved)[:count])
+        self.targets.select(rows, moved)
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[rows]
+
+
+class TransformerAdapter(Adapter):
+    """The parts of a decoder of the Transformer family."""
+
+    decoding = TransformerDecoding
+    layers: list[DecoderLayer]
+
+    @abstractmethod
+    def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
+        """Return the input of the first layer, `[rows, d]`.
+
+        Args:
+            tokens: token ids, `[rows]`, all at the same position.
+            position: the number of tokens before them, or a tensor of it, `[1]`. It can be beyond the last position
+                after the last step of a sentence that is finished.
+        """
+
+    def finish(self, outputs: list[Tensor]) -> Tensor:
+        """Return the decoder's states `[rows, d]`, given the outputs of all layers, `[rows, d]` each."""
+        return outputs[-1]
