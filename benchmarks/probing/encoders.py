@@ -27,7 +27,7 @@ from hf_capsule_mt.configuration import CapsNMTConfig, preset_config
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.modeling.routing import mean_over_words
+from hf_capsule_mt.modeling.word_masks import mean_over_words
 from hf_capsule_mt.translation.translator import evaluating, pad_rows
 
 # The rows of Table 1 and the systems they stand for.

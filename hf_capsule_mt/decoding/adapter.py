@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..modeling.guided_routing import GuidedRouting, GuidedVotes
-from ..modeling.routing import word_mask
+from ..modeling.word_masks import word_mask
 from .fingerprint import check_plain
 from .products import Make
 from .vocabulary import Vocabulary

@@ -18,7 +18,7 @@ from transformers.utils import ModelOutput, logging
 
 from hf_capsule_mt.errors import UserError
 
-from ..modeling.outputs import CACHE
+from ..modeling.transformers_versions import CACHE
 from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..modeling.linear import GateLinear, Linear, UnitGainLinear, has_onednn
+from ..modeling.linear import GateLinear, Linear, UnitGainLinear
+from ..modeling.onednn import has_onednn
 from .fingerprint import with_shared_weights
 
 logger = logging.getLogger(__name__)

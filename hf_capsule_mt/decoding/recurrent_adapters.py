@@ -8,7 +8,7 @@ from transformers.utils import ModelOutput
 from ..modeling.guided_routing import additive_scores
 from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from ..modeling.modeling_rnmt import RNMTForConditionalGeneration
-from ..modeling.routing import word_mask
+from ..modeling.word_masks import word_mask
 from .adapter import Adapter, Decoding
 from .products import Map, norm, with_products
 

@@ -21,8 +21,9 @@ from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianCo
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.loading import commit_of, load_config, load_model, load_tokenizer
-from hf_capsule_mt.modeling.outputs import CACHE, RecurrentEncoderOutput, RoutedEncoderOutput
+from hf_capsule_mt.modeling.outputs import RecurrentEncoderOutput, RoutedEncoderOutput
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 Tensors = dict[str, Tensor]
 Program = Callable[[Tensors], Tensors]

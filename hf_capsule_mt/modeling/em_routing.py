@@ -14,7 +14,8 @@ from torch import Tensor
 from transformers.utils import logging
 
 from .differentiation import differentiable_once
-from .routing import EPSILON, ROUTINGS, RoutingAlgorithm, RoutingOutput, hide_missing, in_compute_dtype
+from .precision import in_compute_dtype
+from .routing import EPSILON, ROUTINGS, RoutingAlgorithm, RoutingOutput, hide_missing
 
 VARIANCE_FLOOR = 0.01
 """Floor of the variance in EM routing, as a fraction of the mean square of a position's votes.

@@ -14,7 +14,8 @@ from .differentiation import differentiable_once
 from .linear import Linear
 from .losses import bag_of_words_loss, bag_of_words_loss_of_scores, content_agreement_loss, shares
 from .outputs import OutputRouting
-from .routing import compute_dtype, in_compute_dtype, squash
+from .precision import compute_dtype, in_compute_dtype
+from .routing import squash
 
 # Hidden units in a chunk. On a CPU they stay in the cache of a core. On an accelerator they are 64 MiB of float32.
 _PAIR_CHUNK = {"cpu": 1 << 18}

@@ -11,12 +11,13 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_caps_nmt import CapsNMTConfig
-from .outputs import CACHE, OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput, decoder_layers, under_both_names
+from .outputs import OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput
 from .recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
 from .recurrent_seq2seq import RecurrentHead, RecurrentModel, RecurrentPreTrainedModel
-from .routing import next_word_mask
 from .sentence_capsules import SENTENCE_AGGREGATIONS, SentenceProjection
+from .transformers_versions import CACHE, decoder_layers, under_both_names
 from .translation_head import TranslationHead
+from .word_masks import next_word_mask
 
 
 class CapsNMTPreTrainedModel(RecurrentPreTrainedModel):

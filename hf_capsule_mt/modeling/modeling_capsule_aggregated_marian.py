@@ -30,11 +30,13 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .aggregation import RECORDED_HEADS, LayerAggregation, ResidualRoutedHeads, RoutedHeads, with_head_routing
 from .guided_routing import READ_BY_LOSSES, GuidedLosses, GuidedRouting, GuidedVotes
-from .linear import init_words, use_products
-from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput, decoder_layers, under_both_names
+from .initial_weights import init_words
+from .linear import use_products
+from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput
 from .portable_model import PortableModel
-from .routing import word_mask
+from .transformers_versions import decoder_layers, under_both_names
 from .translation_head import EncoderDecoder, TranslationHead, UntiedEmbeddings
+from .word_masks import word_mask
 
 
 class Positions(MarianSinusoidalPositionalEmbedding):

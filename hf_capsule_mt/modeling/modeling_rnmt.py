@@ -14,12 +14,13 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from ..configuration.configuration_rnmt import RNMTConfig
 from .guided_routing import READ_BY_LOSSES, GuidedContext, GuidedLosses, GuidedRouting, GuidedVotes
 from .linear import UnitGainLinear
-from .outputs import CACHE, OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput, decoder_layers, under_both_names
+from .outputs import OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput
 from .recurrent import BidirectionalGRULayer, ConditionalGRU, RecurrentCache
 from .recurrent_seq2seq import RecurrentHead, RecurrentModel, RecurrentPreTrainedModel
-from .routing import mean_over_words, next_word_mask, word_mask
 from .sentence_capsules import SENTENCE_AGGREGATIONS, SentenceProjection
+from .transformers_versions import CACHE, decoder_layers, under_both_names
 from .translation_head import TranslationHead
+from .word_masks import mean_over_words, next_word_mask, word_mask
 
 
 class RNMTPreTrainedModel(RecurrentPreTrainedModel):

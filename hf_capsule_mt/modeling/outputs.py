@@ -1,9 +1,9 @@
 """Model outputs: those of Transformers, with the routing and the parts of the loss."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -11,23 +11,6 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.utils import ModelOutput
-from transformers.utils.deprecation import deprecate_kwarg
-from transformers.utils.output_capturing import OutputRecorder
-
-CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"
-"""The name of the cache in the arguments and outputs of the installed Transformers."""
-
-# Warns only where Transformers itself warns.
-under_both_names = deprecate_kwarg("past_key_values", "5.40.0" if CACHE == "cache" else "5.0.0", new_name="cache")
-"""A decorator for a method with an argument `cache`, which may also be called `past_key_values`."""
-
-
-def decoder_layers(kind: type[nn.Module]) -> OutputRecorder:
-    """Return a recorder of the decoder's layers."""
-    # Since Transformers 5.24 hidden states can be chosen by negative numbers, which need the number of layers.
-    known = any(field.name == "num_hidden_layers_key" for field in fields(OutputRecorder))
-    return OutputRecorder(kind, **({"num_hidden_layers_key": "decoder_layers"} if known else {}))
-
 
 OutputRouting = bool | Literal["all"]
 """Whether a forward pass returns no assignments, those of the last iteration, or those of every iteration."""

@@ -11,7 +11,7 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .linear import GateLinear, UnitGainLinear
-from .routing import compute_dtype, in_full_precision
+from .precision import compute_dtype, in_full_precision
 
 Tensors = tuple[Tensor, ...]
 Step = Callable[[Tensors, Tensors, Tensors], tuple[Tensors, Tensors]]

@@ -6,12 +6,12 @@ from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import shift_tokens_right
 
 from ..configuration.shared_fields import RecurrentConfig
-from .linear import init_unit_gain, init_words
+from .initial_weights import init_unit_gain, init_words
 from .outputs import RecurrentEncoderOutput
 from .portable_model import PortableModel
 from .recurrent import reading_orders
-from .routing import reading_mask, word_mask
 from .translation_head import EncoderDecoder, UntiedEmbeddings
+from .word_masks import reading_mask, word_mask
 
 
 class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):

@@ -1,4 +1,4 @@
-"""Dynamic and simple routing as functions on tensors of votes, and masks. em_routing.py has the third algorithm.
+"""Dynamic and simple routing as functions on tensors of votes. em_routing.py has the third algorithm.
 
 `votes` is `[..., I, N, D]`: each of I input capsules votes for N output capsules of width D. Where the mask `[..., I]`
 is False, an input capsule contributes exactly nothing.
@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
+
+from .precision import in_compute_dtype
 
 EPSILON = 1e-8
 """Added to every divisor, and to the variance of EM routing."""
@@ -149,55 +151,3 @@ class CapsuleRouting(nn.Module):
 def hide_missing(coefficients: Tensor, mask: Tensor | None) -> Tensor:
     """Zero the assignment `[..., I, N]` where the mask `[..., I]` is False."""
     return coefficients if mask is None else coefficients.masked_fill(~mask.unsqueeze(-1), 0.0)
-
-
-def compute_dtype(tensor: Tensor) -> torch.dtype:
-    """Return the dtype of routing: float64 for float64, float32 for all others."""
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
-
-
-def in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return the tensors in the dtype of routing for the first of them."""
-    return tuple(tensor.to(compute_dtype(tensors[0])) for tensor in tensors)
-
-
-def in_full_precision(tensor: Tensor) -> Tensor:
-    """Return the tensor in the dtype of routing, if autocast is on and may have lowered it."""
-    return tensor.to(compute_dtype(tensor)) if torch.is_autocast_enabled(tensor.device.type) else tensor
-
-
-def in_autocast_dtype(tensor: Tensor) -> Tensor:
-    """Return the tensor in the dtype of autocast, if that is on."""
-    device = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor
-
-
-def word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
-    """Return the attention mask of embeddings `[batch, length, d]` as bool, or None.
-
-    Raises:
-        ValueError: if the mask is not `[batch, length]`.
-    """
-    if attention_mask is None:
-        return None
-    if attention_mask.shape != words.shape[:2]:
-        raise ValueError(f"The attention mask is {[*attention_mask.shape]}. It must be {[*words.shape[:2]]}.")
-    return attention_mask.bool()
-
-
-def next_word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
-    """Return `word_mask` for the last columns of a mask, which may include the tokens before."""
-    return None if attention_mask is None else word_mask(attention_mask[:, -words.shape[1] :], words)
-
-
-def reading_mask(mask: Tensor | None, words: Tensor) -> Tensor:
-    """Return the mask of `word_mask`, or one that is True everywhere."""
-    return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device) if mask is None else mask
-
-
-def mean_over_words(states: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mean `[batch, d]` of states `[batch, length, d]` where the mask is True, or zero if it never is."""
-    if mask is None:
-        return states.mean(1)
-    total = states.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)
-    return total / mask.sum(1, keepdim=True).clamp(min=1)

@@ -10,7 +10,9 @@ from transformers import initialization as init
 
 from .linear import UnitGainLinear
 from .outputs import OutputRouting
-from .routing import compute_dtype, hide_missing, in_compute_dtype, mean_over_words, reading_mask, squash
+from .precision import compute_dtype, in_compute_dtype
+from .routing import hide_missing, squash
+from .word_masks import mean_over_words, reading_mask
 
 
 class SentenceCapsules(nn.Module):

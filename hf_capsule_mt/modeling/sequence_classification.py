@@ -11,7 +11,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .modeling_capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
 from .outputs import OutputRouting, RoutedEncoderOutput
-from .routing import mean_over_words, word_mask
+from .word_masks import mean_over_words, word_mask
 
 
 @dataclass

@@ -9,7 +9,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
 from .losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
-from .outputs import CACHE, OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput, under_both_names
+from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+from .transformers_versions import CACHE, under_both_names
 
 
 class UntiedEmbeddings:

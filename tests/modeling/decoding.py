@@ -3,7 +3,7 @@
 import torch
 from aggregated_models import EOS, PAD, VOCABULARY
 
-from hf_capsule_mt.modeling.outputs import CACHE
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 TARGETS = torch.tensor([[0, 9, 4, 17, 5, 8], [0, 0, 6, 6, 21, 7], [0, 11, 3, 12, 4, 30]])
 # The second target is shorter: padded on the left, as prompts are.

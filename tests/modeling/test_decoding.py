@@ -11,8 +11,8 @@ from recurrent_models import LAYERS, ONE_OF_EACH_FAMILY, prefer_eos, recurrent
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
-from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
 MARIAN = {"heads_and_layers_em": (0, 7), "everything": (0, 4)}

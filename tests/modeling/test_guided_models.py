@@ -6,7 +6,7 @@ from aggregated_models import GUIDED_ROUTINGS, PAD, aggregated, source_batch, tr
 from recurrent_models import recurrent
 
 from hf_capsule_mt.modeling.guided_routing import GuidedRouting, GuidedVotes
-from hf_capsule_mt.modeling.outputs import CACHE
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 KINDS = ("gdr", "guided_classifier", "guided_attention", "guided", "guided_hybrid")
 every_kind = pytest.mark.parametrize("kind", KINDS)

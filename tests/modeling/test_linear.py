@@ -8,7 +8,7 @@ from torch import nn
 
 from hf_capsule_mt.cli.common import report_user_errors
 from hf_capsule_mt.modeling import linear
-from hf_capsule_mt.modeling import linear as products
+from hf_capsule_mt.modeling import onednn as products
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F
 from transformers.utils.output_capturing import OutputRecorder
 
-from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import LSTM, ConditionalGRU
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 each_family = pytest.mark.parametrize("kind", ONE_OF_EACH_FAMILY)

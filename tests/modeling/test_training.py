@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hf_capsule_mt.modeling.outputs import CACHE
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 both_ways = pytest.mark.parametrize("use_reentrant", [False, True])
 

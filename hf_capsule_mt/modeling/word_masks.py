@@ -1,0 +1,35 @@
+"""Masks of tokens, True for tokens and False for padding."""
+
+import torch
+from torch import Tensor
+
+
+def word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
+    """Return the attention mask of embeddings `[batch, length, d]` as bool, or None.
+
+    Raises:
+        ValueError: if the mask is not `[batch, length]`.
+    """
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != words.shape[:2]:
+        raise ValueError(f"The attention mask is {[*attention_mask.shape]}. It must be {[*words.shape[:2]]}.")
+    return attention_mask.bool()
+
+
+def next_word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
+    """Return `word_mask` for the last columns of a mask, which may include the tokens before."""
+    return None if attention_mask is None else word_mask(attention_mask[:, -words.shape[1] :], words)
+
+
+def reading_mask(mask: Tensor | None, words: Tensor) -> Tensor:
+    """Return the mask of `word_mask`, or one that is True everywhere."""
+    return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device) if mask is None else mask
+
+
+def mean_over_words(states: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mean `[batch, d]` of states `[batch, length, d]` where the mask is True, or zero if it never is."""
+    if mask is None:
+        return states.mean(1)
+    total = states.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)
+    return total / mask.sum(1, keepdim=True).clamp(min=1)
