@@ -46,9 +46,13 @@ _ROUTES = re.compile(
 
 
 def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fixed: bool = False) -> gr.Blocks:
-    """Build the page, which offers `models`, and no others if it is `fixed`. The first two are chosen at first.
+    """Build the page. It opens with the translation of an example by the first two models.
 
-    It opens with the first of the `examples` and its translation. `load` loads a model.
+    Args:
+        models: folders or names of checkpoints to choose from.
+        load: loads a model and its tokenizer.
+        examples: sentences to click. The page opens with the first one.
+        fixed: whether visitors can only choose these models.
     """
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_KEPT, _KEPT)) as page:
         gr.Markdown(_INTRODUCTION)
@@ -60,26 +64,54 @@ def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fi
         with gr.Row():
             button = gr.Button("Translate", variant="primary", scale=3, elem_id="translate")
             compare = gr.Checkbox(len(models) > 1, label="Two checkpoints side by side", elem_id="compare")
-        # The page has nothing to translate with until a checkpoint is chosen.
-        triggers = [button.click, sentence.submit, *([page.load] if models else [])]
+        triggers = [button.click, sentence.submit]
+        if models:
+            # Otherwise the page has nothing to translate with until a checkpoint is chosen.
+            triggers.append(page.load)
         clicked = dataset.click(lambda sample: sample[0], dataset, sentence, show_progress="hidden")
+        listeners = (partial(gr.on, triggers), clicked.then)
         with gr.Row(equal_height=False):
-            for number in range(2):
-                with gr.Column(visible=number == 0 or len(models) > 1) as column:
-                    name = gr.Dropdown(
-                        list(models),
-                        value=models[min(number, len(models) - 1)] if models else None,
-                        label=("Checkpoint", "Second checkpoint")[number],
-                        info=None if fixed else "a folder, or a name on the Hub: choose one, or type it and press Tab",
-                        allow_custom_value=not fixed,
-                        elem_id=f"checkpoint-{number + 1}",
-                    )
-                    panel = _panel(number)
-                shown = gr.State(True) if number == 0 else compare
-                _connect(load, (partial(gr.on, triggers), clicked.then), [name, sentence, shown], panel)
-        compare.input(lambda visible: gr.update(visible=visible), compare, column, show_progress="hidden")
+            with gr.Column():
+                _add_checkpoint(0, models, load, listeners, sentence, gr.State(True), fixed)
+            with gr.Column(visible=len(models) > 1) as second_column:
+                _add_checkpoint(1, models, load, listeners, sentence, compare, fixed)
+        compare.input(lambda visible: gr.update(visible=visible), compare, second_column, show_progress="hidden")
     # Gradio's direct routes would go past the queue.
     return page.queue(max_size=_MOST_WAITING, api_open=False, default_concurrency_limit=1)
+
+
+def _add_checkpoint(
+    number: int,
+    models: Sequence[str],
+    load: Load,
+    listeners: Sequence[Callable[..., Any]],
+    sentence: gr.Textbox,
+    shown: gr.components.Component,
+    fixed: bool,
+) -> None:
+    """Add the choice of a checkpoint, 0 or 1, and the panel of its answer.
+
+    Args:
+        number: 0 for the left column, 1 for the right one.
+        models: as in [`build_page`].
+        load: as in [`build_page`].
+        listeners: functions that let an event translate.
+        sentence: is translated.
+        shown: whether the column is shown, so that nothing is translated for one that is not.
+        fixed: as in [`build_page`].
+    """
+    chosen = None
+    if models:
+        chosen = models[min(number, len(models) - 1)]
+    name = gr.Dropdown(
+        list(models),
+        value=chosen,
+        label="Checkpoint" if number == 0 else "Second checkpoint",
+        info=None if fixed else "a folder, or a name on the Hub: choose one, or type it and press Tab",
+        allow_custom_value=not fixed,
+        elem_id=f"checkpoint-{number + 1}",
+    )
+    _connect(load, listeners, [name, sentence, shown], _panel(number))
 
 
 class Door:
@@ -92,25 +124,47 @@ class Door:
         """Answer a request that is refused, and pass on all others."""
         answering = self._app
         if scope["type"] == "http":
-            length = dict(scope["headers"]).get(b"content-length", b"" if scope["method"] == "POST" else b"0")
-            if not _ROUTES.fullmatch(scope["path"]):
-                answering = PlainTextResponse("The page has no such address.", 403)
-            elif not length.isdigit() or int(length) > _LONGEST_REQUEST:
-                answering = PlainTextResponse(f"A request has at most {_LONGEST_REQUEST} bytes.", 413)
+            answering = _refusal(scope) or self._app
         await answering(scope, receive, send)
+
+
+def _refusal(scope: Any) -> PlainTextResponse | None:
+    """Return the answer to a request that the page does not make, None to all others."""
+    if not _ROUTES.fullmatch(scope["path"]):
+        return PlainTextResponse("The page has no such address.", 403)
+    # A POST must say its length, others have none.
+    default = b"" if scope["method"] == "POST" else b"0"
+    length = dict(scope["headers"]).get(b"content-length", default)
+    if not length.isdigit() or int(length) > _LONGEST_REQUEST:
+        return PlainTextResponse(f"A request has at most {_LONGEST_REQUEST} bytes.", 413)
+    return None
 
 
 def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
     """Serve the page, only to this address and with nothing from elsewhere, until interrupted.
 
-    Defaults are the environment variables GRADIO_SERVER_NAME and GRADIO_SERVER_PORT, or 127.0.0.1 and the first free
-    port from 7860 on. `options` are those of `gr.Blocks.launch`.
+    Args:
+        page: is served.
+        host: default: the environment variable GRADIO_SERVER_NAME, or 127.0.0.1.
+        port: default: the environment variable GRADIO_SERVER_PORT, or the first free port from 7860 on.
+        **options: those of `gr.Blocks.launch`.
     """
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
-    fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
-    fixed |= {"theme": theme, "css_paths": Path(__file__).with_name("demo_page.css"), "max_file_size": 1}
-    fixed |= {"app_kwargs": {"middleware": [Middleware(Door)]}, "state_session_capacity": _VISITORS}
-    page.launch(server_name=host, server_port=port, **fixed, **options)
+    page.launch(
+        server_name=host,
+        server_port=port,
+        share=False,
+        ssr_mode=False,
+        run_history=False,
+        footer_links=[],
+        show_error=True,
+        theme=theme,
+        css_paths=Path(__file__).with_name("demo_page.css"),
+        max_file_size=1,
+        app_kwargs={"middleware": [Middleware(Door)]},
+        state_session_capacity=_VISITORS,
+        **options,
+    )
 
 
 def _panel(number: int) -> dict[str, gr.components.Component]:
@@ -167,21 +221,22 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
     """Translate a sentence. A mistake of the visitor becomes the answer's problem."""
     try:
         text = " ".join((sentence or "").split())
-        _check_characters(text)
-        if not text or not (name or "").strip():
+        name = (name or "").strip()
+        if not text or not name:
             raise UserError("Type a sentence, and choose a checkpoint: its folder, or its name on the Hub.")
         if len(text) > LONGEST_INPUT:
             raise UserError(f"The text has more than {LONGEST_INPUT} characters. Shorten it.")
-        model, tokenizer = load(name.strip())
-        limit, length = source_limit(model.config, tokenizer), len(tokenize_lines(tokenizer, [text])[0])
-        if length > limit:
-            raise UserError(f"The sentence has {length} tokens, and this model reads at most {limit}. Shorten it.")
+        _check_characters(text)
+        model, tokenizer = load(name)
+        _check_length(model, tokenizer, text)
         codes = LanguageCodes(tokenizer)
-        missing = codes.are_missing([text])
-        problem = f"The model was not told which language to write: {codes.missing()}." if missing else ""
+        problem = ""
+        if codes.are_missing([text]):
+            problem = f"The model was not told which language to write: {codes.missing()}."
         architecture = f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
         return Answer(read_sentence(model, tokenizer, text), architecture, problem)
     except (ValueError, OSError, StrictDataclassError) as error:
+        # A checkpoint that a visitor names may be broken in many ways, which only its loaders know.
         return Answer(problem=str(error))
 
 
@@ -194,36 +249,51 @@ def _check_characters(text: str) -> None:
         raise UserError(f"The text has U+{number:04X}, which is only half of a character. Remove it.") from error
 
 
+def _check_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> None:
+    limit = source_limit(model.config, tokenizer)
+    [token_ids] = tokenize_lines(tokenizer, [text])
+    if len(token_ids) > limit:
+        raise UserError(f"The sentence has {len(token_ids)} tokens, and this model reads at most {limit}. Shorten it.")
+
+
 def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:
     """Return the updates of a panel's components, without the picture."""
-    found = answer(load, name, sentence)
-    routing = found.routing
-    # There are none without routing, or if the model wrote nothing.
-    titles = list(sentence_pictures(routing, 0)) if routing and routing.target_words else []
-    problem = f'<div class="problem" role="alert">{escape(found.problem)}</div>'
+    answered = answer(load, name, sentence)
+    routing = answered.routing
+    problem = f'<div class="problem" role="alert">{escape(answered.problem)}</div>'
+    translation = ""
+    titles: list[str] = []
+    steps = 0
+    if routing is not None:
+        translation = routing.translation
+        steps = len(routing.target_words)
+        # There are none without routing, or if the model wrote nothing.
+        titles = list(sentence_pictures(routing, 0)) if steps else []
+    # The picture that was chosen before, if the new model has it.
     chosen = title if title in titles else next(iter(titles), None)
     # Not as components: one that is made while another page is being built would join that page.
     return [
-        gr.update(value=problem, visible=bool(found.problem)),
-        routing.translation if routing else "",
+        gr.update(value=problem, visible=bool(answered.problem)),
+        translation,
         gr.update(choices=titles, value=chosen, visible=len(titles) > 1),
         gr.update(value=_NO_PICTURE, visible=routing is not None and not titles),
-        gr.update(maximum=max(2, len(routing.target_words) if routing else 0), value=1, visible=False),
+        gr.update(maximum=max(2, steps), value=1, visible=False),
         gr.update(value=None, visible=False),
-        gr.update(value=found.architecture, visible=routing is not None),
+        gr.update(value=answered.architecture, visible=routing is not None),
         routing,
     ]
 
 
 def _draw(routing: SentenceRouting | None, title: str | None, step: float | None) -> list[Any]:
     """Return the new words on the picture, slider and picture."""
+    nothing = [gr.skip()] * 3
     if routing is None or step is None or not routing.target_words:
-        return [gr.skip()] * 3
+        return nothing
     # The slider may still be where the sentence before had more words.
     step = max(1, min(int(step), len(routing.target_words)))
     draw = sentence_pictures(routing, step - 1).get(title)
     if draw is None:
-        return [gr.skip()] * 3
+        return nothing
     stream = BytesIO()
     draw().savefig(stream, format="png", dpi=150, bbox_inches="tight")
     return [

@@ -16,6 +16,7 @@ from .sentence import SentenceRouting
 from .statistics import RoutingStatistics
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_WORDS = 40
@@ -37,26 +38,18 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
     * "Sentence capsules": source words to sentence capsules, by iteration (Wang et al. 2019, Table 4).
     """
     assignments = {"Encoder layers": routing.encoder_layers, "Decoder layers": routing.decoder_layers}
-    assignments |= {f"Heads: {place}": assignment for place, assignment in routing.heads.items()}
+    for place, assignment in routing.heads.items():
+        assignments[f"Heads: {place}"] = assignment
     pictures = {}
     for title, assignment in assignments.items():
         if assignment is not None:
-            if step is not None and follows_step(title):
-                values, where = assignment[step], f" {_at(routing, step)}"
-            else:
-                side = "translation" if follows_step(title) else "source"
-                values, where = assignment.mean(0), f", mean over the {side}"
-            pictures[title] = partial(draw_iterations, values, "head" if "Heads" in title else "layer", title + where)
+            pictures[title] = partial(_draw_inputs, routing, title, assignment, step)
     if routing.guided is not None:
         pictures["PAST and FUTURE"] = partial(_draw_past_and_future, routing)
         if step is not None:
             pictures["PAST and FUTURE by iteration"] = partial(_draw_guided_step, routing, step)
     if routing.sentence is not None:
-        words = routing.source_words
-        title = "Source words in sentence capsules" + _what_is_cut(words)
-        axes = ("capsule", _numbers(routing.sentence.shape[-1])), ("source", words[:MOST_WORDS])
-        maps = _by_iteration(routing.sentence[:, :MOST_WORDS].transpose(1, 2))
-        pictures["Sentence capsules"] = partial(draw_heat_maps, maps, title, *axes)
+        pictures["Sentence capsules"] = partial(_draw_sentence_capsules, routing)
     return pictures
 
 
@@ -73,8 +66,12 @@ def follows_step(title: str) -> bool:
 
 def draw_iterations(assignment: Tensor, kind: str, title: str) -> "Figure":
     """Draw an assignment by iteration, `[iterations, inputs, N]`, a panel each. `kind` is "layer" or "head"."""
-    rows = kind, _numbers(assignment.shape[1])
+    rows = (kind, _numbers(assignment.shape[1]))
     return draw_heat_maps(_by_iteration(assignment), title, rows, ("output capsule", None))
+
+
+def _kind(name: str) -> str:
+    return "head" if name.lower().startswith("heads") else "layer"
 
 
 def _by_iteration(assignment: Tensor) -> dict[str, Tensor]:
@@ -89,27 +86,56 @@ def _at(routing: SentenceRouting, step: int) -> str:
     return f"at step {step + 1}, which wrote “{routing.target_words[step]}”"
 
 
+def _draw_inputs(routing: SentenceRouting, title: str, assignment: Tensor, step: int | None) -> "Figure":
+    """Draw the assignment of layers or heads, `[positions, iterations, inputs, N]`, at a step or its mean."""
+    if not follows_step(title):
+        where = ", mean over the source"
+        values = assignment.mean(0)
+    elif step is None:
+        where = ", mean over the translation"
+        values = assignment.mean(0)
+    else:
+        where = f" {_at(routing, step)}"
+        values = assignment[step]
+    return draw_iterations(values, _kind(title), title + where)
+
+
+def _draw_sentence_capsules(routing: SentenceRouting) -> "Figure":
+    words = routing.source_words
+    rows = ("capsule", _numbers(routing.sentence.shape[-1]))
+    columns = ("source", words[:MOST_WORDS])
+    maps = _by_iteration(routing.sentence[:, :MOST_WORDS].transpose(1, 2))
+    return draw_heat_maps(maps, "Source words in sentence capsules" + _what_is_cut(words), rows, columns)
+
+
 def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
     starts = [routing.num_past, routing.num_past + routing.num_future]
-    past, future, _ = routing.guided[:MOST_WORDS, -1, :MOST_WORDS].tensor_split(starts, -1)
+    last = routing.guided[:MOST_WORDS, -1, :MOST_WORDS]
+    past, future, _ = last.tensor_split(starts, -1)
     maps = {"PAST": past.sum(-1).t(), "FUTURE": future.sum(-1).t()}
-    source, target = routing.source_words, routing.target_words
-    axes = ("source", source[:MOST_WORDS]), ("while it writes", target[:MOST_WORDS])
+    source = routing.source_words
+    target = routing.target_words
+    rows = ("source", source[:MOST_WORDS])
+    columns = ("while it writes", target[:MOST_WORDS])
     title = "Source words in PAST and FUTURE" + _what_is_cut(source, target)
-    return draw_heat_maps(maps, title, *axes, colours=("Blues", "Oranges"), side_by_side=True)
+    return draw_heat_maps(maps, title, rows, columns, colours=("Blues", "Oranges"), side_by_side=True)
 
 
 def _draw_guided_step(routing: SentenceRouting, step: int) -> "Figure":
-    columns = guided_names(routing.num_past, routing.num_future, routing.guided.shape[-1])
-    axes = ("source", routing.source_words[:MOST_WORDS]), ("", columns)
-    title = f"Guided routing {_at(routing, step)}" + _what_is_cut(routing.source_words)
-    return draw_heat_maps(_by_iteration(routing.guided[step, :, :MOST_WORDS]), title, *axes, side_by_side=True)
+    source = routing.source_words
+    rows = ("source", source[:MOST_WORDS])
+    columns = ("", guided_names(routing.num_past, routing.num_future, routing.guided.shape[-1]))
+    maps = _by_iteration(routing.guided[step, :, :MOST_WORDS])
+    title = f"Guided routing {_at(routing, step)}" + _what_is_cut(source)
+    return draw_heat_maps(maps, title, rows, columns, side_by_side=True)
 
 
 def _what_is_cut(*sides: tuple[str, ...]) -> str:
-    """A note for the title, if the picture does not have all words."""
+    """Return a note for the title, if the picture does not have all words."""
     lengths = [str(len(words)) for words in sides if len(words) > MOST_WORDS]
-    return f" (the first {MOST_WORDS} of {' and '.join(lengths)} pieces)" if lengths else ""
+    if not lengths:
+        return ""
+    return f" (the first {MOST_WORDS} of {' and '.join(lengths)} pieces)"
 
 
 def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -120,47 +146,66 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
     """
     figures = {}
     for name, sums in statistics.sums.items():
-        title, means = f"Mean assignment: {name}", sums.mean_assignment
+        title = f"Mean assignment: {name}"
+        means = sums.mean_assignment
         if sums.keep_inputs:
-            figures[title] = draw_iterations(means, "head" if "heads" in name else "layer", title)
+            figures[title] = draw_iterations(means, _kind(name), title)
         else:
-            columns = statistics.guided_names if name == "guided capsules" else _numbers(means.shape[-1])
-            axes = ("iteration", _numbers(len(means))), ("capsule", columns)
-            figures[title] = draw_heat_maps({"mean over source words": means.squeeze(1)}, title, *axes)
+            capsules = statistics.guided_names if name == "guided capsules" else _numbers(means.shape[-1])
+            rows = ("iteration", _numbers(len(means)))
+            maps = {"mean over source words": means.squeeze(1)}
+            figures[title] = draw_heat_maps(maps, title, rows, ("capsule", capsules))
     if record["routing"]:
         figures["Entropy and diversity"] = _draw_curves(record["routing"])
-    if record["past_and_future"] is not None and record["past_and_future"]["around"]:
-        figures["PAST and FUTURE around a word's translation"] = _draw_around(record["past_and_future"]["around"])
+    past_and_future = record["past_and_future"]
+    if past_and_future is not None and past_and_future["around"]:
+        figures["PAST and FUTURE around a word's translation"] = _draw_around(past_and_future["around"])
     return figures
 
 
 def _draw_curves(routing: Mapping[str, Any]) -> "Figure":
-    """A row of panels for each kind of routing: entropy, and diversity, against iterations."""
+    """Draw a row of panels for each kind of routing: entropy, and diversity, against iterations."""
     from matplotlib.figure import Figure
 
     kinds: dict[str, list[str]] = {}
     for name in routing:
-        kinds.setdefault(name.rpartition(".")[0] or ("layers" if "layers" in name else name), []).append(name)
+        kinds.setdefault(_kind_of_curve(name), []).append(name)
     figure = Figure(figsize=(9, 2.6 * len(kinds) + 0.4), layout="constrained")
     figure.suptitle("Entropy and diversity")
-    for (kind, names), panels in zip(kinds.items(), figure.subplots(len(kinds), 2, squeeze=False)):
-        for panel, measure in zip(panels, ("entropy", "diversity")):
-            for number, name in enumerate(names):
-                values = routing[name][measure]
-                panel.plot(range(1, len(values) + 1), values, label=name, **line_style(number))
-            panel.set(title=f"{kind}: {measure}", xlabel="iteration", ylabel="nats" if measure == "entropy" else "")
-            panel.set_xticks(range(1, max(len(routing[name][measure]) for name in names) + 1))
-            panel.grid(alpha=0.3)
+    rows = figure.subplots(len(kinds), 2, squeeze=False)
+    for (kind, names), (entropy, diversity) in zip(kinds.items(), rows, strict=True):
+        _draw_measure(entropy, {name: routing[name]["entropy"] for name in names})
+        entropy.set(title=f"{kind}: entropy", ylabel="nats")
+        _draw_measure(diversity, {name: routing[name]["diversity"] for name in names})
+        diversity.set(title=f"{kind}: diversity", ylabel="")
         if len(names) > 1:
-            panels[1].legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+            diversity.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     return figure
 
 
+def _kind_of_curve(name: str) -> str:
+    """Return the title of the panels that show a routing: those of layers share one, and those of heads of a site."""
+    site, _, _ = name.rpartition(".")
+    if site:
+        return site
+    return "layers" if "layers" in name else name
+
+
+def _draw_measure(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
+    """Draw a line for each name: its values by iteration."""
+    for number, (name, values) in enumerate(curves.items()):
+        axes.plot(range(1, len(values) + 1), values, label=name, **line_style(number))
+    most = max(len(values) for values in curves.values())
+    axes.set_xticks(range(1, most + 1))
+    axes.set_xlabel("iteration")
+    axes.grid(alpha=0.3)
+
+
 def _draw_around(around: Sequence[Mapping[str, Any]]) -> "Figure":
-    steps = [one["step"] for one in around]
+    steps = [means["step"] for means in around]
     figure, [axes] = new_panels(1, 6)
-    for side, colour, marker in (("past", COLOURS[0], "o"), ("future", COLOURS[1], "s")):
-        axes.plot(steps, [one[side] for one in around], color=colour, marker=marker, label=side.upper())
+    axes.plot(steps, [means["past"] for means in around], color=COLOURS[0], marker="o", label="PAST")
+    axes.plot(steps, [means["future"] for means in around], color=COLOURS[1], marker="s", label="FUTURE")
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
     axes.set(title="PAST and FUTURE around a word's translation", ylim=(0, None))
     axes.set(xlabel="steps since its translation was written", ylabel="mean assignment")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Template
+from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -16,7 +17,7 @@ from hf_capsule_mt.files import replace_text, replaced_file, write_json
 
 from .routing_figures import TEXTS, draw_routing, look_for, sentence_pictures
 from .sentence import SentenceRouting
-from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics
+from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics, WordShares
 from .subwords import source_subwords
 
 
@@ -40,20 +41,14 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         * "past_and_future": what [`PastAndFutureSums.result`] returns, or None.
         * "top_5_overlap": {"past": ..., "future": ...}, or None.
     """
+    past_and_future = statistics.past_and_future
     overlaps = statistics.overlaps
-
-    def described(word: int, share: float, count: int) -> dict[str, Any]:
-        return {"piece": source_subwords(tokenizer, [word])[0], "share": share, "count": count}
-
     return {
         "routing": {name: _record_sums(sums) for name, sums in statistics.sums.items()},
-        "words": {
-            name: [[described(*word) for word in words] for words in shares.largest()]
-            for name, shares in statistics.word_shares.items()
-        },
+        "words": {name: _record_words(shares, tokenizer) for name, shares in statistics.word_shares.items()},
         "guided_names": statistics.guided_names,
-        "past_and_future": None if statistics.past_and_future is None else statistics.past_and_future.result(),
-        "top_5_overlap": None if overlaps is None else dict(zip(("past", "future"), overlaps)),
+        "past_and_future": None if past_and_future is None else past_and_future.result(),
+        "top_5_overlap": None if overlaps is None else {"past": overlaps[0], "future": overlaps[1]},
     }
 
 
@@ -67,104 +62,200 @@ def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
         "capsules": mean.shape[2],
     }
     if sums.keep_inputs:
-        last = mean[-1]
-        # After one iteration all are alike, and none leads.
-        led = last.argmax(0)[last.max(0).values - last.min(0).values > ALIKE]
-        return {**record, "capsules_led": led.bincount(minlength=mean.shape[1]).tolist()}
-    return {**record, "mean_assignment": mean.squeeze(1).tolist()}
+        record["capsules_led"] = _capsules_led(mean[-1])
+    else:
+        record["mean_assignment"] = mean.squeeze(1).tolist()
+    return record
+
+
+def _capsules_led(assignment: Tensor) -> list[int]:
+    """Return how many capsules get most from each input, of a mean assignment `[inputs, N]`."""
+    leaders = assignment.argmax(0)
+    spread = assignment.max(0).values - assignment.min(0).values
+    # After one iteration all are alike, and none leads.
+    return leaders[spread > ALIKE].bincount(minlength=len(assignment)).tolist()
+
+
+def _record_words(shares: WordShares, tokenizer: PreTrainedTokenizerBase) -> list[list[dict[str, Any]]]:
+    """Return for every capsule the pieces that it gets most of."""
+    capsules = []
+    for largest in shares.largest():
+        words = []
+        for token_id, share, count in largest:
+            [piece] = source_subwords(tokenizer, [token_id])
+            words.append({"piece": piece, "share": share, "count": count})
+        capsules.append(words)
+    return capsules
 
 
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a record that has what [`record_routing`] returns, and "gates" and "worth"."""
-    routing, tables = record["routing"], []
-
-    def add(title: str, head: list[str], rows: list[list[str]], of: str = "", **values: int) -> None:
-        tables.append(Table(title + of, [head, *rows], TEXTS["tables"][title].format(**values)))
-
-    if gates := record["gates"]:
-        rows = [[place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"] for place, gate in gates.items()]
-        add("How far new parts are switched on", ["place", "mean", "largest"], rows)
-    if added := record["worth"]["added"]:
-        loss = f"{record['worth']['loss']:.3f}"
-        # Never "-0.000".
-        rows = [[place, loss, f"{round(value, 3) + 0.0:.3f}"] for place, value in added.items()]
-        add("What the capsules are worth", ["capsules", "loss", "added without them"], rows)
-    if routing:
-        most = max(len(one["entropy"]) for one in routing.values())
-        numbers = [f"{measure} {number}" for measure in ("entropy", "diversity") for number in range(1, most + 1)]
-        rows = [
-            [name, str(one["capsules"]), *_cells(one["entropy"], most), *_cells(one["diversity"], most)]
-            for name, one in routing.items()
-        ]
-        add("Entropy and diversity", ["routing", "capsules", *numbers], rows)
-    if led := {name: one["capsules_led"] for name, one in routing.items() if "capsules_led" in one}:
-        most = max(map(len, led.values()))
-        rows = [[name, *map(str, numbers), *[""] * (most - len(numbers))] for name, numbers in led.items()]
-        add("Capsules led by each layer or head", ["routing", *map(str, range(1, most + 1))], rows)
+    tables = []
+    if record["gates"]:
+        tables.append(_gates_table(record["gates"]))
+    if record["worth"]["added"]:
+        tables.append(_worth_table(record["worth"]))
+    if record["routing"]:
+        tables.append(_entropy_table(record["routing"]))
+    led = {name: sums["capsules_led"] for name, sums in record["routing"].items() if "capsules_led" in sums}
+    if led:
+        tables.append(_led_table(led))
     for name, capsules in record["words"].items():
-        numbers = list(map(str, range(1, len(capsules) + 1)))
-        names = record["guided_names"] if name == "guided capsules" else numbers
-        means = routing[name]["mean_assignment"]
-        add(
-            "Shares of",
-            ["iteration", *names],
-            [[str(at), *_cells(each)] for at, each in enumerate(means, 1)],
-            f" {name}",
-        )
+        names = record["guided_names"] if name == "guided capsules" else _numbers_to(len(capsules))
+        tables.append(_shares_table(name, names, record["routing"][name]["mean_assignment"]))
         if any(capsules):
-            listed = [", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words) for words in capsules]
-            rows = list(map(list, zip(names, listed, strict=True)))
-            add("Words that feed", ["capsule", "source pieces"], rows, f" {name}", least=LEAST_COUNT)
-    if found := record["past_and_future"]:
-        rows = [["not yet translated", *_sides(found["before"])], ["translated", *_sides(found["after"])]]
-        counts = {name: found[name] for name in ("aligned_words", "words")}
-        add("PAST and FUTURE of a source word", ["source words", "to PAST", "to FUTURE"], rows, **counts)
+            tables.append(_words_table(name, names, capsules))
+    if record["past_and_future"]:
+        tables.append(_past_and_future_table(record["past_and_future"]))
     if record["top_5_overlap"]:
-        add("Top-5 overlap", ["PAST", "FUTURE"], [_sides(record["top_5_overlap"])])
+        rows = [["PAST", "FUTURE"], _past_and_future_cells(record["top_5_overlap"])]
+        tables.append(_table("Top-5 overlap", rows))
     return tables
 
 
-def _cells(values: Sequence[float], most: int = 0) -> list[str]:
-    return [f"{value:.3f}" for value in values] + [""] * (most - len(values))
+def _table(title: str, rows: list[list[str]], of: str = "", **values: int) -> Table:
+    """Return a table with its note from report.yaml.
+
+    Args:
+        title: by which report.yaml has the note.
+        rows: of which the first is the head.
+        of: the end of the title, which report.yaml does not have.
+        **values: what the note leaves open.
+    """
+    note = TEXTS["tables"][title].format(**values)
+    return Table(title + of, rows, note)
 
 
-def _sides(found: Mapping[str, float | None]) -> list[str]:
-    return ["" if found[side] is None else f"{found[side]:.3f}" for side in ("past", "future")]
+def _gates_table(gates: Mapping[str, Mapping[str, float]]) -> Table:
+    rows = [["place", "mean", "largest"]]
+    for place, gate in gates.items():
+        rows.append([place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"])
+    return _table("How far new parts are switched on", rows)
+
+
+def _worth_table(worth: Mapping[str, Any]) -> Table:
+    rows = [["capsules", "loss", "added without them"]]
+    for place, added in worth["added"].items():
+        # Adding 0 makes "-0.000" a "0.000".
+        rounded = round(added, 3) + 0.0
+        rows.append([place, f"{worth['loss']:.3f}", f"{rounded:.3f}"])
+    return _table("What the capsules are worth", rows)
+
+
+def _entropy_table(routing: Mapping[str, Any]) -> Table:
+    most = max(len(sums["entropy"]) for sums in routing.values())
+    head = ["routing", "capsules"]
+    for measure in ("entropy", "diversity"):
+        head += [f"{measure} {number}" for number in _numbers_to(most)]
+    rows = [head]
+    for name, sums in routing.items():
+        entropy = _filled(_cells(sums["entropy"]), most)
+        diversity = _filled(_cells(sums["diversity"]), most)
+        rows.append([name, str(sums["capsules"]), *entropy, *diversity])
+    return _table("Entropy and diversity", rows)
+
+
+def _led_table(led: Mapping[str, Sequence[int]]) -> Table:
+    most = max(len(numbers) for numbers in led.values())
+    rows = [["routing", *_numbers_to(most)]]
+    for name, numbers in led.items():
+        rows.append([name, *_filled([str(number) for number in numbers], most)])
+    return _table("Capsules led by each layer or head", rows)
+
+
+def _shares_table(name: str, capsules: Sequence[str], means: Sequence[Sequence[float]]) -> Table:
+    rows = [["iteration", *capsules]]
+    for iteration, shares in enumerate(means, start=1):
+        rows.append([str(iteration), *_cells(shares)])
+    return _table("Shares of", rows, of=f" {name}")
+
+
+def _words_table(name: str, capsules: Sequence[str], words_of_capsules: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
+    rows = [["capsule", "source pieces"]]
+    for capsule, words in zip(capsules, words_of_capsules, strict=True):
+        rows.append([capsule, ", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words)])
+    return _table("Words that feed", rows, of=f" {name}", least=LEAST_COUNT)
+
+
+def _past_and_future_table(means: Mapping[str, Any]) -> Table:
+    rows = [
+        ["source words", "to PAST", "to FUTURE"],
+        ["not yet translated", *_past_and_future_cells(means["before"])],
+        ["translated", *_past_and_future_cells(means["after"])],
+    ]
+    title = "PAST and FUTURE of a source word"
+    return _table(title, rows, aligned_words=means["aligned_words"], words=means["words"])
+
+
+def _numbers_to(most: int) -> list[str]:
+    return [str(number) for number in range(1, most + 1)]
+
+
+def _cells(values: Sequence[float]) -> list[str]:
+    return [f"{value:.3f}" for value in values]
+
+
+def _filled(cells: Sequence[str], most: int) -> list[str]:
+    """Return the cells of a row that has `most` of them, the last ones empty."""
+    return [*cells, *[""] * (most - len(cells))]
+
+
+def _past_and_future_cells(means: Mapping[str, float | None]) -> list[str]:
+    return ["" if means[side] is None else f"{means[side]:.3f}" for side in ("past", "future")]
 
 
 def write_report(
     folder: Path, statistics: RoutingStatistics, record: Mapping[str, Any], sentences: Mapping[str, SentenceRouting]
 ) -> None:
-    """Write every file of a report into a new folder. `sentences` are drawn, by what they are called."""
+    """Write every file of a report.
+
+    Args:
+        folder: a new folder.
+        statistics: what was measured.
+        record: what [`record_routing`] makes of it, and the settings and the environment of the command.
+        sentences: are drawn, by what they are called.
+    """
+    figures = _write_figures(folder, statistics, record, sentences)
+    links = {"report.md": "the tables in Markdown", "routing.json": "the numbers"}
+    means = {name: sums.mean_assignment for name, sums in statistics.sums.items() if sums.keep_inputs}
+    if means:
+        arrays = {name: assignment.float().numpy() for name, assignment in means.items()}
+        with replaced_file(folder / "mean_assignment.npz") as file:
+            np.savez_compressed(file, **arrays)
+        links["mean_assignment.npz"] = "mean assignment [iterations, layers or heads, capsules], arrays of NumPy"
+    title = f"Routing of {record['settings']['model']}"
+    replace_text(folder / "report.md", "\n".join([f"# {title}", "", *report(record)]) + "\n")
+    template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    page = Template(template, autoescape=True).render(
+        title=title, about=describe(record), links=links, tables=routing_tables(record), figures=figures
+    )
+    replace_text(folder / "index.html", page)
+    write_json(folder / "routing.json", record)
+
+
+def _write_figures(
+    folder: Path, statistics: RoutingStatistics, record: Mapping[str, Any], sentences: Mapping[str, SentenceRouting]
+) -> dict[str, tuple[str, str]]:
+    """Draw all figures. Return title and hint of each, by its file without the ending."""
     drawn = {title: (figure, look_for(title)) for title, figure in draw_routing(statistics, record).items()}
     for name, routing in sentences.items():
         for title, draw in sentence_pictures(routing).items():
-            drawn[f"{name}: {title}"] = draw(), look_for(title)
+            drawn[f"{name}: {title}"] = (draw(), look_for(title))
     (folder / "figures").mkdir()
     figures = {}
     for title, (figure, hint) in tqdm(drawn.items(), unit=" figures", desc="drawing"):
         file = "figures/" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-        figures[file] = title, hint
+        figures[file] = (title, hint)
         for ending in (".png", ".svg"):
             save_figure(figure, folder / f"{file}{ending}")
-    links = {"report.md": "the tables in Markdown", "routing.json": "the numbers"}
-    means = {name: sums.mean_assignment for name, sums in statistics.sums.items() if sums.keep_inputs}
-    if means:
-        with replaced_file(folder / "mean_assignment.npz") as file:
-            np.savez_compressed(file, **{name: each.float().numpy() for name, each in means.items()})
-        links["mean_assignment.npz"] = "mean assignment [iterations, layers or heads, capsules], arrays of NumPy"
-    title, about = f"Routing of {record['settings']['model']}", describe(record)
-    replace_text(folder / "report.md", "\n".join([f"# {title}", "", *report(record)]) + "\n")
-    values = {"title": title, "about": about, "links": links, "tables": routing_tables(record), "figures": figures}
-    page = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"), autoescape=True)
-    replace_text(folder / "index.html", page.render(**values))
-    write_json(folder / "routing.json", record)
+    return figures
 
 
 def report(record: Mapping[str, Any]) -> list[str]:
     """Return the tables in Markdown, line by line."""
     lines = [describe(record)]
     for table in routing_tables(record):
+        # A piece of a word may be a bar, which would begin another cell.
         rows = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
         lines += ["", f"## {table.title}", "", table_in_markdown(rows), "", table.note]
     return lines
@@ -173,7 +264,9 @@ def report(record: Mapping[str, Any]) -> list[str]:
 def describe(record: Mapping[str, Any]) -> str:
     """Return a line that says what was measured, on what."""
     settings = record["settings"]
-    written = f"made to write {settings['references']}" if settings["references"] else "and the model's translations"
+    written = "and the model's translations"
+    if settings["references"]:
+        written = f"made to write {settings['references']}"
     return (
         f"{settings['model']} ({record['architecture']}), {record['sentences']} sentences of {settings['input_file']}, "
         f"{written}. {_machine(record['environment'])}."

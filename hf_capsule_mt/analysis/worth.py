@@ -4,7 +4,7 @@ Their mean over the corpus replaces what they bring to each position or sentence
 capsules. It does not say how a model that was trained without them would do.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,46 +22,22 @@ from hf_capsule_mt.translation.translator import behind_start, evaluating, pad_r
 
 from .corpus import Corpus
 
-Change = Callable[[Tensor], Tensor]
-"""From capsules to what the model reads instead."""
 
+class _Batch(NamedTuple):
+    """Lines of a corpus: token ids `[batch, source]` and `[batch, target]`, and masks, True where there is a word."""
 
-def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> dict[str, Any]:
-    """Measure what its capsules are worth to a model of this package that routes.
+    sources: Tensor
+    source_mask: Tensor
+    targets: Tensor
+    target_mask: Tensor
 
-    Losses are in nats a target token, ends of sentences included, without label smoothing.
-
-    Returns:
-        "loss", of the model as it is, and "added", by place what is added without the capsules there: "encoder layers",
-        "decoder layers", "heads" (all at once), "guided capsules" or "sentence capsules". It is empty for a corpus of
-        one line.
-    """
-    places = _places(model) if len(corpus.lines) > 1 else {}
-    means = {site: _Mean() for sites in places.values() for site in sites}
-    words = sum(len(corpus.targets[index]) for index in corpus.lines)
-
-    def loss(description: str, changes: Callable[[dict[str, Tensor]], dict[_Site, Change]]) -> float:
-        """Return the loss with `changes` of the capsules, which are made for the masks of each batch."""
-        total = 0.0
-        for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc=description):
-            sides = ([side[index] for index in batch] for side in (corpus.sources, corpus.targets))
-            padded = [pad_rows(side, model.config.pad_token_id, model.device) for side in sides]
-            (sources, read), (targets, written) = padded
-            encoder = {"input_ids": sources, "attention_mask": read.long()}
-            with _changed(changes({"source": read, "target": written, "sentence": read.any(-1)})):
-                logits = model.force_decode(behind_start(model, targets), False, **encoder).logits
-            total += F.cross_entropy(logits[written].float(), targets[written], reduction="sum").item()
-        return total / words
-
-    with evaluating(model):
-        own = loss(
-            "mean capsules", lambda masks: {site: partial(means[site].add, masks[site.positions]) for site in means}
-        )
-        added = {}
-        for place, sites in places.items():
-            instead = {site: means[site].instead_of for site in sites}
-            added[place] = loss(f"without {place}", lambda _, instead=instead: instead) - own
-    return {"loss": own, "added": added}
+    def mask_of(self, positions: str) -> Tensor:
+        """Return which "source" words, "target" words or sentences ("sentence") there are."""
+        if positions == "source":
+            return self.source_mask
+        if positions == "target":
+            return self.target_mask
+        return self.source_mask.any(-1)
 
 
 class _Site(NamedTuple):
@@ -76,60 +52,138 @@ class _Site(NamedTuple):
     start: int | None = None
 
 
+def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> dict[str, Any]:
+    """Measure what its capsules are worth to a model of this package that routes.
+
+    Losses are in nats a target token, ends of sentences included, without label smoothing.
+
+    Returns:
+        "loss", of the model as it is, and "added", by place what is added without the capsules there: "encoder layers",
+        "decoder layers", "heads" (all at once), "guided capsules" or "sentence capsules". It is empty for a corpus of
+        one line.
+    """
+    places = _places(model) if len(corpus.lines) > 1 else {}
+    means = CapsuleMeans(site for sites in places.values() for site in sites)
+    words = sum(len(corpus.targets[index]) for index in corpus.lines)
+    batches = partial(_batches, model, corpus, max_tokens_per_batch)
+    added = {}
+    with evaluating(model):
+        total = 0.0
+        for batch in batches("mean capsules"):
+            with means.observe(batch):
+                total += _loss(model, batch)
+        loss = total / words
+        for place, sites in places.items():
+            total = 0.0
+            for batch in batches(f"without {place}"):
+                with means.replace(sites):
+                    total += _loss(model, batch)
+            added[place] = total / words - loss
+    return {"loss": loss, "added": added}
+
+
+def _batches(model: PreTrainedModel, corpus: Corpus, max_tokens: int, description: str) -> Iterator[_Batch]:
+    """Yield the corpus in batches, with a bar of progress."""
+    pad = model.config.pad_token_id
+    for indices in tqdm(corpus.batches(max_tokens), unit=" batches", desc=description):
+        sources, source_mask = pad_rows([corpus.sources[index] for index in indices], pad, model.device)
+        targets, target_mask = pad_rows([corpus.targets[index] for index in indices], pad, model.device)
+        yield _Batch(sources, source_mask, targets, target_mask)
+
+
+def _loss(model: PreTrainedModel, batch: _Batch) -> float:
+    """Return the sum over target words of the loss, in nats."""
+    encoder_inputs = {"input_ids": batch.sources, "attention_mask": batch.source_mask.long()}
+    logits = model.force_decode(behind_start(model, batch.targets), False, **encoder_inputs).logits
+    of_words = logits[batch.target_mask].float()
+    return F.cross_entropy(of_words, batch.targets[batch.target_mask], reduction="sum").item()
+
+
 def _places(model: nn.Module) -> dict[str, list[_Site]]:
-    found: dict[str, list[_Site]] = {}
+    """Return the sites of a model's capsules, by what they are called."""
+    places: dict[str, list[_Site]] = {}
     for name, module in model.named_modules():
         side = _side_of(name)
         positions = "source" if side == "encoder" else "target"
         if isinstance(module, LayerAggregation) and isinstance(module.aggregator, RoutedAggregation):
             # Before the LayerNorm the mean would be made as long as what it is the mean of.
-            found.setdefault(f"{side} layers", []).append(_Site(module.layer_norm, positions))
+            places.setdefault(f"{side} layers", []).append(_Site(module.layer_norm, positions))
         elif isinstance(module, RoutedHeads):
-            found.setdefault("heads", []).append(_Site(module, positions))
+            places.setdefault("heads", []).append(_Site(module, positions))
         elif isinstance(module, GuidedRouting):
-            found.setdefault("guided capsules", []).append(_Site(module.fc1, positions, module.fc2.out_features))
+            places.setdefault("guided capsules", []).append(_Site(module.fc1, positions, module.fc2.out_features))
         elif isinstance(getattr(module, "aggregation", None), SentenceCapsules):
-            found.setdefault("sentence capsules", []).append(_Site(module.projection, "sentence"))
-    return found
+            places.setdefault("sentence capsules", []).append(_Site(module.projection, "sentence"))
+    return places
 
 
 def _side_of(name: str) -> str:
     return "encoder" if ".encoder." in f".{name}." else "decoder"
 
 
+class CapsuleMeans:
+    """The means over a corpus of what capsules bring at some sites of a model."""
+
+    def __init__(self, sites: Iterable[_Site]) -> None:
+        self._means = {site: _Mean() for site in sites}
+
+    @contextmanager
+    def observe(self, batch: _Batch) -> Iterator[None]:
+        """Add what the capsules bring to a batch that the model reads in the block."""
+        with ExitStack() as stack:
+            for site, mean in self._means.items():
+                change = partial(mean.add, batch.mask_of(site.positions))
+                stack.enter_context(_changed(site, change))
+            yield
+
+    @contextmanager
+    def replace(self, sites: Iterable[_Site]) -> Iterator[None]:
+        """Let the model read the means at these sites in the block."""
+        with ExitStack() as stack:
+            for site in sites:
+                stack.enter_context(_changed(site, self._means[site].instead_of))
+            yield
+
+
 class _Mean:
     """The mean of what capsules bring, `[d]`."""
 
     def __init__(self) -> None:
-        self._sum, self._count = 0.0, 0
+        self._sum: Tensor | float = 0.0
+        self._count = 0
 
     def add(self, mask: Tensor, capsules: Tensor) -> Tensor:
         """Add capsules `[*mask.shape, d]` where `mask` is True, and return them."""
         kept = capsules.double()[mask.to(capsules.device)]
-        self._sum, self._count = self._sum + kept.sum(0), self._count + len(kept)
+        self._sum = self._sum + kept.sum(0)
+        self._count += len(kept)
         return capsules
 
     def instead_of(self, capsules: Tensor) -> Tensor:
         """Return the mean in the shape of `capsules`."""
-        return (self._sum / self._count).to(capsules.dtype).expand_as(capsules)
+        mean = self._sum / self._count
+        return mean.to(capsules.dtype).expand_as(capsules)
 
 
 @contextmanager
-def _changed(changes: dict[_Site, Change]) -> Iterator[None]:
-    """Replace the capsules of each site by what its function returns, until the end of the block."""
-    with ExitStack() as stack:
-        for site, change in changes.items():
-            if site.start is None:
-                hook = site.module.register_forward_hook(lambda _, __, output, change=change: change(output))
-            else:
-                hook = site.module.register_forward_pre_hook(partial(_change_input, site.start, change))
-            stack.callback(hook.remove)
+def _changed(site: _Site, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Let the model read what `change` makes of the capsules of a site, until the end of the block."""
+
+    def change_output(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+        return change(output)
+
+    def change_input(module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+        others, capsules = inputs[0].tensor_split([site.start], dim=-1)
+        return torch.cat([others, change(capsules)], dim=-1)
+
+    if site.start is None:
+        hook = site.module.register_forward_hook(change_output)
+    else:
+        hook = site.module.register_forward_pre_hook(change_input)
+    try:
         yield
-
-
-def _change_input(start: int, change: Change, module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-    others, capsules = inputs[0].tensor_split([start], dim=-1)
-    return torch.cat([others, change(capsules)], dim=-1)
+    finally:
+        hook.remove()
 
 
 def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
@@ -137,8 +191,12 @@ def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
     gates = {}
     for name, module in model.named_modules():
         if isinstance(module, LayerAggregation) and module.gamma is not None:
-            gates[f"{_side_of(name)} layers"] = module.gamma
+            gates[f"{_side_of(name)} layers"] = _sizes(module.gamma)
         elif isinstance(module, ResidualRoutedHeads):
-            gates[f"heads {module.routed.routing.place}"] = module.gamma
-    sizes = {place: gamma.detach().float().abs() for place, gamma in gates.items()}
-    return {place: {"mean": size.mean().item(), "largest": size.max().item()} for place, size in sizes.items()}
+            gates[f"heads {module.routed.routing.place}"] = _sizes(module.gamma)
+    return gates
+
+
+def _sizes(gamma: Tensor) -> dict[str, float]:
+    magnitudes = gamma.detach().float().abs()
+    return {"mean": magnitudes.mean().item(), "largest": magnitudes.max().item()}

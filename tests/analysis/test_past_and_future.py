@@ -4,7 +4,7 @@ import pytest
 import torch
 from aggregated_models import aggregated
 
-from hf_capsule_mt.analysis.statistics import FARTHEST, PastAndFutureSums, attended_words, bag_overlaps
+from hf_capsule_mt.analysis.past_and_future import FARTHEST, PastAndFutureSums, attended_words, bag_overlaps
 
 SOURCES, TARGETS = [5, 3, 4], [4, 16, 2]
 
