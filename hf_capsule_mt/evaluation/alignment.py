@@ -45,28 +45,34 @@ def align_words(
     """Align several streams of translations with their sources, all at once, so that one model aligns them all.
 
     It is eflomal's HMM, in the direction in which every target word picks its source word or none. Words are compared
-    in lower case. eflomal takes its random numbers from the system, so two runs differ a little. It also learns from
-    `more_sources` and `more_targets`, such as the training data.
+    in lower case. eflomal takes its random numbers from the system, so two runs differ a little.
 
-    A sentence is a list of words, and a stream has a translation of each, by a system or as reference. Each stream gets
-    the alignment of every sentence. A sentence of 1,024 words or more, or none, has no links.
+    Args:
+        sources: the words of each sentence.
+        streams: for each system or reference, the words of its translation of each sentence.
+        more_sources: sentences that eflomal also learns from, such as those of the training data.
+        more_targets: their translations.
+
+    Returns:
+        For each stream the alignment of every sentence. A sentence of 1,024 words or more, or none, has no links.
 
     Raises:
         ValueError: if streams differ in length.
     """
-    left = [_join(words) for words in sources]
-    right = [[_join(words) for words in stream] for stream in streams]
-    more = zip(map(_join, more_sources), map(_join, more_targets), strict=True)
+    joined_sources = [_join(words) for words in sources]
+    joined_streams = [[_join(words) for words in stream] for stream in streams]
+    pairs = []
+    for stream in joined_streams:
+        pairs += zip(joined_sources, stream, strict=True)
+    pairs += zip(map(_join, more_sources), map(_join, more_targets), strict=True)
     # Each pair once: whoever wrote a translation, it has the same alignment.
-    pairs = list(dict.fromkeys([*(pair for stream in right for pair in zip(left, stream, strict=True)), *more]))
+    pairs = list(dict.fromkeys(pairs))
     links = dict(zip(pairs, _run_eflomal(pairs), strict=True))
-    return [
-        [
-            Alignment(len(source.split()), tuple(target.split()), links[source, target])
-            for source, target in zip(left, stream)
-        ]
-        for stream in right
-    ]
+
+    def alignment(source: str, target: str) -> Alignment:
+        return Alignment(len(source.split()), tuple(target.split()), links[source, target])
+
+    return [list(map(alignment, joined_sources, stream)) for stream in joined_streams]
 
 
 def _join(words: Sequence[str]) -> str:
@@ -76,14 +82,23 @@ def _join(words: Sequence[str]) -> str:
 def _run_eflomal(pairs: Sequence[tuple[str, str]]) -> list[tuple[tuple[int, int], ...]]:
     from eflomal import Aligner
 
-    sources, targets = zip(*pairs)
     # IBM model 1 and HMM. The third model expects each word to be translated as often as usual, and hides repetitions.
     aligner = Aligner(model=2)
+    sources, targets = zip(*pairs)
     with TemporaryDirectory() as folder:
         links_file = Path(folder, "links")
         aligner.align(sources, targets, links_filename_fwd=str(links_file))
         lines = links_file.read_text().splitlines()
-    return [tuple(tuple(map(int, link.split("-"))) for link in line.split()) for line in lines]
+    return [_read_links(line) for line in lines]
+
+
+def _read_links(line: str) -> tuple[tuple[int, int], ...]:
+    """Read a line such as "0-0 2-1": source word 0 is translated by target word 0, and 2 by 1."""
+    links = []
+    for link in line.split():
+        source, target = link.split("-")
+        links.append((int(source), int(target)))
+    return tuple(links)
 
 
 def align_by_attention(
@@ -96,43 +111,64 @@ def align_by_attention(
 ) -> list[list[Alignment]]:
     """Let a model write several streams of translations, and link every token with the source token it attends to most.
 
-    Attention is that of the step that writes the token, of the layer of [`attended_positions`]. A token that attends
+    Attention is that of the step that writes the token, of the layers of [`attended_positions`]. A token that attends
     most to a special token, such as the end of the source, has no link. Words are the tokens of the model.
 
-    Streams are as in [`align_words`], of texts. A text is cut to the model's limit, with a warning. One without a word
-    has no links. A batch has `max_tokens_per_batch` source and target tokens together, padding included.
+    Args:
+        model: an encoder-decoder with cross-attention. It is in evaluation mode while this runs.
+        tokenizer: the model's.
+        sources: a text each. One that is too long for the model is cut, with a warning.
+        streams: for each system or reference, its translation of each source.
+        max_tokens_per_batch: source and target tokens of a batch together, padding included.
+
+    Returns:
+        For each stream the alignment of every sentence. One without a word on either side has no links.
 
     Raises:
-        ValueError: if the model has no cross-attention, or a sentence exceeds `max_tokens_per_batch`.
+        UserError: if the model has no cross-attention, or a sentence exceeds `max_tokens_per_batch`.
     """
     limit = source_limit(model.config, tokenizer)
-    left = encode_lines(tokenizer, sources, limit)
-    right = [encode_lines(tokenizer, stream, limit, side="text_target") for stream in streams]
-    pairs = [pair for targets in right for pair in zip(left, targets, strict=True)]
-    special = special_ids(tokenizer)
-    aligned = [_alignment(source, target, (), special) for source, target in pairs]
+    encoded_sources = encode_lines(tokenizer, sources, limit)
+    pairs = []
+    for stream in streams:
+        pairs += zip(encoded_sources, encode_lines(tokenizer, stream, limit, side="text_target"), strict=True)
+    # The batches leave out pairs of length 0.
     lengths = [len(source) + len(target) if source and target else 0 for source, target in pairs]
-    numbers = [*range(1, len(left) + 1)] * len(right)
+    line_numbers = [*range(1, len(sources) + 1)] * len(streams)
+    batches = batch_by_tokens(lengths, max_tokens_per_batch, line_numbers)
+    special = special_ids(tokenizer)
+    alignments = [_alignment(source, target, None, special) for source, target in pairs]
     with evaluating(model):
         reader = attending(model)
-        for batch in tqdm(batch_by_tokens(lengths, max_tokens_per_batch, numbers), unit=" batches", desc="aligning"):
-            forced = teacher_force(reader, *zip(*(pairs[index] for index in batch)), output_attentions=True)
+        for batch in tqdm(batches, unit=" batches", desc="aligning"):
+            batch_sources, batch_targets = zip(*(pairs[index] for index in batch))
+            forced = teacher_force(reader, batch_sources, batch_targets, output_attentions=True)
             attended = attended_positions(cross_attentions_of(model, forced.output), forced.source_mask)
             for index, positions in zip(batch, attended.tolist()):
-                aligned[index] = _alignment(*pairs[index], positions, special)
-    return [aligned[start : start + len(left)] for start in range(0, len(pairs), len(left))]
+                alignments[index] = _alignment(*pairs[index], positions, special)
+    return [alignments[start : start + len(sources)] for start in range(0, len(pairs), len(sources))]
 
 
 def _alignment(
-    source: Sequence[int], target: Sequence[int], attended: Sequence[int], special: Container[int]
+    source: Sequence[int], target: Sequence[int], attended: Sequence[int] | None, special: Container[int]
 ) -> Alignment:
-    """Align the tokens that are not special. `attended` has a source position for each target position."""
-    words = [position for position, token in enumerate(source) if token not in special]
-    places = {position: index for index, position in enumerate(words)}
-    kept = [position for position, token in enumerate(target) if token not in special]
-    links = ((places.get(attended[position]), index) for index, position in enumerate(kept) if attended)
-    return Alignment(
-        source_words=len(words),
-        target=tuple(target[position] for position in kept),
-        links=tuple(link for link in links if link[0] is not None),
-    )
+    """Align the tokens that are not special.
+
+    Args:
+        source: the token ids of the source.
+        target: the token ids of the translation.
+        attended: a source position for each target position, or None for an alignment without links.
+        special: the ids of special tokens.
+    """
+    source_positions = [position for position, token in enumerate(source) if token not in special]
+    target_positions = [position for position, token in enumerate(target) if token not in special]
+    # A language code in front of a text moves the positions of its words.
+    word_at = {position: word for word, position in enumerate(source_positions)}
+    links = []
+    if attended is not None:
+        for target_word, position in enumerate(target_positions):
+            source_word = word_at.get(attended[position])
+            if source_word is not None:
+                links.append((source_word, target_word))
+    words = tuple(target[position] for position in target_positions)
+    return Alignment(len(source_positions), words, tuple(links))

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, takewhile
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -59,18 +58,19 @@ def teacher_force(
 
 def attending(model: PreTrainedModel) -> PreTrainedModel:
     """Return a model with the same weights that can return its attention."""
-    # A recurrent model always can.
-    if not model._supports_sdpa or model.config._attn_implementation == "eager":
+    # Transformers has no public way to read which attention a model uses.
+    if model.config._attn_implementation == "eager":
         return model
-    fingerprint, found = _attending.get(model, (None, None))
+    fingerprint, reader = _attending.get(model, (None, None))
     if fingerprint is None or not fingerprint.is_of(model):
         # The model itself stays as it is: another thread may be in the middle of a pass, with masks of another kind.
-        found = with_shared_weights(model)
-        found.set_attn_implementation("eager")
-        _attending[model] = Fingerprint(model), found
-    for own, part in zip(found.modules(), model.modules(), strict=True):
-        own.training = part.training
-    return found
+        reader = with_shared_weights(model)
+        reader.set_attn_implementation("eager")
+        _attending[model] = (Fingerprint(model), reader)
+    # The model may have changed from training to evaluation since then.
+    for copied_module, module in zip(reader.modules(), model.modules(), strict=True):
+        copied_module.training = module.training
+    return reader
 
 
 def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
@@ -79,9 +79,11 @@ def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
     Raises:
         UserError: if no layer has any.
     """
-    if not (found := [each for each in getattr(output, "cross_attentions", None) or () if each is not None]):
+    layers = getattr(output, "cross_attentions", None) or ()
+    attentions = [layer for layer in layers if layer is not None]
+    if not attentions:
         raise UserError(f"A {model.config.model_type} model has no attention. Use another family, such as rnmt.")
-    return found
+    return attentions
 
 
 def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor) -> Tensor:
@@ -90,7 +92,8 @@ def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor) 
     Attentions are `[batch, heads, target, source]` of each layer. The mask `[batch, source]` is False for padding. The
     weights are the mean over the heads and the last two layers, which place words best (benchmarks/tags.md).
     """
-    weights = torch.stack([weights.double().mean(1) for weights in cross_attentions[-2:]]).mean(0)
+    last_layers = [layer.double().mean(1) for layer in cross_attentions[-2:]]
+    weights = torch.stack(last_layers).mean(0)
     return weights.masked_fill(~source_mask[:, None], -1.0).argmax(-1)
 
 
@@ -108,8 +111,8 @@ def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor)
     # The last token is not read: it may be one more than there are positions. Padding may be -1.
     read = sequences[:, :-1].clamp(min=0)
     output = attending(model).base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
-    layers = [weights.float().mean(1) for weights in cross_attentions_of(model, output)[-2:]]
-    return torch.stack(layers).mean(0).cpu()
+    last_layers = [layer.float().mean(1) for layer in cross_attentions_of(model, output)[-2:]]
+    return torch.stack(last_layers).mean(0).cpu()
 
 
 def word_weights(
@@ -119,16 +122,28 @@ def word_weights(
     source_words: Sequence[Span],
     target_words: Sequence[Span],
 ) -> list[list[float]]:
-    """Return how much each word of a translation belongs to each word of its source, `[target word][source word]`.
+    """Return how much each word of a translation belongs to each word of its source.
 
     It is the share of the target word in the attention of all target words to the source word. So an article that looks
-    at its noun belongs to the article. `attention` is `[target tokens, source tokens]`. The other arguments are places
-    in the texts: `source` and `target` of tokens, None for special ones, and the last two of words.
+    at its noun belongs to the article.
+
+    Args:
+        attention: `[target tokens, source tokens]`, at the step that writes the token.
+        source: the place of each source token in the source, None for special tokens.
+        target: the place of each target token in the translation.
+        source_words: the places of the words of the source.
+        target_words: the places of the words of the translation.
+
+    Returns:
+        Weights `[target words][source words]`, computed in float64.
     """
-    columns, rows = _membership(source, source_words), _membership(target, target_words)
-    weights = rows.T @ attention[: len(target), : len(source)].double() @ columns
-    weights /= rows.sum(0).clamp(min=1).unsqueeze(-1)
-    return (weights / weights.sum(0, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)).tolist()
+    columns = _membership(source, source_words)
+    rows = _membership(target, target_words)
+    sums = rows.T @ attention[: len(target), : len(source)].double() @ columns
+    # The mean over the tokens of a target word. A word without a token has no weight.
+    means = sums / rows.sum(0).clamp(min=1).unsqueeze(-1)
+    totals = means.sum(0, keepdim=True)
+    return (means / totals.clamp(min=torch.finfo(means.dtype).tiny)).tolist()
 
 
 def aligner(
@@ -141,39 +156,62 @@ def aligner(
 ) -> Callable[[Sequence[Span], Sequence[Span]], list[list[float]]]:
     """Return [`word_weights`] for a text and its translation, as a function of the words of both.
 
-    `attention` is `[target tokens, source tokens]`. The token ids are those that the model reads, without the start
-    token of the target. `clean_up_tokenization_spaces` is as the translation was decoded.
+    Args:
+        attention: `[target tokens, source tokens]`, at the step that writes the token.
+        tokenizer: the model's.
+        text: the source.
+        source_ids: the token ids that the model reads.
+        target_ids: the token ids of the translation, without the start token.
+        clean_up_tokenization_spaces: as the translation was decoded.
     """
-    options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
-    targets = target_spans(target_ids, partial(tokenizer.batch_decode, **options))
-    return partial(word_weights, attention, source_spans(tokenizer, text, source_ids), targets)
+
+    def decode(ids: list[list[int]]) -> list[str]:
+        return tokenizer.batch_decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up_tokenization_spaces
+        )
+
+    return partial(word_weights, attention, source_spans(tokenizer, text, source_ids), target_spans(target_ids, decode))
 
 
 def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
     """Return `[tokens, words]`, 1 where a token is in a word. A token may be in several."""
     membership = torch.zeros(len(tokens), len(words), dtype=torch.double)
-    starts, ends = [start for start, _ in words], [end for _, end in words]
+    starts = [start for start, _ in words]
+    ends = [end for _, end in words]
     for number, token in enumerate(tokens):
         if token is not None:
-            membership[number, bisect_right(ends, token[0]) : bisect_right(starts, token[1] - 1)] = 1
+            first = bisect_right(ends, token[0])
+            last = bisect_right(starts, token[1] - 1)
+            membership[number, first:last] = 1
     return membership
 
 
 def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> list[Span | None]:
     """Return the place in a text of each token that a model reads, or None for special tokens and a prefix."""
+    text_ids, spans = _tokens_of(tokenizer, text)
+    # A code of the language or a prefix may stand in front of the text, and its end may have been cut off. So the text
+    # begins where most of its tokens follow, at the last such place.
+    start = length = 0
+    for place in range(len(ids)):
+        shared = _shared_beginning(text_ids, ids[place:])
+        if shared >= length:
+            start = place
+            length = shared
+    return [None] * start + spans[:length] + [None] * (len(ids) - start - length)
+
+
+def _tokens_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[Span | None]]:
+    """Return the token ids of a text without special tokens, and their places in it."""
     is_fast = getattr(tokenizer, "is_fast", False)
-    offsets = {"return_offsets_mapping": True} if is_fast else {}
+    # A slow tokenizer refuses this option.
+    options = {"return_offsets_mapping": True} if is_fast else {}
     with TOKENIZING:
-        found = tokenizer(text, add_special_tokens=False, **offsets, verbose=False)
+        encoding = tokenizer(text, add_special_tokens=False, verbose=False, **options)
     if is_fast:
-        spans = [_stripped(text, *span) for span in found["offset_mapping"]]
+        spans = [_stripped(text, start, end) for start, end in encoding["offset_mapping"]]
     else:
         spans = _walked(text, tokenizer.tokenize(text))
-    own, ids = list(found["input_ids"]), list(ids)
-    # A code of the language or a prefix may stand in front. The end may have been cut off.
-    start = max(range(len(ids)), key=lambda start: (_common(own, ids[start:]), start), default=0)
-    read = spans[: _common(own, ids[start:])]
-    return [None] * start + read + [None] * (len(ids) - start - len(read))
+    return list(encoding["input_ids"]), spans
 
 
 def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[str]]) -> list[Span | None]:
@@ -183,18 +221,31 @@ def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[st
     """
     if not ids:
         return []
-    texts = decode([list(ids[:end]) for end in range(1, len(ids) + 1)])
-    # Half a character is shown as U+FFFD.
-    ends = [min(end, len(texts[-1])) for end in accumulate((len(text.rstrip("\ufffd")) for text in texts), max)]
-    return [_stripped(texts[-1], start, end) for start, end in zip([0, *ends], ends)]
+    # The text of the first token, of the first two, and so on.
+    beginnings = decode([list(ids[:end]) for end in range(1, len(ids) + 1)])
+    text = beginnings[-1]
+    spans = []
+    start = 0
+    for beginning in beginnings:
+        # Half a character is shown as U+FFFD. A token may also make the text shorter.
+        end = max(start, min(len(beginning.rstrip("\ufffd")), len(text)))
+        spans.append(_stripped(text, start, end))
+        start = end
+    return spans
 
 
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
+def _shared_beginning(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the beginning that both share."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second)))
+    length = 0
+    for token, other in zip(first, second):
+        if token != other:
+            break
+        length += 1
+    return length
 
 
 def _stripped(text: str, start: int, end: int) -> Span | None:
+    """Return a place without white space at its ends, or None for white space."""
     inner = text[start:end].strip()
     if not inner:
         return None
@@ -208,10 +259,12 @@ def _walked(text: str, pieces: Sequence[str]) -> list[Span | None]:
     place = 0
     for piece in pieces:
         form = piece.replace("▁", " ").strip()
-        # A piece that is written in another way than the text is taken to start where the last one ends.
-        near = text.find(form, place, place + len(form) + 20)
-        start = near if near >= 0 else min(place, len(text))
+        start = text.find(form, place, place + len(form) + 20)
+        if start < 0:
+            # The tokenizer writes it in another way than the text, so it is taken to start where the last one ends.
+            start = min(place, len(text))
         span = _stripped(text, start, min(start + len(form), len(text)))
-        place = start + len(form) if span else place
+        if span is not None:
+            place = start + len(form)
         spans.append(span)
     return spans

@@ -38,8 +38,10 @@ class Segment:
     line: int = field(default=0, compare=False)  # The line of the document, from 0, on which the words begin.
     # The code of the language to write, for models that need it. The text may begin with it.
     code: str = field(default="", compare=False)
-    # Whether there are tags or kept parts, and whether they stand between words, so that the words must be aligned.
-    has_parts = needs_alignment = False
+    has_parts = False
+    """Whether there are tags or kept parts."""
+    needs_alignment = False
+    """Whether tags or kept parts stand between words, so that the words must be aligned."""
 
     @property
     def source(self) -> str:
@@ -59,7 +61,7 @@ class Segment:
 def check_language(language: str) -> None:
     """Raise a UserError if there is no such language code, or sentencex is not installed."""
     if language not in _LANGUAGES:
-        raise UserError(f"The language of documents is {language!r}. Give two letters, such as en or cs.")
+        raise UserError(f"{language!r} is no language of ISO 639-1. Give documents its two letters, such as en or cs.")
     check_installed("sentencex", "documents")
 
 
@@ -123,25 +125,45 @@ def texts_with_codes(codes: LanguageCodes, texts: Sequence[str], code: str) -> l
 
 
 def _sentences(document: str, language: str) -> Iterator[str]:
+    """Yield the sentences of a document, each with the white space after it. Joined, they are the document."""
     from sentencex import segment
 
     for paragraph in _PARAGRAPHS.split(document):
+        if not paragraph.strip():
+            yield paragraph
+            continue
         start = 0
-        for sentence in segment(language, _WIDE_SPACE.sub(" ", paragraph)) if paragraph.strip() else [paragraph]:
-            yield paragraph[start : (start := start + len(sentence))]
+        # The sentences themselves have other white space, so only their lengths are used.
+        for sentence in segment(language, _WIDE_SPACE.sub(" ", paragraph)):
+            end = start + len(sentence)
+            yield paragraph[start:end]
+            start = end
 
 
 def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) -> list[str]:
-    """Return the parts of a text, each as long as fits."""
+    """Return the parts of a text, each as long as fits.
+
+    Args:
+        text: a sentence, or a piece of one.
+        fits: whether the model can read a text.
+        pieces: expressions that find the pieces of a text, the best first. After the last one a text is halved.
+
+    Raises:
+        UserError: if not even one character fits.
+    """
     if fits(text.strip()):
         return [text]
-    if not pieces and len(text) < 2:
+    if pieces:
+        candidates = pieces[0].findall(text)
+    elif len(text) > 1:
+        middle = len(text) // 2
+        candidates = [text[:middle], text[middle:]]
+    else:
         raise UserError(f"The model cannot read {text!r}.")
-    middle = len(text) // 2
     parts: list[str] = []
-    for piece in pieces[0].findall(text) if pieces else (text[:middle], text[middle:]):
-        if parts and fits((parts[-1] + piece).strip()):
-            parts[-1] += piece
+    for candidate in candidates:
+        if parts and fits((parts[-1] + candidate).strip()):
+            parts[-1] += candidate
         else:
-            parts += _shortened(piece, fits, pieces[1:])
+            parts += _shortened(candidate, fits, pieces[1:])
     return parts

@@ -1,6 +1,7 @@
 """Alignment by attention against one sentence at a time, for every family."""
 
 import pytest
+import tiny_multilingual
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM
@@ -64,6 +65,42 @@ def test_batches_give_what_single_sentences_give(kind):
             links += len(alignment.links)
     assert links > 5
     assert found[1][5].target == (16,) * 6
+
+
+@torch.no_grad()
+def test_words_behind_the_code_of_their_language():
+    model, tokenizer = tiny_multilingual.nllb()
+    tokenizer.src_lang, tokenizer.tgt_lang = "eng_Latn", "deu_Latn"
+    source = tokenizer("the old house")["input_ids"]
+    target = tokenizer(text_target="das alte Haus")["input_ids"]
+    codes = tokenizer.convert_tokens_to_ids(["eng_Latn", "deu_Latn"])
+    assert [source[0], target[0]] == codes
+    [[found]] = align_by_attention(model, tokenizer, ["the old house"], [["das alte Haus"]])
+    model.set_attn_implementation("eager")
+    start = model.config.decoder_start_token_id
+    decoder_input = torch.tensor([[start, *target[:-1]]])
+    output = model(input_ids=torch.tensor([source]), decoder_input_ids=decoder_input, output_attentions=True)
+    attention = output.cross_attentions[-1][0].mean(0)
+    # The first token of either side is the code, and the last one is the end.
+    links = []
+    for word, weights in enumerate(attention[1:-1]):
+        place = int(weights.argmax())
+        if 0 < place < len(source) - 1:
+            links.append((place - 1, word))
+    assert found.target == tuple(target[1:-1])
+    assert found.source_words == len(source) - 2
+    assert len(links) > 3
+    assert found.links == tuple(links)
+
+
+def test_transformers_says_which_attention_a_model_uses():
+    """The name is not public. `attending` reads it."""
+    model = tiny_model()
+    for name in ("sdpa", "eager"):
+        model.set_attn_implementation(name)
+        assert model.config._attn_implementation == name
+    # A family that knows only one is of this kind from the beginning.
+    assert of_preset("rnmt").config._attn_implementation == "eager"
 
 
 @pytest.mark.parametrize("kind", ["caps_nmt", "marian"])
