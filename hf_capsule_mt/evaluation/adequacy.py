@@ -43,7 +43,8 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
     names = ("source_words", "covered_by_reference", "covered", "under_translated", "over_translated")
     counts = dict.fromkeys(names, 0)
     for reference, translation in zip(references, translations, strict=True):
-        by_reference, by_translation = _covered(reference), _covered(translation)
+        by_reference = _covered(reference)
+        by_translation = _covered(translation)
         counts["source_words"] += reference.source_words
         counts["covered_by_reference"] += len(by_reference)
         counts["covered"] += len(by_translation)
@@ -59,8 +60,13 @@ def _covered(alignment: Alignment) -> set[int]:
 
 
 def _over_translated(reference: Alignment, translation: Alignment) -> set[int]:
-    in_reference, in_translation = _occurrences(reference), _occurrences(translation)
-    return {link[0] for link, times in in_translation.items() if times > max(1, in_reference[link])}
+    """Return the source words that a word form of the translation repeats, more often than in the reference."""
+    reference_times = _occurrences(reference)
+    repeated = set()
+    for (source_word, form), times in _occurrences(translation).items():
+        if times > max(1, reference_times[source_word, form]):
+            repeated.add(source_word)
+    return repeated
 
 
 def _occurrences(alignment: Alignment) -> Counter:
@@ -71,15 +77,20 @@ def _occurrences(alignment: Alignment) -> Counter:
 def adequacy_report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown of a record's `adequacy`, and under it what it shows."""
     rows = [["system", "CDR", "under-translated", "over-translated"]]
-    for name, one in record["systems"].items():
-        counts = (one["under_translated"], one["over_translated"])
-        shares = [f"{count} ({100 * count / one['source_words']:.2f}%)" for count in counts]
-        rows.append([name, f"{one['cdr']:.3f}", *shares])
+    for name, counts in record["systems"].items():
+        under_translated = _count_cell(counts["under_translated"], counts["source_words"])
+        over_translated = _count_cell(counts["over_translated"], counts["source_words"])
+        rows.append([name, f"{counts['cdr']:.3f}", under_translated, over_translated])
     first = next(iter(record["systems"].values()))
     settings = record["settings"]
+    units = ALIGNERS[settings["aligner"]].format(**settings)
     caption = (
-        f"There are {first['source_words']} source {ALIGNERS[settings['aligner']].format(**settings)}. The reference "
+        f"There are {first['source_words']} source {units}. The reference "
         f"translates {first['covered_by_reference']} of them. CDR is the share of these that the system translates "
         "too. The others are under-translated. Over-translated words are those for which it repeats a word."
     )
     return f"{table_in_markdown(rows)}\n\n{caption}"
+
+
+def _count_cell(count: int, source_words: int) -> str:
+    return f"{count} ({100 * count / source_words:.2f}%)"

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Those of Okabe and Ito, which the colour-blind can tell apart."""
+_MARKERS = "os^DvP"
+_DASHES = ("-", "--", "-.", ":")
 
 
 def line_style(number: int) -> dict[str, str]:
     """Return colour, marker and dashes of a figure's line. Lines of one colour have different dashes."""
-    place = number % len(COLOURS)
-    dashes = ("-", "--", "-.", ":")[number // len(COLOURS) % 4]
-    return {"color": COLOURS[place], "marker": "os^DvP"[place], "linestyle": dashes}
+    times_through, index = divmod(number, len(COLOURS))
+    dashes = _DASHES[times_through % len(_DASHES)]
+    return {"color": COLOURS[index], "marker": _MARKERS[index], "linestyle": dashes}
 
 
 def check_figure_file(path: Path) -> None:
@@ -50,22 +52,31 @@ def draw_lengths(record: Mapping[str, Any]) -> "Figure":
     The record has `buckets`, each with `name`, `sentences` and by system `bleu` and `ratio`. Empty ones are left out.
     """
     buckets = [bucket for bucket in record["buckets"] if bucket["systems"]]
-    places = range(len(buckets))
-    figure, panels = new_panels(2, max(4, 1.1 * len(buckets)) * 2 + 1)
-    for axes, value, label in zip(panels, ("bleu", "ratio"), ("BLEU", "length relative to the reference")):
-        for number, system in enumerate(buckets[0]["systems"]):
-            values = [bucket["systems"][system][value] for bucket in buckets]
-            axes.plot(places, values, label=line_label(system), **line_style(number))
-        axes.set_xticks(places, [f"{bucket['name']}\n({bucket['sentences']})" for bucket in buckets])
-        axes.set(xlabel="words of the source (sentences)", ylabel=label)
+    panel_width = max(4, 1.1 * len(buckets))
+    figure, panels = new_panels(2, 2 * panel_width + 1)
+    _draw_bucket_values(panels[0], buckets, "bleu", "BLEU")
+    _draw_bucket_values(panels[1], buckets, "ratio", "length relative to the reference")
     panels[1].axhline(1, color="black", linewidth=0.8, linestyle=":")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
 
 
+def _draw_bucket_values(axes: "Axes", buckets: Sequence[Mapping[str, Any]], value: str, label: str) -> None:
+    """Draw a value of all systems in all buckets."""
+    positions = range(len(buckets))
+    for number, system in enumerate(buckets[0]["systems"]):
+        values = [bucket["systems"][system][value] for bucket in buckets]
+        axes.plot(positions, values, label=line_label(system), **line_style(number))
+    axes.set_xticks(positions, [f"{bucket['name']}\n({bucket['sentences']})" for bucket in buckets])
+    axes.set(xlabel="words of the source (sentences)", ylabel=label)
+
+
 def line_label(name: str) -> str:
     """Return a name so that Matplotlib shows it, with dollars that are no formula and "_" at its beginning."""
-    return name.replace("$", r"\$") if not name.startswith("_") else line_label(f" {name}")
+    if name.startswith("_"):
+        # Matplotlib would leave it out of the legend.
+        name = f" {name}"
+    return name.replace("$", r"\$")
 
 
 def new_panels(number: int, width: float) -> "tuple[Figure, Sequence[Axes]]":

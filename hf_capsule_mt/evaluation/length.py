@@ -29,7 +29,8 @@ def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
     """
     # Blank sources, which may be many, are in the first bucket.
     lengths = [length for length in lengths if length > 0] or [0]
-    quantiles = np.quantile(lengths, [index / num_buckets for index in range(1, num_buckets)], method="inverted_cdf")
+    shares = [index / num_buckets for index in range(1, num_buckets)]
+    quantiles = np.quantile(lengths, shares, method="inverted_cdf")
     edges = sorted({int(edge) for edge in quantiles} - {max(lengths)})
     if not edges:
         raise UserError(f"most sources have {max(lengths)} words, the most there are. Use --length_edges.")
@@ -47,8 +48,13 @@ def score_by_length(
 ) -> list[dict[str, Any]]:
     """Score every system on the sentences of each bucket, by the length of their sources in words.
 
-    `edges` are the longest length of every bucket but the last, in rising order. BLEU's tokenizer cuts the words that
-    are counted too.
+    Args:
+        systems: the translations of each system, by its name.
+        references: one or more reference streams, each with one segment for every source.
+        lengths: the number of words of each source.
+        edges: the longest length of every bucket but the last, in rising order.
+        tokenize: BLEU's tokenizer, which also cuts the words of translations that are counted.
+        lowercase: whether BLEU is of lower-cased text.
 
     Returns:
         The `name` of each bucket, such as "≤ 10", "11–20" or "> 20", its `longest` length (None for any), the number of
@@ -58,34 +64,55 @@ def score_by_length(
     metric = make_metrics(["bleu"], tokenize, lowercase)["bleu"]
     buckets = []
     for below, longest in zip([None, *edges], [*edges, None]):
-        name = f"≤ {longest}" if below is None else f"> {below}"
-        if below is not None and longest is not None:
-            name = str(longest) if longest == below + 1 else f"{below + 1}–{longest}"
-        inside = [(below or -1) < length <= (longest or length) for length in lengths]
+        inside = [_is_in_bucket(length, below, longest) for length in lengths]
+        sentences = sum(inside)
         streams = [list(compress(reference, inside)) for reference in references]
-        found = {}
-        for system, translations in systems.items() if any(inside) else ():
-            score = metric.corpus_score(list(compress(translations, inside)), streams)
-            words, ratio = score.sys_len / sum(inside), score.sys_len / max(score.ref_len, 1)
-            found[system] = {"bleu": score.score, "words": words, "ratio": ratio}
-        buckets.append({"name": name, "longest": longest, "sentences": sum(inside), "systems": found})
+        scores = {}
+        if sentences:
+            for system, translations in systems.items():
+                score = metric.corpus_score(list(compress(translations, inside)), streams)
+                scores[system] = {
+                    "bleu": score.score,
+                    "words": score.sys_len / sentences,
+                    "ratio": score.sys_len / max(score.ref_len, 1),
+                }
+        name = _bucket_name(below, longest)
+        buckets.append({"name": name, "longest": longest, "sentences": sentences, "systems": scores})
     return buckets
+
+
+def _is_in_bucket(length: int, below: int | None, longest: int | None) -> bool:
+    """Return whether a length is above the edge `below` and at most `longest`. The first and last have one edge."""
+    is_above = below is None or length > below
+    is_within = longest is None or length <= longest
+    return is_above and is_within
+
+
+def _bucket_name(below: int | None, longest: int | None) -> str:
+    if below is None:
+        return f"≤ {longest}"
+    if longest is None:
+        return f"> {below}"
+    if longest == below + 1:
+        return str(longest)
+    return f"{below + 1}–{longest}"
 
 
 def length_report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown of a record's `by_length`, and under it what it shows."""
     buckets = record["buckets"]
+    # A bucket without sentences does not name the systems.
     systems = next(list(bucket["systems"]) for bucket in buckets if bucket["systems"])
     header = ["source words", "sentences"]
     for system in systems:
         header += [f"{system}: BLEU", "words", "ratio"]
     rows = [header, ["---:"] * len(header)]
     for bucket in buckets:
-        cells = [
-            f"{one['bleu']:.2f} {one['words']:.1f} {one['ratio']:.3f}".split() for one in bucket["systems"].values()
-        ]
-        values = [value for triple in cells for value in triple] or ["–"] * (3 * len(systems))
-        rows.append([bucket["name"], str(bucket["sentences"]), *values])
+        cells = [bucket["name"], str(bucket["sentences"])]
+        for scores in bucket["systems"].values():
+            cells += [f"{scores['bleu']:.2f}", f"{scores['words']:.1f}", f"{scores['ratio']:.3f}"]
+        missing = len(header) - len(cells)
+        rows.append(cells + ["–"] * missing)
     caption = (
         f"By length of the source in words ({record['source_tokenize']}): BLEU, words of a translation on average, and "
         "ratio of all words to those of the references."

@@ -1,18 +1,14 @@
 """sacreBLEU's BLEU, chrF, chrF++ and TER of a corpus, with the signatures that make a score comparable."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
 from hf_capsule_mt.errors import UserError
 
-METRICS: dict[str, Callable[[str, bool], Metric]] = {
-    "bleu": lambda tokenize, lowercase: BLEU(tokenize=tokenize, lowercase=lowercase),
-    "chrf": lambda tokenize, lowercase: CHRF(lowercase=lowercase),
-    "chrf++": lambda tokenize, lowercase: CHRF(lowercase=lowercase, word_order=2),
-    "ter": lambda tokenize, lowercase: TER(),
-}
+METRICS = ("bleu", "chrf", "chrf++", "ter")
+"""The metrics by name."""
 
 
 def score_translations(
@@ -50,13 +46,28 @@ def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = 
     Raises:
         UserError: if sacreBLEU has no such metric or tokenizer, or this needs a package that is not installed.
     """
-    for name, known in ((tokenize, BLEU.TOKENIZERS), *((name, METRICS) for name in names)):
-        if name not in known:
-            raise UserError(f"{name!r} is unknown. sacreBLEU has {', '.join(known)}.")
+    _check_known(tokenize, BLEU.TOKENIZERS)
+    for name in names:
+        _check_known(name, METRICS)
     try:
-        return {name: METRICS[name](tokenize, lowercase) for name in names}
+        return {name: _make_metric(name, tokenize, lowercase) for name in names}
     except (RuntimeError, ImportError) as error:
         raise UserError(f"tokenize is {tokenize!r}: {' '.join(str(error).split())}") from error
+
+
+def _check_known(name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise UserError(f"{name!r} is unknown. sacreBLEU has {', '.join(known)}.")
+
+
+def _make_metric(name: str, tokenize: str, lowercase: bool) -> Metric:
+    if name == "bleu":
+        return BLEU(tokenize=tokenize, lowercase=lowercase)
+    if name == "chrf":
+        return CHRF(lowercase=lowercase)
+    if name == "chrf++":
+        return CHRF(lowercase=lowercase, word_order=2)
+    return TER()
 
 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -70,5 +81,7 @@ def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 
 def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     """Return the table of what [`score_translations`] found."""
-    rows = [f"{name:<8}{entry['score']:>7.2f}  {entry['signature']}" for name, entry in scores.items()]
-    return "\n".join([f"{'metric':<8}{'score':>7}  signature", *rows])
+    lines = [f"{'metric':<8}{'score':>7}  signature"]
+    for name, entry in scores.items():
+        lines.append(f"{name:<8}{entry['score']:>7.2f}  {entry['signature']}")
+    return "\n".join(lines)

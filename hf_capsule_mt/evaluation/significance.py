@@ -57,24 +57,40 @@ def compare_systems(
     """
     for translations in (baseline, system):
         check_aligned(translations, references)
-    made = make_metrics(metrics, tokenize, lowercase)
+    chosen_metrics = make_metrics(metrics, tokenize, lowercase)
     if test == "sign":
-        return {"bleu": _sign_test(made["bleu"], baseline, system, references)}
+        return {"bleu": _sign_test(chosen_metrics["bleu"], baseline, system, references)}
+    systems = [("baseline", baseline), ("system", system)]
+    samples = num_samples or DEFAULT_SAMPLES[test]
     # sacreBLEU reads its seed only from the environment.
     with patch_environment(SACREBLEU_SEED=seed):
-        systems = [("baseline", baseline), ("system", system)]
-        options = {"test_type": _SACREBLEU_NAMES[test], "n_samples": num_samples or DEFAULT_SAMPLES[test]}
-        signatures, results = PairedTest(systems, made, references, **options)()
-    unlike = sum(one != other for one, other in zip(baseline, system, strict=True))
-    # The smallest possible p: 2 of the 2^n exchanges are as extreme.
-    as_much = 2.0 ** (1 - unlike) if test == "randomization" else 0.0
+        paired_test = PairedTest(
+            systems, chosen_metrics, references, test_type=_SACREBLEU_NAMES[test], n_samples=samples
+        )
+        signatures, results = paired_test()
+    smallest = _smallest_p_value(baseline, system) if test == "randomization" else 0.0
     compared = {}
-    for name, key in zip(made, signatures, strict=True):
-        before, after = (float(result.score) for result in results[key])
-        # sacreBLEU would call no difference at all as significant as can be.
-        p_value = 1.0 if before == after else min(1.0, float(results[key][1].p_value) + as_much)
-        compared[name] = {"baseline": before, "score": after, "p_value": p_value, "signature": str(signatures[key])}
+    for name, key in zip(chosen_metrics, signatures, strict=True):
+        baseline_result, system_result = results[key]
+        baseline_score = float(baseline_result.score)
+        score = float(system_result.score)
+        p_value = min(1.0, float(system_result.p_value) + smallest)
+        if score == baseline_score:
+            # sacreBLEU would call no difference at all as significant as can be.
+            p_value = 1.0
+        compared[name] = {
+            "baseline": baseline_score,
+            "score": score,
+            "p_value": p_value,
+            "signature": str(signatures[key]),
+        }
     return compared
+
+
+def _smallest_p_value(baseline: Sequence[str], system: Sequence[str]) -> float:
+    """Return the smallest p that n differing sentences allow: 2 of the 2^n exchanges are as extreme."""
+    different = sum(one != other for one, other in zip(baseline, system, strict=True))
+    return 2.0 ** (1 - different)
 
 
 def _sign_test(
@@ -82,15 +98,22 @@ def _sign_test(
 ) -> dict[str, Any]:
     from scipy.stats import binomtest  # It takes half a second.
 
-    old, new = (np.array(sentence_statistics(metric, side, references)) for side in (baseline, system))
+    old = np.array(sentence_statistics(metric, baseline, references))
+    new = np.array(sentence_statistics(metric, system, references))
     totals = old.sum(0)
+    with_one_replaced = totals - old + new
     # In one array, where what is equal has equal scores, to the last bit.
-    score, other, *replaced = bleu(np.vstack([totals, new.sum(0), totals - old + new])).tolist()
-    better, worse = sum(one > score for one in replaced), sum(one < score for one in replaced)
+    scores = bleu(np.vstack([totals, new.sum(0), with_one_replaced])).tolist()
+    baseline_score, system_score, *replaced_scores = scores
+    better = sum(score > baseline_score for score in replaced_scores)
+    worse = sum(score < baseline_score for score in replaced_scores)
+    p_value = 1.0
+    if better or worse:
+        p_value = binomtest(better, better + worse).pvalue
     return {
-        "baseline": score,
-        "score": other,
-        "p_value": binomtest(better, better + worse).pvalue if better + worse else 1.0,
+        "baseline": baseline_score,
+        "score": system_score,
+        "p_value": p_value,
         "signature": metric.get_signature().format(),
         "better": better,
         "worse": worse,
@@ -99,27 +122,47 @@ def _sign_test(
 
 def comparison_report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown of a record's `comparison`, and under it how it was made."""
-    systems, settings = record["systems"], record["settings"]
-    first = next(iter(systems.values()))
-    columns = ["Δ", "p", "+", "−"] if settings["test"] == "sign" else ["Δ", "p"]
-    rows = [["system"], [record["baseline"]]]
-    for metric, comparison in first.items():
-        rows[0] += [metric, *columns]
-        rows[1] += [f"{comparison['baseline']:.2f}", *("" for _ in columns)]
+    systems = record["systems"]
+    settings = record["settings"]
+    test = settings["test"]
+    columns = ["Δ", "p", "+", "−"] if test == "sign" else ["Δ", "p"]
+    header = ["system"]
+    baseline_row = [record["baseline"]]
+    signatures = []
+    # The scores of the baseline are the same next to every system.
+    for metric, comparison in next(iter(systems.values())).items():
+        header += [metric, *columns]
+        baseline_row += [f"{comparison['baseline']:.2f}", *[""] * len(columns)]
+        signatures.append(f"{metric}: {comparison['signature']}")
+    rows = [header, baseline_row]
     for name, comparisons in systems.items():
-        rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one, settings["test"]))])
-    test = _NAMES[settings["test"]].format(samples=settings["num_samples"], seed=settings["seed"])
-    compared = "2p" if settings["test"] == "bootstrap" else "p"
-    marks = f"† means that {compared} is below 0.05, and ‡ below 0.01."
-    caption = f"p is by {test}. The baseline is {record['baseline']}. {marks}"
-    signatures = (f"{metric}: {comparison['signature']}" for metric, comparison in first.items())
+        row = [name]
+        for comparison in comparisons.values():
+            row += _cells(comparison, test)
+        rows.append(row)
+    method = _NAMES[test].format(samples=settings["num_samples"], seed=settings["seed"])
+    marked = "2p" if test == "bootstrap" else "p"
+    marks = f"† means that {marked} is below 0.05, and ‡ below 0.01."
+    caption = f"p is by {method}. The baseline is {record['baseline']}. {marks}"
     return "\n".join([table_in_markdown(rows), "", caption, *signatures])
 
 
-def _cells(one: Mapping[str, Any], test: str) -> list[str]:
-    p_value = f"{one['p_value']:.4f}" if one["p_value"] >= 1e-4 else "< 0.0001"
+def _cells(comparison: Mapping[str, Any], test: str) -> list[str]:
+    """Return the cells of a system for one metric: score, difference, p, and the counts of the sign test."""
+    p_value = comparison["p_value"]
+    difference = comparison["score"] - comparison["baseline"]
+    p_cell = f"{p_value:.4f}" if p_value >= 1e-4 else "< 0.0001"
+    cells = [f"{comparison['score']:.2f}{_mark(p_value, test)}", f"{difference:+.2f}", p_cell]
+    if test == "sign":
+        cells += [str(comparison["better"]), str(comparison["worse"])]
+    return cells
+
+
+def _mark(p_value: float, test: str) -> str:
     # Differences of both signs are marked, and bootstrap's p is of one.
-    both = one["p_value"] * (2 if test == "bootstrap" else 1)
-    mark = "‡" if both < 0.01 else "†" if both < 0.05 else ""
-    cells = [f"{one['score']:.2f}{mark}", f"{one['score'] - one['baseline']:+.2f}", p_value]
-    return cells + [str(one[name]) for name in ("better", "worse") if test == "sign"]
+    two_sided = 2 * p_value if test == "bootstrap" else p_value
+    if two_sided < 0.01:
+        return "‡"
+    if two_sided < 0.05:
+        return "†"
+    return ""

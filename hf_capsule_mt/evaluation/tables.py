@@ -10,5 +10,6 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def table_in_markdown(rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown whose first row names the columns, and whose first column names the rows."""
-    columns, *others = rows
-    return "\n".join(markdown_table([columns, ["---", *["---:"] * (len(columns) - 1)], *others]))
+    header, *body = rows
+    alignment = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(markdown_table([header, alignment, *body]))
