@@ -1,0 +1,359 @@
+"""Glossaries: terms of a source language with the forms that a translation must use, and where texts contain them."""
+
+import csv
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import regex
+
+from hf_capsule_mt.data.lines import each_line, opened, without_compression
+from hf_capsule_mt.errors import UserError
+
+from .marked_segments import _IN_WORD, _UNSPACED
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+
+_ATOM = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|{_IN_WORD}+|\S\p{{M}}*")
+"""A word, a letter of a script without spaces, or a sign. A term begins and ends between two of them."""
+_ALTERNATIVE = regex.compile(r"(?<!\\)\|")
+"""Stands between the forms of a term. After a backslash it is part of the form."""
+_NOT_TO_USE = ("deprecatedTerm", "supersededTerm")
+"""How the values of TBX's administrativeStatus begin for terms that must not be used."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a glossary."""
+
+    sources: tuple[str, ...]
+    """The forms of the term in the source language."""
+    targets: tuple[str, ...]
+    """The forms that a translation may use. The first is the one to name in messages."""
+    place: str = field(default="", compare=False)
+    """The file and line of the entry, for messages."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """An entry in a source text, which its translation must contain."""
+
+    source: str
+    """The words of the text."""
+    start: int
+    """Its first character in the text."""
+    end: int
+    """The character behind it."""
+    entry: Entry
+
+
+@dataclass
+class _Node:
+    """A place in the tree of all terms. The way to it spells the beginning of a term."""
+
+    following: dict[str, "_Node"] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """The entries that end here, by their form. The key of an entry that matches any case is in lower case."""
+
+
+class Glossary:
+    """Terms and their translations.
+
+    Args:
+        entries: the entries.
+
+    Raises:
+        UserError: if two entries have the same source form, or a side of an entry is empty.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = tuple(entries)
+        self._root = _Node()
+        for entry in self.entries:
+            _check_entry(entry)
+            for form in entry.sources:
+                self._add(form, entry)
+
+    @classmethod
+    def read(cls, path: str | Path, source_lang: str | None = None, target_lang: str | None = None) -> "Glossary":
+        """Read a glossary from a file.
+
+        * `.tsv`: source, a tab, target. Lines that begin with `#` are comments.
+        * `.csv`: the same with commas, as DeepL exports it. A third and fourth column name both languages.
+        * `.tbx`: TermBase eXchange of 2008 and 2019. Terms that it calls deprecated are left out.
+
+        Both sides may have several forms, as in `printer|printers`. The file may be compressed, as in `.tsv.gz`.
+
+        Args:
+            path: the file, in UTF-8.
+            source_lang: the source language, such as "en". TBX needs it, and CSV with columns of languages.
+            target_lang: the target language, for the same files.
+
+        Raises:
+            UserError: if the file is damaged, has no entry for these languages, or two entries for one source. The
+                message names file and line.
+        """
+        path = Path(path)
+        suffix = without_compression(path).suffix
+        readers = {".tsv": _read_tsv, ".csv": _read_csv, ".tbx": _read_tbx}
+        if suffix not in readers:
+            raise UserError(f"{path} is no glossary. Give a file .tsv, .csv or .tbx.")
+        entries = list(readers[suffix](path, source_lang, target_lang))
+        if not entries:
+            languages = f" from {source_lang} to {target_lang}" if source_lang and target_lang else ""
+            raise UserError(f"{path} has no entry{languages}.")
+        return cls(entries)
+
+    def terms(self, text: str) -> list[Term]:
+        """Return the terms in a source text, from left to right.
+
+        The longest term wins, and terms do not overlap. A term that occurs twice is there twice. An entry with a
+        capital letter matches only as it is written. Others match in any case.
+        """
+        atoms = list(_ATOM.finditer(text))
+        terms: list[Term] = []
+        index = 0
+        while index < len(atoms):
+            length, entry = self._longest(text, atoms, index)
+            if entry is None:
+                index += 1
+                continue
+            start = atoms[index].start()
+            end = atoms[index + length - 1].end()
+            terms.append(Term(text[start:end], start, end, entry))
+            index += length
+        return terms
+
+    def _add(self, form: str, entry: Entry) -> None:
+        node = self._root
+        for atom in _ATOM.findall(form):
+            node = node.following.setdefault(_folded(atom), _Node())
+        key = _spelling(form) if _has_capital(form) else _folded(_spelling(form))
+        other = node.entries.setdefault(key, entry)
+        if other is not entry:
+            raise UserError(f"{entry.place}: the glossary has {form!r} twice. It is also in {other.place}.")
+
+    def _longest(self, text: str, atoms: Sequence[regex.Match], first: int) -> tuple[int, Entry | None]:
+        """Return the number of atoms of the longest term that begins with the atom `first`, and its entry."""
+        longest = 0
+        longest_entry = None
+        node = self._root
+        for index in range(first, len(atoms)):
+            following = node.following.get(_folded(atoms[index][0]))
+            if following is None:
+                break
+            node = following
+            spelling = _spelling(text[atoms[first].start() : atoms[index].end()])
+            entry = node.entries.get(spelling) or node.entries.get(_folded(spelling))
+            if entry is not None:
+                longest = index - first + 1
+                longest_entry = entry
+        return longest, longest_entry
+
+
+def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
+    """Return which form of each term a translation contains, or None for a term that it lacks.
+
+    Each term needs words of its own: one `Haus` counts for one of two terms. As many terms as possible get their words.
+    A form stands at word boundaries and is written as in the glossary, but it may begin a sentence with a capital.
+    """
+    candidates = [_spans(translation, term.entry.targets) for term in terms]
+    chosen = _most_without_overlap(candidates)
+    forms: list[str | None] = []
+    for span in chosen:
+        forms.append(None if span is None else span[2])
+    return forms
+
+
+def count_forms(text: str, forms: Sequence[str]) -> int:
+    """Return how often one of the forms of a term stands in a text, without counting words twice."""
+    count = 0
+    behind = 0
+    for start, end, _ in sorted(_spans(text, forms)):
+        if start >= behind:
+            count += 1
+            behind = end
+    return count
+
+
+_Span = tuple[int, int, str]
+"""First character, the character behind, and the form."""
+
+
+def _spans(text: str, forms: Sequence[str]) -> list[_Span]:
+    """Return the places of forms in a text, the longest first."""
+    atoms = list(_ATOM.finditer(text))
+    spelled = [_normal(atom[0]) for atom in atoms]
+    spans: list[_Span] = []
+    for form in forms:
+        wanted = [_normal(atom) for atom in _ATOM.findall(form)]
+        capitalised = [wanted[0][:1].upper() + wanted[0][1:], *wanted[1:]]
+        for index in range(len(atoms) - len(wanted) + 1):
+            words = spelled[index : index + len(wanted)]
+            if words == wanted or (words == capitalised and _begins_sentence(spelled[:index])):
+                spans.append((atoms[index].start(), atoms[index + len(wanted) - 1].end(), form))
+    return sorted(spans, key=lambda span: (span[0] - span[1], span[0]))
+
+
+def _begins_sentence(before: Sequence[str]) -> bool:
+    """Return whether nothing, or the end of a sentence, stands before a word. Quotes and brackets do not count."""
+    for atom in reversed(before):
+        if atom.isalnum():
+            return False
+        if atom in ".!?…:":
+            return True
+    return True
+
+
+def _most_without_overlap(candidates: Sequence[Sequence[_Span]]) -> list[_Span | None]:
+    """Choose at most one span for each term, so that none overlap and as many terms as possible have one."""
+    best: list[_Span | None] = [None] * len(candidates)
+    chosen: list[_Span | None] = [None] * len(candidates)
+
+    def placed(spans: Sequence[_Span | None]) -> int:
+        return sum(span is not None for span in spans)
+
+    def choose(index: int) -> bool:
+        """Try all spans of the term at `index` and of those behind it. Return whether no choice can be better."""
+        nonlocal best
+        if index == len(candidates):
+            if placed(chosen) > placed(best):
+                best = list(chosen)
+            return placed(best) == most
+        if placed(chosen[:index]) + sum(map(bool, candidates[index:])) <= placed(best):
+            return False
+        for span in candidates[index]:
+            if not any(other is not None and span[0] < other[1] and other[0] < span[1] for other in chosen[:index]):
+                chosen[index] = span
+                if choose(index + 1):
+                    return True
+        chosen[index] = None
+        return choose(index + 1)
+
+    most = sum(map(bool, candidates))
+    choose(0)
+    return best
+
+
+def _check_entry(entry: Entry) -> None:
+    for side, forms in (("source", entry.sources), ("target", entry.targets)):
+        if not forms or not all(_ATOM.search(form) for form in forms):
+            raise UserError(f"{entry.place}: the {side} is empty. Write both sides of the term.")
+
+
+def _normal(text: str) -> str:
+    """Return a text with composed letters, because files and texts may write ü in two ways."""
+    return unicodedata.normalize("NFC", text)
+
+
+def _folded(text: str) -> str:
+    return _normal(text).casefold()
+
+
+def _spelling(text: str) -> str:
+    """Return a form as it is compared: with single spaces."""
+    return " ".join(_normal(text).split())
+
+
+def _has_capital(form: str) -> bool:
+    return any(letter.isupper() for letter in form)
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """Return the alternatives of one side of an entry."""
+    forms = [form.strip().replace(r"\|", "|") for form in _ALTERNATIVE.split(text)]
+    return tuple(dict.fromkeys(forms))
+
+
+def _read_tsv(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
+    for number, line in enumerate(each_line(path), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        sides = line.split("\t")
+        if len(sides) != 2:
+            raise UserError(
+                f"{path}:{number}: a line has a source, one tab, and a target. This one has {len(sides)} parts."
+            )
+        source, target = sides
+        yield Entry(_forms(source), _forms(target), f"{path}:{number}")
+
+
+def _read_csv(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
+    lines = csv.reader((f"{line}\n" for line in each_line(path)), strict=True)
+    try:
+        for row in lines:
+            place = f"{path}:{lines.line_num}"
+            if not row:
+                continue
+            if len(row) not in (2, 4):
+                raise UserError(
+                    f"{place}: a row has a source, a target and perhaps both languages. This one has {len(row)} fields."
+                )
+            if len(row) == 4 and not _is_pair(row[2:], source_lang, target_lang, place):
+                continue
+            yield Entry(_forms(row[0]), _forms(row[1]), place)
+    except csv.Error as error:
+        raise UserError(f"{path}:{lines.line_num}: {error}. Check the quotes of this row.") from error
+
+
+def _is_pair(row: Sequence[str], source_lang: str | None, target_lang: str | None, place: str) -> bool:
+    """Return whether the languages of a row are the wanted ones."""
+    if source_lang is None or target_lang is None:
+        raise UserError(f"{place}: the row names its languages. Name both languages of the translation, too.")
+    return _is_language(row[0], source_lang) and _is_language(row[1], target_lang)
+
+
+def _is_language(code: str, wanted: str) -> bool:
+    """Return whether a code such as "en-US" stands for the wanted language, such as "en"."""
+    code = code.lower().replace("_", "-")
+    wanted = wanted.lower().replace("_", "-")
+    return code == wanted or code.startswith(f"{wanted}-")
+
+
+def _read_tbx(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
+    from lxml import etree
+
+    if source_lang is None or target_lang is None:
+        raise UserError(f"{path} has several languages. Name both languages of the translation.")
+    tags = ("{*}termEntry", "{*}conceptEntry")
+    try:
+        with opened(path) as file:
+            for _, concept in etree.iterparse(file, tag=tags, resolve_entities=False, load_dtd=False, no_network=True):
+                place = f"{path}:{concept.sourceline}"
+                sources = _terms_of(concept, source_lang, place)
+                targets = _terms_of(concept, target_lang, place)
+                if sources and targets:
+                    yield Entry(sources, targets, place)
+                # The parser keeps all that it has read.
+                concept.clear()
+    except etree.XMLSyntaxError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _terms_of(concept: "_Element", language: str, place: str) -> tuple[str, ...]:
+    """Return the terms of a concept in a language, without those that must not be used."""
+    xml_lang = "{http://www.w3.org/XML/1998/namespace}lang"
+    forms: list[str] = []
+    for section in concept.iter("{*}langSet", "{*}langSec"):
+        if not _is_language(section.get(xml_lang) or section.get("lang") or "", language):
+            continue
+        for group in section.iter("{*}tig", "{*}ntig", "{*}termSec"):
+            term = next(group.iter("{*}term"), None)
+            if term is not None and not _is_deprecated(group):
+                forms.append(_text_of(term, place))
+    return tuple(dict.fromkeys(filter(None, forms)))
+
+
+def _is_deprecated(group: "_Element") -> bool:
+    notes = [note for note in group.iter("{*}termNote") if note.get("type") == "administrativeStatus"]
+    return any((note.text or "").strip().startswith(_NOT_TO_USE) for note in notes)
+
+
+def _text_of(term: "_Element", place: str) -> str:
+    for part in term.iter():
+        if not isinstance(part.tag, str) and getattr(part, "name", None):
+            raise UserError(f"{place}: the entity &{part.name}; is not read.")
+    return " ".join("".join(term.itertext()).split())

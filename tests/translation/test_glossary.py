@@ -1,0 +1,170 @@
+"""Glossaries: files, terms in a text, and forms in its translation."""
+
+import gzip
+
+import pytest
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.glossary import Entry, Glossary, count_forms, placed_forms
+
+
+def glossary(**terms):
+    """`printer="Drucker|Druckers"`, an underscore for a space."""
+    entries = []
+    for source, targets in terms.items():
+        entries.append(Entry((source.replace("_", " "),), tuple(targets.split("|")), source))
+    return Glossary(entries)
+
+
+def sources(found):
+    return [term.source for term in found]
+
+
+def test_the_longest_term_wins_and_terms_do_not_overlap():
+    terms = glossary(laser="Laser", laser_printer="Laserdrucker", printer_paper="Papier")
+    assert sources(terms.terms("A laser printer paper, a laser, and printer paper.")) == [
+        "laser printer",
+        "laser",
+        "printer paper",
+    ]
+    # Nothing of a longer term that breaks off is lost.
+    assert sources(glossary(a_b="x", a_a_c="y").terms("a a b")) == ["a b"]
+
+
+def test_terms_are_whole_words():
+    terms = glossary(art="Kunst", **{"C++": "C++"})
+    assert sources(terms.terms("Art, start, arts, art-house C++ C+")) == ["Art", "art", "C++"]
+
+
+def test_scripts_without_spaces_need_no_boundary():
+    assert sources(glossary(電話="phone").terms("私の電話番号")) == ["電話"]
+
+
+def test_a_capital_in_the_glossary_must_be_in_the_text():
+    terms = glossary(IT="EDV", it="es", apple="Apfel", Apple="Apple")
+    found = {term.source: term.entry.targets[0] for term in terms.terms("IT knows it, an apple, an APPLE and Apple.")}
+    assert found == {"IT": "EDV", "it": "es", "apple": "Apfel", "APPLE": "Apfel", "Apple": "Apple"}
+
+
+def test_a_term_that_occurs_twice_is_there_twice():
+    found = glossary(dog="Hund").terms("A dog and a dog.")
+    assert [(term.start, term.end) for term in found] == [(2, 5), (12, 15)]
+    assert placed_forms("Ein Hund und noch ein Tier.", found) == ["Hund", None]
+    assert placed_forms("Ein Hund und ein Hund.", found) == ["Hund", "Hund"]
+
+
+def test_composed_letters_are_the_same_as_two():
+    assert sources(glossary(**{"mu\u0308ller": "miller"}).terms("M\u00fcller")) == ["Müller"]
+
+
+def test_each_term_needs_words_of_its_own():
+    """A greedy choice would give "rotes Haus" to the first term, and leave none for the second."""
+    found = glossary(house="rotes Haus|Haus", red="rotes|rotes Ding").terms("house red")
+    assert placed_forms("Ein rotes Haus.", found) == ["Haus", "rotes"]
+    assert placed_forms("Ein Haus.", found) == ["Haus", None]
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ("Der Drucker läuft.", "Drucker"),
+        ("Des Druckers Papier.", "Druckers"),
+        ("Der Laserdrucker läuft.", None),
+        ("Der drucker läuft.", None),
+        ("„Drucker“ steht dort.", "Drucker"),
+    ],
+)
+def test_a_form_is_a_whole_word(translation, expected):
+    found = glossary(printer="Drucker|Druckers").terms("printer")
+    assert placed_forms(translation, found) == [expected]
+
+
+def test_a_form_may_begin_a_sentence_with_a_capital():
+    found = glossary(fast="schnell").terms("fast")
+    assert placed_forms("„Schnell laufen.“", found) == ["schnell"]
+    assert placed_forms("Er rannte. Schnell!", found) == ["schnell"]
+    assert placed_forms("Er rannte Schnell.", found) == [None]
+
+
+def test_copies_are_counted_once():
+    assert count_forms("Drucker, Druckers, Drucker", ("Drucker", "Druckers")) == 3
+    assert count_forms("rotes Haus", ("rotes Haus", "Haus")) == 1
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def pairs(read):
+    return [(entry.sources, entry.targets) for entry in read.entries]
+
+
+def test_tsv(tmp_path):
+    file = write(tmp_path / "terms.tsv", "# ours\nprinter|printers\tDrucker|Druckers\n\na\\|b\tx\n")
+    expected = [(("printer", "printers"), ("Drucker", "Druckers")), (("a|b",), ("x",))]
+    assert pairs(Glossary.read(file)) == expected
+    compressed = tmp_path / "terms.tsv.gz"
+    compressed.write_bytes(gzip.compress(file.read_bytes()))
+    assert pairs(Glossary.read(compressed)) == expected
+
+
+def test_csv_as_deepl_writes_it(tmp_path):
+    text = 'printer,Drucker\r\n"a ""fast"" car, red","ein Wagen"\r\n'
+    expected = [(("printer",), ("Drucker",)), (('a "fast" car, red',), ("ein Wagen",))]
+    assert pairs(Glossary.read(write(tmp_path / "terms.csv", text))) == expected
+    with_languages = write(tmp_path / "languages.csv", "dog,Hund,en-US,de\ndog,chien,EN,FR\n")
+    assert pairs(Glossary.read(with_languages, "en", "fr")) == [(("dog",), ("chien",))]
+    assert pairs(Glossary.read(with_languages, "en", "de")) == [(("dog",), ("Hund",))]
+
+
+TBX_2008 = """<?xml version="1.0"?>
+<martif type="TBX" xml:lang="en"><text><body>
+<termEntry><langSet xml:lang="en-US"><tig><term>printer</term></tig><ntig><termGrp><term>printing <hi>device</hi></term>
+</termGrp></ntig></langSet><langSet xml:lang="de"><tig><term>Drucker</term></tig><tig><term>Printer</term>
+<termNote type="administrativeStatus">deprecatedTerm-admn-sts</termNote></tig></langSet></termEntry>
+<termEntry><langSet xml:lang="fr"><tig><term>chien</term></tig></langSet></termEntry>
+</body></text></martif>"""
+TBX_2019 = """<tbx xmlns="urn:iso:std:iso:30042:ed-2" type="TBX-Core" style="dca" xml:lang="en"><text><body>
+<conceptEntry><langSec xml:lang="en"><termSec><term>printer</term></termSec>
+<termSec><term>printing device</term></termSec></langSec>
+<langSec xml:lang="de"><termSec><term>Drucker</term></termSec></langSec></conceptEntry></body></text></tbx>"""
+
+
+@pytest.mark.parametrize("text", [TBX_2008, TBX_2019])
+def test_tbx(tmp_path, text):
+    read = Glossary.read(write(tmp_path / "terms.tbx", text), "en", "de")
+    assert pairs(read) == [(("printer", "printing device"), ("Drucker",))]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("terms.tsv", "printer\tDrucker\ndog\n", r"terms.tsv:2: a line has a source, one tab"),
+        ("terms.tsv", "a\tb\n\tc\n", r"terms.tsv:2: the source is empty"),
+        ("terms.tsv", "a\tb|\n", r"terms.tsv:1: the target is empty"),
+        ("terms.tsv", "a\tb\nc\td\nA|a\tx\n", r"terms.tsv:3: the glossary has 'a' twice. It is also in .*tsv:1"),
+        ("terms.tsv", "# nothing\n", "has no entry"),
+        ("terms.csv", "a,b\na,b,c\n", r"terms.csv:2: a row has a source, a target"),
+        ("terms.csv", 'a,"b\n', r"terms.csv:1: .*Check the quotes"),
+        ("terms.csv", "a,b,fr,de\n", "has no entry from en to de"),
+        ("terms.tbx", TBX_2008.replace("printer<", "&own;<"), "terms.tbx: "),
+        ("terms.tbx", TBX_2008[:-20], "terms.tbx: "),
+        (
+            "terms.tbx",
+            TBX_2008.replace("<martif", '<!DOCTYPE martif [<!ENTITY own "x">]><martif').replace("printer<", "&own;<"),
+            "the entity &own; is not read",
+        ),
+        ("terms.xlsx", "a", r"terms.xlsx is no glossary. Give a file .tsv, .csv or .tbx"),
+    ],
+)
+def test_a_broken_file_names_its_line(tmp_path, name, text, message):
+    with pytest.raises(UserError, match=message):
+        Glossary.read(write(tmp_path / name, text), "en", "de")
+
+
+def test_languages_that_a_file_needs(tmp_path):
+    with pytest.raises(UserError, match="Name both languages"):
+        Glossary.read(write(tmp_path / "terms.tbx", TBX_2019))
+    with pytest.raises(UserError, match="Name both languages"):
+        Glossary.read(write(tmp_path / "terms.csv", "a,b,en,de\n"))
