@@ -13,7 +13,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from hf_capsule_mt.errors import UserError
 
@@ -114,12 +114,13 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         BlockingIOError: if another process or thread holds the lock.
     """
-    is_new, path = not folder.exists(), folder / LOCK
+    is_new = not folder.exists()
+    path = folder / LOCK
     folder.mkdir(parents=True, exist_ok=True)
     # A soft lock would outlive a killed process, and refuse a new one on another machine for ever.
     lock = FileLock(path.resolve(), is_singleton=True, fallback_to_soft=False)
     try:
-        lock.acquire(timeout=GRACE)
+        _acquire(lock, folder)
     except Timeout as error:
         refusal = f"Another process works in {folder}. Wait for it, or name another folder."
         raise BlockingIOError(refusal) from error
@@ -134,6 +135,17 @@ def locked(folder: Path) -> Iterator[None]:
         if is_new:
             with suppress(OSError):
                 folder.rmdir()
+
+
+def _acquire(lock: BaseFileLock, folder: Path) -> None:
+    """Take the lock of a folder, and make the folder again as often as another process removes it at its end."""
+    while True:
+        try:
+            lock.acquire(timeout=GRACE)
+            return
+        except FileNotFoundError:
+            # Without the lock two processes would write the same files.
+            folder.mkdir(parents=True, exist_ok=True)
 
 
 def write_json(path: Path, record: Any) -> None:

@@ -80,6 +80,24 @@ def test_the_lock_of_another(tmp_path, monkeypatch):
             assert not other.is_locked
 
 
+def test_a_folder_that_its_holder_removes_is_made_and_locked_again(tmp_path, caplog):
+    """Otherwise the process that waited would write without a lock, next to a third one."""
+    folder = tmp_path / "new"
+    folder.mkdir()
+    other = FileLock(folder / LOCK, thread_local=False)
+    other.acquire()
+
+    def end():
+        (folder / LOCK).unlink()
+        other.release()
+        folder.rmdir()
+
+    Timer(0.2, end).start()
+    with locked(folder), pytest.raises(TimeoutError):
+        FileLock(folder / LOCK).acquire(timeout=0)
+    assert caplog.text == ""
+
+
 def test_a_lock_that_is_left_on_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
     """It may be that of a killed process on another machine, and stops nobody."""
 

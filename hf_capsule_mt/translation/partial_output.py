@@ -74,7 +74,18 @@ class PartialOutput:
         return done
 
     def append(self, source: Sequence[str], lines: Sequence[str], report: Sequence[str], code: str) -> None:
-        """Keep the lines, and the lines of the report, for the next lines of the `source`."""
+        """Keep the lines, and the lines of the report, for the next lines of the `source`.
+
+        Args:
+            source: the lines of the input that were translated.
+            lines: their translations.
+            report: lines of the report, if there is one.
+            code: the code of the language of the last text.
+
+        Raises:
+            UserError: if another process has removed or shortened what was kept.
+        """
+        self._check_kept()
         for (name, (path, _)), new in zip(self._files.items(), (lines, report)):
             text = text_bytes(new)
             with naming(path), open(path, "ab") as kept:
@@ -85,12 +96,25 @@ class PartialOutput:
                 os.fsync(kept.fileno())
             self._state[name] += len(text)
         self._add(source)
-        done = self._state["input_lines"] + len(source)
-        self._state |= {"input_lines": done, "input": self._hash.hexdigest(), "code": code}
+        self._state["input_lines"] += len(source)
+        self._state["input"] = self._hash.hexdigest()
+        self._state["code"] = code
         replace_text(self._state_file, json.dumps(self._state))
+
+    def _check_kept(self) -> None:
+        for name, (path, _) in self._files.items():
+            size = path.stat().st_size if path.is_file() else 0
+            # Truncating a file that is too short would fill it with zeros.
+            if size < self._state[name] or not self._folder.is_dir():
+                raise UserError(
+                    f"{self._folder} was changed by another process, so translations are lost. Make sure that only "
+                    "one process writes this output, and start again."
+                )
 
     def finish(self) -> None:
         """Write the whole files, compressed if their names end in .gz, and delete the rest."""
+        if self._state["input_lines"]:
+            self._check_kept()
         for name, (path, file) in self._files.items():
             with open(path, "ab") as kept:
                 kept.truncate(self._state[name])

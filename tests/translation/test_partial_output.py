@@ -1,0 +1,52 @@
+"""Finished translations next to an output file, which only one process may change."""
+
+import shutil
+
+import pytest
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.partial_output import PartialOutput, folder_beside
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """An output of which one line is finished."""
+    output = tmp_path / "out"
+    folder_beside(output).mkdir()
+    kept = PartialOutput(output, {})
+    kept.append(["a"], ["A"], [], "")
+    return kept, folder_beside(output)
+
+
+def shorten(folder):
+    (folder / "lines").write_bytes(b"A")
+
+
+def remove(folder):
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("change", [shorten, remove])
+def test_what_another_process_took_away_is_not_filled_with_zeros(begun, change):
+    kept, folder = begun
+    change(folder)
+    with pytest.raises(UserError, match="was changed by another process"):
+        kept.append(["b"], ["B"], [], "")
+    with pytest.raises(UserError, match="was changed by another process"):
+        kept.finish()
+    assert not (folder / "lines").exists() or (folder / "lines").read_bytes() == b"A"
+
+
+def test_the_folder_is_gone_before_the_first_line(tmp_path):
+    folder_beside(tmp_path / "out").mkdir()
+    kept = PartialOutput(tmp_path / "out", {})
+    folder_beside(tmp_path / "out").rmdir()
+    with pytest.raises(UserError, match="was changed by another process"):
+        kept.append(["a"], ["A"], [], "")
+
+
+def test_what_a_killed_run_wrote_behind_its_state_is_cut(begun):
+    kept, folder = begun
+    (folder / "lines").write_bytes(b"A\nhalf a li")
+    kept.append(["b"], ["B"], [], "")
+    assert (folder / "lines").read_bytes() == b"A\nB\n"
