@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from operator import itemgetter
 from pathlib import Path
@@ -21,6 +20,7 @@ from .batching import TokenBudgetBatchSampler
 from .bpe_dropout import BPEDropout
 from .corpus_files import Columns, Corpus, RawPair, Shard
 from .parallel_text import ReadReport, read_shard, useful_pairs
+from .reading_ahead import each_one_ahead
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
@@ -179,8 +179,10 @@ class TokenBudgetStream(TorchIterableDataset):
         }
 
     def __iter__(self) -> Iterator[StreamedBatch]:
-        skipped, ended = self._start["batches"], Event()
-        for window in _one_ahead(self._windows(ended), ended):
+        skipped = self._start["batches"]
+        # Making a window takes up to a minute. An interrupted run does not wait for it.
+        ended = Event()
+        for window in each_one_ahead(self._windows(ended), ended):
             yield from islice(self.batches(window), skipped, None)
             skipped = 0
 
@@ -251,21 +253,6 @@ class TokenBudgetStream(TorchIterableDataset):
             ids = tokenize_batch({"source": sources, "target": targets}, self.tokenizer, self.limits)
             pairs += [tuple(np.array(side, np.int32) for side in pair) for pair in zip(ids["input_ids"], ids["labels"])]
         return pairs
-
-
-def _one_ahead(windows: Iterator[_Window], ended: Event) -> Iterator[_Window]:
-    """Yield `windows`, while a thread already makes the next one. At the end the event `ended` stops it."""
-    thread = ThreadPoolExecutor(1)
-    try:
-        following = thread.submit(next, windows)
-        while True:
-            window = following.result()
-            following = thread.submit(next, windows)
-            yield window
-    finally:
-        # A window takes up to a minute. An interrupted run does not wait for it.
-        ended.set()
-        thread.shutdown(wait=False)
 
 
 def stream_loader(

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import BinaryIO
 
 import torch
@@ -21,6 +19,7 @@ from tqdm import tqdm
 
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.lines import byte_lines, text_bytes, unbroken
+from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import locked, replaced_file
 
@@ -227,7 +226,7 @@ def translate_windows(
         options = replace(options, decoding=options.decoding.pinned())
         windows = _WindowReader(options, progress)
         worker = Worker(options, state, progress)
-        for job in _ahead(windows.jobs(lines)):
+        for job in each_one_ahead(windows.jobs(lines)):
             translated = _translate_together(worker, job)
             output = windows.keep(job, translated, report)
             if output is not None:
@@ -384,26 +383,3 @@ def _rest_of_paragraph(last: str, lines: Iterator[str]) -> list[str]:
             break
         rest.append(last)
     return rest
-
-
-def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
-    """Yield jobs. Meanwhile a thread makes the next two. Its error is raised after the jobs before it."""
-    waiting: Queue[Job | BaseException | None] = Queue(1)
-
-    def make() -> None:
-        try:
-            for job in jobs:
-                waiting.put(job)
-            waiting.put(None)
-        # A panic inside the library tokenizers is no Exception.
-        except BaseException as error:
-            waiting.put(error)
-
-    Thread(target=make, daemon=True).start()
-    while True:
-        job = waiting.get()
-        if job is None:
-            return
-        if isinstance(job, BaseException):
-            raise job
-        yield job

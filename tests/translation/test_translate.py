@@ -288,18 +288,6 @@ def test_not_twice_at_once(checkpoint, source, tmp_path, expected, monkeypatch):
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
 
 
-def test_whatever_ends_the_thread_that_reads_ahead_ends_the_command():
-    class Panic(BaseException):
-        """As tokenizers raises where its own code fails."""
-
-    def jobs():
-        raise Panic
-        yield
-
-    with pytest.raises(Panic):
-        list(file_translation._ahead(jobs()))
-
-
 @pytest.mark.parametrize("options", [[], ["--tags"]])
 def test_lines_with_several_sentences(checkpoint, source, tmp_path, options):
     pytest.importorskip("sentencex")
