@@ -47,6 +47,8 @@ test-oldest: .venv-oldest/.installed
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .venv/.torch:
+	@$(PYTHON) -c "import ensurepip, sys; sys.exit(sys.version_info < (3, 11))" || \
+		{ echo "This needs Python 3.11 or newer with venv. Name one: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python $(INSTALL) $(TORCH)
 	touch $@
