@@ -47,7 +47,8 @@ def arguments(corpus, output_dir, *config_overrides, **options):
         "output_dir": output_dir,
         "max_tokens_per_batch": 60,
         "max_steps": 2,
-        "warmup_steps": 1,
+        # With warm-up the first update would have learning rate 0.
+        "warmup_steps": 0,
         "logging_steps": 1,
         "save_strategy": "no",
         "generation_max_length": 8,

@@ -56,7 +56,7 @@ class RunEvents(TrainerCallback):
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Save a checkpoint at each new best evaluation, and stop after too many evaluations that are not better."""
-        self._trainer.restart_clock()
+        self._trainer.meter.restart_clock()
         name, best = f"eval_{args.metric_for_best_model}", state.best_metric
         value = kwargs["metrics"].get(name)
         # There is nothing to save before the first update.
@@ -73,7 +73,7 @@ class RunEvents(TrainerCallback):
 
     def on_save(self, *args: Any, **kwargs: Any) -> None:
         """Leave the time of saving out of the speed."""
-        self._trainer.restart_clock()
+        self._trainer.meter.restart_clock()
 
     def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """End a run whose logged loss or gradient is not finite.

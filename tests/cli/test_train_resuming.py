@@ -13,8 +13,9 @@ from safetensors.torch import load_file
 from tiny_run import SMALL, arguments, files, stop_at
 
 from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.training.resuming import checkpoints, is_whole
+from hf_capsule_mt.training.resuming import checkpoints, is_whole, last_checkpoint, read_trainer_state
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 SAVED = {"method": "transformer", "save_strategy": "steps", "save_steps": 2}
@@ -144,14 +145,58 @@ def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
 
 
-def test_missing_state_and_damaged_weights(corpus, run, capsys):
-    for name in ("optimizer.pt", "rng_state.pth"):
-        file = (run / "checkpoint-4" / name).rename(run / "elsewhere")
-        assert name[:9] in error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-4")
-        file.rename(run / "checkpoint-4" / name)
-    file = run / "checkpoint-4" / "model.safetensors"
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    assert error_of(capsys, corpus, run, resume_from_checkpoint="last")
+STATE_FILES = ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"]
+
+
+def damage(file, kind):
+    if kind == "missing":
+        file.unlink()
+    else:
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2] if kind == "cut" else b"")
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "cut"])
+@pytest.mark.parametrize("name", STATE_FILES)
+def test_a_part_of_the_state_is_missing_or_damaged(corpus, run, capsys, name, kind):
+    damage(run / "checkpoint-4" / name, kind)
+    message = error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-4")
+    shown = "rng_state*.pth" if name == "rng_state.pth" else name
+    assert message == f"run/checkpoint-4 is not a complete checkpoint: {shown} is missing or damaged.\n"
+    assert last_checkpoint(run) == run / "checkpoint-2"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"global_step": "4"},
+        {"global_step": None},
+        {"epoch": "one"},
+        {"log_history": {}},
+        {"log_history": [4]},
+        {"log_history": [{"loss": 1.0}]},
+        {"best_metric": []},
+        {"stateful_callbacks": []},
+        {"stateful_callbacks": {"RunIdentity": []}},
+        {"stateful_callbacks": {"RunIdentity": {"attributes": []}}},
+        {"stateful_callbacks": {"RunIdentity": {"attributes": {"fixed": 4}}}},
+        {"stateful_callbacks": {"RunIdentity": {"attributes": {"scores_began": "4"}}}},
+    ],
+    ids=str,
+)
+def test_a_state_with_values_of_other_types(corpus, run, capsys, fields):
+    file = run / "checkpoint-4" / "trainer_state.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    assert "trainer_state.json is missing or damaged" in error_of(
+        capsys, corpus, run, resume_from_checkpoint="run/checkpoint-4"
+    )
+    with pytest.raises(UserError, match="is damaged: "):
+        read_trainer_state(run / "checkpoint-4")
+
+
+def test_damaged_weights(corpus, run, capsys):
+    damage(run / "checkpoint-4" / "model.safetensors", "cut")
+    assert "incomplete metadata" in error_of(capsys, corpus, run, resume_from_checkpoint="last")
 
 
 @pytest.mark.parametrize("change", ["smaller moments", "another update", "another schedule"])

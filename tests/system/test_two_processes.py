@@ -13,7 +13,7 @@ from tiny_run import arguments, files, write_corpus
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.cli.train import main
-from hf_capsule_mt.training.trainer import LOSS_TERMS
+from hf_capsule_mt.training.meter import LOSS_TERMS
 
 CONFIGURATIONS = Path(__file__).parents[2] / "benchmarks" / "accelerate"
 # Adam would blow up the last bits of gradients near zero, unless its epsilon is large.

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
-from hf_capsule_mt.training.averaging import WeightAverage
+from hf_capsule_mt.training.moving_average import WeightAverage
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 ROWS = [

@@ -1,8 +1,10 @@
 """Batches of a token budget in the Trainer, and training that does not depend on how batches are cut."""
 
 import copy
+import gc
 import json
 import shutil
+import weakref
 from collections import Counter
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -41,9 +43,11 @@ from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training import resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.model_preparation import all_finite
 from hf_capsule_mt.training.overrides import parse_override
-from hf_capsule_mt.training.trainer import TranslationTrainer, all_finite, bleu_metric
+from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
+from hf_capsule_mt.training.validation_bleu import bleu_metric
 
 # A learning rate of 1 makes the change of a weight its gradient.
 UPDATE = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
@@ -324,6 +328,27 @@ def test_on_fewer_processes_a_run_has_the_same_pairs_in_the_same_updates(pairs, 
         found = labels_of_batches(trainer)
         trainer.train(True)
         assert found == [sorted(pairs[at]["labels"] for at in batch) for batch in batches[2 * update : 2 * update + 2]]
+
+
+def test_the_speed_at_the_end_counts_pairs(pairs, tmp_path):
+    """Batches have as many pairs as fill their budget, and the Trainer expects 8."""
+    batches = len(make_trainer(pairs, tmp_path, max_tokens_per_batch=200).get_train_dataloader())
+    trainer = make_trainer(pairs, tmp_path, max_tokens_per_batch=200, max_steps=2 * batches)
+    metrics = trainer.train().metrics
+    assert 2 * batches * 8 != 120
+    assert metrics["train_samples_per_second"] * metrics["train_runtime"] == pytest.approx(120, rel=0.01)
+    assert trainer.state.log_history[-1]["train_samples_per_second"] == metrics["train_samples_per_second"]
+
+
+def test_a_finished_trainer_lets_its_model_go(pairs, tmp_path):
+    """A notebook trains one model after the other."""
+    trainer = make_trainer(pairs, tmp_path, ema_decay=0.5, predict_with_generate=True, generation_max_length=4)
+    trainer.train()
+    trainer.evaluate([pairs[0]])
+    model = weakref.ref(trainer.model)
+    del trainer
+    gc.collect()
+    assert model() is None
 
 
 def test_processes_among_which_batches_cannot_be_dealt(pairs, tmp_path, monkeypatch):

@@ -1,0 +1,73 @@
+"""What a model needs before it is trained: frozen positions, compiled layers, and what to tell other processes."""
+
+import torch
+from torch import nn
+from transformers import MarianMTModel
+from transformers.models.marian.modeling_marian import (
+    MarianDecoderLayer,
+    MarianEncoderLayer,
+    MarianSinusoidalPositionalEmbedding,
+)
+
+from hf_capsule_mt.errors import UserError
+
+
+def freeze_positions(model: nn.Module) -> None:
+    """Freeze sinusoidal positions, which Transformers trains once they are loaded, and does not save.
+
+    Stored positions that are no sinusoids are saved with the model.
+    """
+    for module in model.modules():
+        if not isinstance(module, MarianSinusoidalPositionalEmbedding):
+            continue
+        module.weight.requires_grad_(False)
+        if type(model) is MarianMTModel:
+            sinusoids = module.create_weight().to(module.weight)
+            if not torch.allclose(module.weight, sinusoids, atol=1e-3):
+                # Otherwise they would be lost. Transformers has no public name for the weights that are not saved.
+                model._keys_to_ignore_on_save = None
+
+
+def compile_layers(model: nn.Module, *, backend: str | None, mode: str | None) -> None:
+    """Compile each layer of a Transformer by itself, once for batches of every shape.
+
+    That takes seconds. What is between the layers keeps its own kernels: routing of layers, and the loss.
+
+    Raises:
+        UserError: if the model is no Transformer.
+    """
+    layers = [module for module in model.modules() if isinstance(module, MarianEncoderLayer | MarianDecoderLayer)]
+    if not layers:
+        raise UserError("A recurrent network would be compiled again for every length. Leave out torch_compile.")
+    for layer in layers:
+        layer.compile(dynamic=True, backend=backend, mode=mode)
+
+
+def has_unread_weights(model: nn.Module) -> bool:
+    """Return whether some weights get no gradient in an update.
+
+    These are scores for another iteration of guided routing where there is only one, an embedding of Marian that
+    nothing reads where none is tied, and layers that LayerDrop leaves out.
+    """
+    config = getattr(model, "config", None)
+    if config is None:
+        return False
+    drops_layers = getattr(config, "encoder_layerdrop", 0) > 0 or getattr(config, "decoder_layerdrop", 0) > 0
+    shares_embedding = getattr(config, "share_encoder_decoder_embeddings", False)
+    has_unread_embedding = shares_embedding and not config.tie_word_embeddings
+    is_guided = getattr(config, "guided_routing", None) == "gdr"
+    has_unread_scores = is_guided and config.guided_routing_iterations == 1
+    return drops_layers or has_unread_embedding or has_unread_scores
+
+
+@torch.no_grad()
+def all_finite(model: nn.Module, device: torch.device) -> torch.Tensor:
+    """Return, as a tensor on `device`, whether all weights of a model are finite, or the parts that this process has.
+
+    The weights may be on several devices.
+    """
+    flags = []
+    for weight in model.parameters():
+        part = weight.to_local() if hasattr(weight, "to_local") else weight
+        flags.append(part.isfinite().all().to(device))
+    return torch.stack(flags).all()

@@ -1,0 +1,58 @@
+"""BLEU of the token ids that a Trainer's evaluation collects."""
+
+from collections.abc import Callable
+
+import numpy as np
+from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
+
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+_IGNORED = -100
+
+
+def bleu_metric(
+    tokenizer: PreTrainedTokenizerBase, bleu_tokenize: str = "13a"
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """Return a `compute_metrics`: {"bleu": ...} of the decoded text, cut into words by sacreBLEU's `bleu_tokenize`.
+
+    Unknown words of a reference stay in it, as words that no translation has.
+    """
+    # An unknown tokenizer of sacreBLEU is an error now, and not after the first epoch.
+    make_metrics(["bleu"], bleu_tokenize)
+    decoder = _Decoder(tokenizer)
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        translations = decoder.texts(prediction.predictions)
+        references = decoder.references(prediction.label_ids)
+        scores = score_translations(translations, [references], metrics=("bleu",), tokenize=bleu_tokenize)
+        return {"bleu": scores["bleu"]["score"]}
+
+    return compute
+
+
+class _Decoder:
+    """Turns token ids, `[sentences, length]` with -100 or padding at the end, into texts."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        # A tokenizer may use another special token for unknown words, such as its end, or none.
+        others = [token for name, token in tokenizer.special_tokens_map.items() if name != "unk_token"]
+        self._unknown_ids: list[int] = []
+        if tokenizer.unk_token not in (None, *others):
+            self._unknown_ids.append(tokenizer.unk_token_id)
+        self._special_ids = set(tokenizer.all_special_ids) - set(self._unknown_ids)
+
+    def texts(self, token_ids: np.ndarray) -> list[str]:
+        """Return the texts without special tokens."""
+        padded = np.where(token_ids == _IGNORED, self._tokenizer.pad_token_id, token_ids)
+        return self._tokenizer.batch_decode(padded, skip_special_tokens=True)
+
+    def references(self, token_ids: np.ndarray) -> list[str]:
+        """Return the texts with a replacement character for each unknown word."""
+        texts = self.texts(token_ids)
+        has_unknown = np.isin(token_ids, self._unknown_ids).any(axis=1)
+        for number in np.flatnonzero(has_unknown):
+            kept = [token for token in token_ids[number].tolist() if token >= 0 and token not in self._special_ids]
+            texts[number] = self._tokenizer.decode(kept).replace(self._tokenizer.unk_token, _UNKNOWN)
+        return texts
