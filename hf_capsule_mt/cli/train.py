@@ -15,7 +15,8 @@ Fine-tune OPUS-MT:
 With --model the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for the layers that
 --method adds, and 500 updates of warm-up, or a tenth of a shorter run. With --lora_rank the rate is 1e-3.
 
-With --general_validation_file the best checkpoint is one that has not become much worse on texts of another kind.
+With --general_validation_file the best checkpoint is one that has not become much worse on texts of another kind. If
+every checkpoint has, the output folder holds the model of the start, and the exit status is 3.
 
 --resume_from_checkpoint last continues a run that was killed. --lora_rank 8 trains only an adapter. The output folder
 then holds the model with the adapter in it, and the adapter itself in adapter/.
@@ -31,10 +32,12 @@ import sys
 import time
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from transformers import HfArgumentParser, set_seed
+from transformers import HfArgumentParser, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from hf_capsule_mt.environment import environment
@@ -43,7 +46,7 @@ from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import commit_of, load_tokenizer
 from hf_capsule_mt.modeling.warm_start import added_weights
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
-from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.build import build_model, check_vocabulary
 from hf_capsule_mt.training.callbacks import StopOnSigterm
 from hf_capsule_mt.training.lora import merge_adapter, with_adapter
 from hf_capsule_mt.training.resuming import claim_folder, find_checkpoint
@@ -56,6 +59,10 @@ from .common import leave_group_at_exit, report_user_errors, warn_if_busy
 logger = logging.get_logger(__name__)
 
 _FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": None}
+# What other programs, and earlier versions, call our options.
+_OTHER_NAMES = {"model_name_or_path": "model", "source_language": "source_lang", "target_language": "target_lang"}
+_NOTHING_KEPT = 3
+"""Exit status of a run in which every checkpoint loses too much on the general validation data."""
 # Of layers that a method adds, and of an adapter: they start at zero, and would stay there at the rate above.
 _ADDED_RATE = 1e-3
 # What people use: --help shows these, and --help_all all of them.
@@ -107,99 +114,186 @@ def build_parser() -> HfArgumentParser:
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
-    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
-    options = {word.partition("=")[0].replace("-", "_") for word in words}
-    if "__model" in options:
-        parser.set_defaults(**_FINE_TUNING)
-    if "__lora_rank" in options:
-        parser.set_defaults(learning_rate=_ADDED_RATE)
+    _check_options(parser, arguments)
+    _set_defaults(parser, arguments)
     # Transformers finds options that do not fit each other.
     with blamed_on_user():
-        model_args, data_args, args = parser.parse_args_into_dataclasses(words)
+        model_args, data_args, args = parser.parse_args_into_dataclasses(arguments)
     args.check_with(data_args)
     # Data is read after this, which can take hours.
     claim_folder(args, find_checkpoint(args.resume_from_checkpoint, args.output_dir), deletes=False)
     if model_args.lora_rank is not None and args.push_to_hub:
         raise UserError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
-    recorder, trainer = _prepare(model_args, data_args, args, words)
-    _train(model_args, trainer, recorder)
-    leave_group_at_exit()
+    run = _Run(model_args, data_args, args)
+    run.prepare(arguments)
+    run.train()
+    if run.every_checkpoint_has_forgotten():
+        run.keep_start()
+    run.save_and_report()
 
 
-def _prepare(
-    model_args: ModelArguments, data_args: DataArguments, args: TranslationTrainingArguments, words: Sequence[str]
-) -> tuple[RunRecorder, TranslationTrainer]:
-    """Load what the run starts from, and its data."""
-    started, versions = time.time(), environment(args.device)
-    if model_args.model is not None:
-        model_args.revision = commit_of(model_args.model, model_args.revision) or "main"
-    warn_if_busy(args.device)
-    tokenizer = load_tokenizer(*model_args.tokenizer())
-    set_seed(args.seed)
-    model = build_model(model_args, tokenizer)
-    if model_args.model is None:
-        # The limit that `translate` has for the longest source of training. Plain generate() has no other.
-        settings = model.generation_config
-        settings.max_length = min(settings.max_length, 2 * data_args.max_source_length + 22)
-    else:
-        is_new = model_args.method is not None and added_weights(model)
-        if is_new and args.added_learning_rate is None:
+def _check_options(parser: HfArgumentParser, arguments: Sequence[str]) -> None:
+    """Raise a UserError for the first unknown option, before one about options that are missing because of it."""
+    _, unknown = parser.parse_known_args(arguments)
+    options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+    if not options:
+        return
+    name = options[0].removeprefix("--").replace("-", "_")
+    names = [field.name for kind in parser.dataclass_types for field in fields(kind)]
+    alike = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, names, n=1)
+    remedy = f"Use --{alike[0]}." if alike else "See --help."
+    raise UserError(f"There is no option {options[0]}. {remedy}")
+
+
+def _set_defaults(parser: HfArgumentParser, arguments: Sequence[str]) -> None:
+    """Let the defaults be those of fine-tuning if a model is given."""
+    options = {word.partition("=")[0].replace("-", "_") for word in arguments}
+    if "__model" in options:
+        parser.set_defaults(**_FINE_TUNING)
+    if "__lora_rank" in options:
+        parser.set_defaults(learning_rate=_ADDED_RATE)
+
+
+class _Run:
+    """A run of training, from its options to the files that it leaves."""
+
+    def __init__(
+        self, model_args: ModelArguments, data_args: DataArguments, args: TranslationTrainingArguments
+    ) -> None:
+        self.model_args = model_args
+        self.data_args = data_args
+        self.args = args
+        self.keeps_start = False
+
+    def prepare(self, arguments: Sequence[str]) -> None:
+        """Load what the run starts from, and its data, and make its trainer."""
+        started = time.time()
+        versions = environment(self.args.device)
+        if self.model_args.model is not None:
+            self.model_args.revision = commit_of(self.model_args.model, self.model_args.revision) or "main"
+        warn_if_busy(self.args.device)
+        tokenizer = load_tokenizer(*self.model_args.tokenizer())
+        check_vocabulary(self.model_args, tokenizer)
+        model = self._model_of_start(tokenizer)
+        if self.model_args.model is not None:
+            self._choose_added_rate(model)
+        if self.model_args.lora_rank is not None:
+            model = with_adapter(model, self.model_args)
+        data = load_data(self.data_args, self.args, tokenizer, model.config)
+        self.recorder = RunRecorder(self.model_args, self.data_args, data.facts, arguments, started, versions)
+        self.trainer = TranslationTrainer(
+            model,
+            self.args,
+            train_dataset=data.train,
+            eval_dataset=data.validation,
+            processing_class=tokenizer,
+            general_dataset=data.general,
+            recorder=self.recorder,
+        )
+
+    def _model_of_start(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        """Return the model before the first update. A second call returns an equal one."""
+        set_seed(self.args.seed)
+        model = build_model(self.model_args, tokenizer)
+        if self.model_args.model is None:
+            # The limit that `translate` has for the longest source of training. Plain generate() has no other.
+            settings = model.generation_config
+            settings.max_length = min(settings.max_length, 2 * self.data_args.max_source_length + 22)
+        return model
+
+    def _choose_added_rate(self, model: PreTrainedModel) -> None:
+        """Choose the learning rate of layers that a method adds, and say with which rates the model is tuned."""
+        args = self.args
+        adds_layers = self.model_args.method is not None and added_weights(model)
+        if adds_layers and args.added_learning_rate is None:
             args.added_learning_rate = _ADDED_RATE
         if args.should_log:
             added = f", {args.added_learning_rate} for added layers" if args.added_learning_rate else ""
             logger.warning(f"Fine-tuning with learning rate {args.learning_rate}{added}.")
-    if model_args.lora_rank is not None:
-        model = with_adapter(model, model_args)
-    data = load_data(data_args, args, tokenizer, model.config)
-    recorder = RunRecorder(model_args, data_args, data.facts, words, started, versions)
-    data_sets = {"train_dataset": data.train, "eval_dataset": data.validation, "general_dataset": data.general}
-    return recorder, TranslationTrainer(model, args, processing_class=tokenizer, recorder=recorder, **data_sets)
 
+    def train(self) -> None:
+        """Train. If SIGTERM came, a checkpoint is saved, and the command ends here."""
+        trainer = self.trainer
+        with StopOnSigterm() as stop:
+            trainer.add_callback(stop)
+            self.result = trainer.train(resume_from_checkpoint=self.args.resume_from_checkpoint)
+        if stop.stopped:
+            if trainer.is_world_process_zero():
+                step = trainer.state.global_step
+                print(
+                    f"Stopped by SIGTERM at update {step}. Continue with --resume_from_checkpoint last.",
+                    file=sys.stderr,
+                )
+            leave_group_at_exit()
+            raise SystemExit(StopOnSigterm.STATUS)
+        self.evaluations = evaluations_of(trainer.comparable_log)
 
-def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: RunRecorder) -> None:
-    """Train, and save and push what comes out."""
-    args = trainer.args
-    with StopOnSigterm() as stop:
-        trainer.add_callback(stop)
-        result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
-    if stop.stopped:
+    def every_checkpoint_has_forgotten(self) -> bool:
+        """Return whether there were evaluations after the start, and after each the model had lost too much."""
+        has_evaluations = self.trainer.general_dataset is not None and len(self.evaluations) > 1
+        return has_evaluations and self.trainer.state.best_global_step is None
+
+    def keep_start(self) -> None:
+        """Continue with the model that the run started from."""
+        self.keeps_start = True
+        self.trainer.replace_model(self._model_of_start(self.trainer.processing_class))
+
+    def save_and_report(self) -> None:
+        """Save, evaluate and push what came out, and say which weights it has."""
+        trainer = self.trainer
+        if self.model_args.lora_rank is not None and not self.keeps_start:
+            merge_adapter(trainer)
+        # `_internal_call` saves without pushing, which is done at the end, with the scores.
+        trainer.save_model(_internal_call=True)
+        trainer.save_state()
+        metrics = dict(self.result.metrics)
+        if trainer.eval_dataset is not None:
+            metrics |= trainer.evaluate()
         if trainer.is_world_process_zero():
-            step = trainer.state.global_step
-            print(f"Stopped by SIGTERM at update {step}. Continue with --resume_from_checkpoint last.", file=sys.stderr)
+            record = self.recorder.record(trainer, metrics, self.evaluations)
+            record["keeps_start"] = self.keeps_start
+            write_json(Path(self.args.output_dir) / "run_record.json", record)
+        if self.keeps_start:
+            # Neither the card of a trained model, nor a push.
+            self._print_curves()
+            self._end_without_a_checkpoint()
+        if self.args.push_to_hub:
+            trainer.push_to_hub()
+        else:
+            trainer.create_model_card()
+        if trainer.is_world_process_zero():
+            self._print_curves()
+            print(f"The model is in {self.args.output_dir}.")
         leave_group_at_exit()
-        raise SystemExit(StopOnSigterm.STATUS)
-    if model_args.lora_rank is not None:
-        merge_adapter(trainer)
-    # `_internal_call` saves without pushing, which is done at the end, with the scores.
-    trainer.save_model(_internal_call=True)
-    trainer.save_state()
-    evaluations = evaluations_of(trainer.comparable_log)
-    metrics = {**result.metrics, **(trainer.evaluate() if trainer.eval_dataset is not None else {})}
-    if trainer.is_world_process_zero():
-        write_json(Path(args.output_dir) / "run_record.json", recorder.record(trainer, metrics, evaluations))
-    if args.push_to_hub:
-        trainer.push_to_hub()
-    else:
-        trainer.create_model_card()
-    if trainer.is_world_process_zero():
-        if trainer.general_dataset is not None:
-            _print_curves(evaluations, args, trainer.state.best_global_step)
-        print(f"The model is in {args.output_dir}.")
 
+    def _end_without_a_checkpoint(self) -> None:
+        """End the command with a status of its own."""
+        if self.trainer.is_world_process_zero():
+            print(
+                f"Every checkpoint loses more than {self.args.max_general_loss} BLEU on the general validation data. "
+                f"The model in {self.args.output_dir} is that of the start. Lower --learning_rate, or raise "
+                "--max_general_loss.",
+                file=sys.stderr,
+            )
+        leave_group_at_exit()
+        raise SystemExit(_NOTHING_KEPT)
 
-def _print_curves(
-    evaluations: Sequence[dict[str, float]], args: TranslationTrainingArguments, best: int | None
-) -> None:
-    print(f"{'updates':>9}{'validation BLEU':>17}{'general BLEU':>14}")
-    least = evaluations[0]["general_bleu"] - args.max_general_loss
-    for each in evaluations:
-        note = "best" if each["updates"] == best else "loses too much" if each["general_bleu"] < least else ""
-        print(f"{each['updates']:>9}{each['bleu']:>17.2f}{each['general_bleu']:>14.2f}  {note}".rstrip())
-    if best is None:
-        logger.warning(
-            f"Every checkpoint loses more than {args.max_general_loss} BLEU on the general validation data. The model "
-            "is that of the last update. Lower --learning_rate, or raise --max_general_loss."
-        )
-    elif not max(each["bleu"] for each in evaluations[1:]) > evaluations[0]["bleu"]:
-        logger.warning(f"No checkpoint is better than the model at the start. Do not use {args.output_dir}.")
+    def _print_curves(self) -> None:
+        """Print the scores of all evaluations, if there is general validation data."""
+        if self.trainer.general_dataset is None or not self.trainer.is_world_process_zero():
+            return
+        best_update = self.trainer.state.best_global_step
+        start, *later = self.evaluations
+        least = start["general_bleu"] - self.args.max_general_loss
+        print(f"{'updates':>9}{'validation BLEU':>17}{'general BLEU':>14}")
+        for scores in self.evaluations:
+            note = ""
+            if scores["updates"] == best_update:
+                note = "  best"
+            elif scores["general_bleu"] < least:
+                note = "  loses too much"
+            print(f"{scores['updates']:>9}{scores['bleu']:>17.2f}{scores['general_bleu']:>14.2f}{note}")
+        if best_update is not None and max(scores["bleu"] for scores in later) <= start["bleu"]:
+            logger.warning(f"No checkpoint is better than the model at the start. Do not use {self.args.output_dir}.")

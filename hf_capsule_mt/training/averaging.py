@@ -155,7 +155,10 @@ def _average(paths: Sequence[Path], name: str) -> Tensor:
         return newest
     total = newest.double()
     for path in paths[:-1]:
-        total += _read_tensor(path, name)
+        tensor = _read_tensor(path, name)
+        if tensor.shape != total.shape:
+            raise UserError(f"{name} has another size in {path}, so it has no average.")
+        total += tensor
     if not torch.isfinite(total).all():
         raise UserError(f"{name} is not finite in one of {_listed(paths)}.")
     return (total / len(paths)).to(newest.dtype)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from hf_capsule_mt.configuration import (
     CONFIGURATIONS,
@@ -18,11 +19,13 @@ from hf_capsule_mt.configuration import (
 from hf_capsule_mt.configuration.presets import check_overrides
 from hf_capsule_mt.data.tokenizer import check_special_tokens
 from hf_capsule_mt.errors import UserError, blamed_on_user
-from hf_capsule_mt.loading import check_loaded, load_config, load_model, readable_weights
+from hf_capsule_mt.loading import check_loaded, load_config, load_model, load_tokenizer, readable_weights
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.warm_start import is_plain
 
 from .arguments import ModelArguments
+
+logger = logging.get_logger(__name__)
 
 # The longest translation, in tokens, of a model that has no limit of its own.
 MAX_LENGTH = 512
@@ -39,6 +42,35 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
     # Configurations and models raise plain errors, because checkpoints carry their source.
     with blamed_on_user((ValueError, TypeError, StrictDataclassError)):
         return _from_scratch(args, tokenizer) if args.model is None else _from_checkpoint(args)
+
+
+def check_vocabulary(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Check that a tokenizer that is given for a trained model has the vocabulary of the model's own.
+
+    With another one, even of the same size, every id would mean another word, and the model would have to unlearn all.
+
+    Raises:
+        UserError: if it has another vocabulary.
+    """
+    if args.model is None or args.tokenizer_name is None:
+        return
+    try:
+        own_tokenizer = load_tokenizer(args.model, args.revision)
+    except (OSError, ValueError):
+        logger.warning(
+            f"{args.model} has no tokenizer. Make sure that {args.tokenizer_name} is the one it was trained with."
+        )
+        return
+    if _vocabularies(own_tokenizer) != _vocabularies(tokenizer):
+        raise UserError(
+            f"{args.tokenizer_name} has another vocabulary than the tokenizer of {args.model}, so each token id would "
+            "mean another word. Leave out --tokenizer_name."
+        )
+
+
+def _vocabularies(tokenizer: PreTrainedTokenizerBase) -> list[dict[str, int] | None]:
+    """Return the ids by token: of one vocabulary, or of the source and of the target."""
+    return [tokenizer.get_vocab(), getattr(tokenizer, "target_encoder", None)]
 
 
 def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

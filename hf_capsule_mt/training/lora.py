@@ -68,4 +68,4 @@ def merge_adapter(trainer: "Trainer") -> None:
     """Save the adapter of a trainer's model, and continue with the model that it is merged into."""
     if trainer.is_world_process_zero():
         trainer.model.save_pretrained(Path(trainer.args.output_dir) / FOLDER)
-    trainer.model = trainer.model_wrapped = trainer.model.merge_and_unload()
+    trainer.replace_model(trainer.model.merge_and_unload())

@@ -29,6 +29,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import locked, replace_text
 
 from .arguments import TranslationTrainingArguments
+from .batch_loading import stream_batches, token_budget_loader
 from .callbacks import DivergenceError, RunEvents, SourceCallback
 from .learning_rates import OptimizerOptions, set_added_rate
 from .meter import RunMeter
@@ -47,7 +48,6 @@ from .resuming import (
     what_is_fixed,
 )
 from .run_recorder import RunRecorder
-from .training_data import stream_batches, token_budget_loader
 from .validation_bleu import bleu_metric
 
 logger = logging.get_logger(__name__)
@@ -177,6 +177,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         model = super().call_model_init(trial)
         self._prepare_model(model)
         return model
+
+    def replace_model(self, model: nn.Module) -> None:
+        """Evaluate and save another model from now on, such as that of the start, or one without its adapter."""
+        freeze_positions(model)
+        self.model = model.to(self.args.device)
+        self.model_wrapped = self.model
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Train as the Trainer does. The output folder is locked, and a resumed run has the data of its beginning.
@@ -338,7 +344,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def get_train_dataloader(self) -> DataLoader:
         """Return the training batches of this process."""
         if isinstance(self.train_dataset, TokenBudgetStream):
-            return stream_batches(self, self.resumed_from, self._begins_data)
+            return stream_batches(self, self.resumed_from, begins_again=self._begins_data)
         if self.args.max_tokens_per_batch == 0:
             return super().get_train_dataloader()
         pairs = self.train_dataset

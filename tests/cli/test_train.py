@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import shutil
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from tiny_marian import marian_tokenizer
-from tiny_run import SMALL, arguments, files, stop_at
+from tiny_marian import marian_tokenizer, save_tiny_marian
+from tiny_run import SMALL, arguments, files, stop_at, write_corpus
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import METHODS
@@ -218,6 +219,48 @@ def test_mistakes_end_with_one_line(corpus, tmp_path, monkeypatch, capsys, chang
     assert stop.value.code == 2
     assert "error: " in capsys.readouterr().err
     assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("--foo=3", "There is no option --foo. See --help."),
+        ("--model_name_or_path", "There is no option --model_name_or_path. Use --model."),
+        ("--max-step", "There is no option --max-step. Use --max_steps."),
+    ],
+)
+def test_an_unknown_option_is_named(capsys, option, remedy):
+    """Not the options that are missing because of it."""
+    with pytest.raises(SystemExit) as stop:
+        main([option, "3"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"error: {remedy}\n"
+
+
+def test_the_tokenizer_of_another_model(tmp_path, capsys, caplog):
+    """Of the same size: every id is that of another word."""
+    start = save_tiny_marian(tmp_path / "start")
+    corpus = write_corpus(tmp_path)
+    vocabulary = json.loads((start / "tokenizer.json").read_text())
+    ids = vocabulary["model"]["vocab"]
+    ids["a"], ids["b"] = ids["b"], ids["a"]
+    shutil.copytree(start, tmp_path / "other")
+    (tmp_path / "other" / "tokenizer.json").write_text(json.dumps(vocabulary))
+    options = {**FROM_CHECKPOINT, "model": start, "method": None, "max_source_length": 60, "max_target_length": 60}
+    options["tokenizer_name"] = tmp_path / "other"
+    with pytest.raises(SystemExit) as stop:
+        main(arguments(corpus, tmp_path / "run", **options))
+    assert stop.value.code == 2
+    assert "has another vocabulary than the tokenizer of" in capsys.readouterr().err
+    # A copy of its own tokenizer fits, and a model without one cannot be asked.
+    for file in (tmp_path / "start").glob("tokenizer*"):
+        file.rename(corpus / "tokenizer" / file.name)
+    main(arguments(corpus, tmp_path / "run", **options, max_steps=1))
+    assert "has no tokenizer. Make sure" in caplog.text
+    for file in (corpus / "tokenizer").iterdir():
+        shutil.copy(file, start)
+    options["tokenizer_name"] = corpus / "tokenizer"
+    main(arguments(corpus, tmp_path / "again", **options, max_steps=1))
 
 
 def test_a_token_is_not_recorded(corpus, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from tiny_marian import save_tiny_marian, tiny_model
 from transformers import AutoTokenizer, MarianMTModel
 
 from hf_capsule_mt.cli.average_checkpoints import main
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
 
 # Evaluated after 100 and 900 and 1000 updates; the one after 500 is gone.
@@ -134,21 +135,50 @@ def test_best(tmp_path, metric, expected):
         best_checkpoints(tmp_path / "run", 1, "rouge")
 
 
-def test_mistakes_leave_nothing(tmp_path):
+def test_scores_of_before_do_not_compare(tmp_path):
+    """As after other validation data."""
+    run = write_run(tmp_path / "run")
+    file = run / "checkpoint-1000" / "trainer_state.json"
+    state = json.loads(file.read_text())
+    # The 40 of update 500 was the best, and 10 is left out as well.
+    begins_at = HISTORY.index({"step": 900, "eval_loss": 2.0, "eval_bleu": 20.0})
+    state["stateful_callbacks"] = {"RunIdentity": {"attributes": {"scores_began": begins_at}}}
+    file.write_text(json.dumps(state))
+    assert steps(best_checkpoints(run, 2)) == [1000, 900]
+    with pytest.raises(UserError, match="has 2 such checkpoints, and 3 are asked for"):
+        best_checkpoints(run, 3)
+
+
+MISTAKES = {
+    "nan": "w is not finite",
+    "type": "are of different runs",
+    "shape": "w has another size in",
+    "names": "have different weights",
+    "absent": "absent",
+    "good": "one is named twice",
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_leave_nothing(tmp_path, name):
     good = write_checkpoint(tmp_path / "good", {"w": torch.zeros(2, 3)})
-    other_type = write_checkpoint(tmp_path / "type", {"w": torch.zeros(2, 3)}, model_type="bart")
-    not_finite = write_checkpoint(tmp_path / "nan", {"w": torch.full((2, 3), torch.nan)})
-    other_shape = write_checkpoint(tmp_path / "shape", {"w": torch.zeros(3, 2)})
-    other_names = write_checkpoint(tmp_path / "names", {"w": torch.zeros(2, 3), "v": torch.zeros(1)})
+    write_checkpoint(tmp_path / "type", {"w": torch.zeros(2, 3)}, model_type="bart")
+    write_checkpoint(tmp_path / "nan", {"w": torch.full((2, 3), torch.nan)})
+    write_checkpoint(tmp_path / "shape", {"w": torch.zeros(3, 2)})
+    write_checkpoint(tmp_path / "names", {"w": torch.zeros(2, 3), "v": torch.zeros(1)})
     before = sorted(tmp_path.rglob("*"))
-    for folder in (not_finite, other_type, other_shape, other_names, tmp_path / "absent", good):
-        with pytest.raises((ValueError, OSError, RuntimeError)):
-            average_checkpoints([folder, good], tmp_path / "average")
-    with pytest.raises(FileExistsError):
+    with pytest.raises((UserError, OSError), match=MISTAKES[name]):
+        average_checkpoints([tmp_path / name, good], tmp_path / "average")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_existing_folder_is_not_replaced(tmp_path, capsys):
+    good = write_checkpoint(tmp_path / "good", {"w": torch.zeros(2, 3)})
+    with pytest.raises(FileExistsError, match="Name another folder"):
         average_checkpoints([good], good)
     with pytest.raises(SystemExit, match="2"):
         main(["--run_dir", str(tmp_path), "--output_dir", str(tmp_path / "average")])
-    assert sorted(tmp_path.rglob("*")) == before
+    assert "--run_dir needs --last N or --best N" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_known", [True, False])

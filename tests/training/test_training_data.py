@@ -133,12 +133,15 @@ def test_a_full_cache_gives_the_same_batches(trainer_of, expected, monkeypatch, 
     assert_same(batches_of(trainer_of(options, {"dataloader_num_workers": num_workers})), expected)
 
 
-def test_weights_mix_corpora(trainer_of):
+def test_weights_mix_corpora(trainer_of, capsys):
     """The smaller is repeated until the larger has been read."""
     rows = load_rows(trainer_of)
     options = {"train_file": ["train.source", "train.target", "part-0.tsv"], "train_file_weights": [1, 1]}
     mixed = list(trainer_of(options).train_dataset)
     assert len(mixed) > 80
+    # A card would say that more pairs were trained on than there are.
+    assert "training: 80 pairs tokenised" in (printed := capsys.readouterr().out)
+    assert f"{len(mixed)} pairs in an epoch" in printed
     counts = [sum(row == other for other in mixed) for row in rows]
     assert min(counts) >= 1
     assert sum(counts[:20]) > 1.5 * sum(counts[20:40])

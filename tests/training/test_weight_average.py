@@ -10,6 +10,7 @@ from tiny_run import arguments, files, stop_at
 
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training.moving_average import TRAINING_WEIGHTS, WeightAverage
+from hf_capsule_mt.training.resuming import checkpoints, step_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 # More than the first update takes, and less than the second would.
@@ -91,10 +92,16 @@ def test_the_best_checkpoint_stays(corpus, tmp_path):
     assert all(torch.equal(weight, best[name]) for name, weight in saved.items())
 
 
-def test_the_best_is_saved_if_it_is_evaluated_between_saves(corpus, tmp_path):
-    options = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "eval_steps": 1, "save_total_limit": 2}
-    saved = run(corpus, tmp_path, learning_rate=3, max_steps=4, **options)
+@pytest.mark.parametrize(
+    ("learning_rate", "saved_updates", "best"),
+    [(3, [1, 4], 1), (0.01, [1, 2, 3, 4], 4)],
+    ids=["the loss grows", "the loss falls"],
+)
+def test_the_best_is_saved_if_it_is_evaluated_between_saves(corpus, tmp_path, learning_rate, saved_updates, best):
+    options = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "eval_steps": 1, "save_steps": 4}
+    saved = run(corpus, tmp_path, learning_rate=learning_rate, max_steps=4, **options)
+    assert [step_of(folder) for folder in checkpoints(tmp_path)] == saved_updates
     state = json.loads((tmp_path / "trainer_state.json").read_text())
-    assert (state["best_global_step"], Path(state["best_model_checkpoint"]).name) == (1, "checkpoint-1")
-    best = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
-    assert all(torch.equal(weight, best[name]) for name, weight in saved.items())
+    assert (state["best_global_step"], Path(state["best_model_checkpoint"]).name) == (best, f"checkpoint-{best}")
+    best_weights = load_file(tmp_path / f"checkpoint-{best}" / "model.safetensors")
+    assert all(torch.equal(weight, best_weights[name]) for name, weight in saved.items())
