@@ -11,6 +11,7 @@ from uuid import uuid4
 from zipfile import is_zipfile
 
 from accelerate.utils import gather_object
+from safetensors import SafetensorError, safe_open
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
@@ -115,16 +116,35 @@ def missing_state(checkpoint: str | Path) -> list[str]:
         missing.append("scheduler.pt")
     if not _has_whole(folder, "rng_state*.pth"):
         missing.append("rng_state*.pth")
+    # DeepSpeed and FSDP save weights in pieces too, and a Trainer of old wrote pickles.
+    if not _paths(folder, "*.safetensors", "pytorch_model*", "adapter_model*", "global_step*"):
+        missing.append("model.safetensors")
+    # Also those of adapters, and the training weights next to averages.
+    missing += [file.name for file in sorted(folder.glob("*.safetensors")) if not _is_readable(file)]
     if not is_whole(folder):
         missing.append(TRAINER_STATE)
     return missing
 
 
+def _is_readable(file: Path) -> bool:
+    """Return whether a file of tensors has all the bytes that its header names."""
+    try:
+        with safe_open(file, "pt"):
+            return True
+    except (SafetensorError, OSError):
+        return False
+
+
 def _has_whole(folder: Path, *patterns: str) -> bool:
     """Return whether a folder has a file or a folder with one of these names, and all such files were written whole."""
-    paths = [path for pattern in patterns for path in folder.glob(pattern)]
+    paths = _paths(folder, *patterns)
     # PyTorch writes a ZIP archive, whose table of contents is at its end.
     return bool(paths) and all(path.is_dir() or is_zipfile(path) for path in paths)
+
+
+def _paths(folder: Path, *patterns: str) -> list[Path]:
+    """Return what is in a folder with a name of one of these patterns."""
+    return [path for pattern in patterns for path in folder.glob(pattern)]
 
 
 def last_checkpoint(run: str | Path) -> Path | None:
@@ -350,7 +370,7 @@ def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *,
     folder = Path(args.output_dir)
     if checkpoint is not None and Path(checkpoint).resolve().parent == folder.resolve():
         return
-    results = [path for pattern in _RESULTS for path in folder.glob(pattern)]
+    results = _paths(folder, *_RESULTS)
     if not args.overwrite_output_dir:
         # A kill in the first save leaves a folder that is no checkpoint.
         if results or any(is_whole(path) for path in checkpoints(folder)):
