@@ -16,6 +16,7 @@ LONGEST = 12
 # For each kind the seed, and what is added to the score of EOS.
 _BIASES = {
     "none": (0, 6),
+    "three_layers": (0, 4),
     "linear": (1, 4),
     "dynamic": (0, 6),
     "attention": (1, 5),
@@ -33,6 +34,7 @@ _BIASES = {
 # For each kind the seed, and the factor of the score of EOS.
 _FACTORS = {
     "capsule": (0, 1.5),
+    "three_layers": (1, 2),
     "no_strategies": (1, 3),
     "pooling": (1, 3),
     "rnmt": (1, 1.5),
@@ -46,8 +48,13 @@ _FACTORS = {
 STORED = Path(__file__).parents[2] / "checkpoints"
 RECURRENT = ("recurrent/guided_hybrid", "recurrent/capsule")
 ONE_OF_EACH_FAMILY = ("marian", "marian/everything", "marian/em_routing", *RECURRENT)
+# The other models have two layers, where many faults of a middle layer cannot be seen.
+DEEP = ("marian/three_layers", "marian/three_layers_em_routing", "recurrent/three_layers")
 EVERY_KIND = ("marian", "marian/own_words", "marian/residual", *(f"marian/{kind}" for kind in ALL))
 EVERY_KIND += tuple(f"recurrent/{kind}" for kind in KINDS)
+EVERY_KIND += DEEP
+
+_THREE = {"encoder_layers": 3, "decoder_layers": 3}
 
 # Which share nothing but the search.
 _TWO_FAMILIES = ("marian", "recurrent/capsule")
@@ -101,6 +108,10 @@ def _marian(kind):
         own = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": VOCABULARY, "vocab_size": 40}
         torch.manual_seed(0)
         model = MarianMTModel(MarianConfig(**{**SHAPE, **own, "init_std": 0.5, "tie_word_embeddings": False})).eval()
+    elif kind == "three_layers":
+        model = marian(0, **words, **_THREE)
+    elif kind == "three_layers_em_routing":
+        model = aggregated("em_routing", 0, **words, **_THREE)
     elif kind == "residual":
         residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
         model = aggregated("everything", 0, **words, **residual)
@@ -112,7 +123,9 @@ def _marian(kind):
 
 def _recurrent(kind):
     seed, factor = _FACTORS[kind]
-    model = recurrent(kind, seed, vocab_size=VOCABULARY, tie_word_embeddings=False)
+    layers = _THREE if kind == "three_layers" else {}
+    kind = "capsule" if kind == "three_layers" else kind
+    model = recurrent(kind, seed, vocab_size=VOCABULARY, tie_word_embeddings=False, **layers)
     with torch.no_grad():
         model.lm_head.weight[EOS] *= factor
     return model

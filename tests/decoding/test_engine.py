@@ -15,9 +15,17 @@ from threading import Event
 import pytest
 import torch
 from aggregated_models import EOS, aggregated
-from ending_models import VOCABULARY, ending, sources
+from ending_models import ONE_OF_EACH_FAMILY, VOCABULARY, ending, sources
 from torch.nn.utils import parametrizations
-from transformers import AttentionInterface, LogitsProcessor, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
+from transformers import (
+    AttentionInterface,
+    DynamicCache,
+    EncoderDecoderCache,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MaxTimeCriteria,
+    StoppingCriteriaList,
+)
 from transformers.generation import EosTokenCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -28,6 +36,8 @@ from hf_capsule_mt.decoding.marian_adapter import folded_aggregation
 from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.aggregation import LayerAggregation
+from hf_capsule_mt.modeling.outputs import CACHE
+from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
 OPTIONS = {"num_beams": 3, "max_new_tokens": 8}
 CUSTOM = ({}, {"custom_generate": generate})
@@ -58,6 +68,8 @@ def _both(model, **options):
         {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(100)])},
         {"prefix_allowed_tokens_fn": lambda batch, words: list(range(2, 20))},
         {"decoder_input_ids": torch.full((6, 2), 4) * torch.tensor([0, 1])},
+        # One for each sentence, and not the same.
+        {"decoder_input_ids": torch.tensor([[4], [5], [4], [4], [6], [4]])},
         {"encoder_no_repeat_ngram_size": 2},
         {"stopping_criteria": StoppingCriteriaList([EosTokenCriteria(275), EosTokenCriteria(EOS)])},
         {"attention_mask": sources(6)["attention_mask"] * torch.tensor([[1], [1], [0], [1], [1], [1]])},
@@ -75,6 +87,37 @@ def test_what_it_cannot_do_goes_to_transformers(options, engine_calls, caplog):
     (record,) = [record for record in caplog.records if record.name.startswith("hf_capsule_mt")]
     assert "Transformers decodes" in record.getMessage()
     assert record.levelno == logging.INFO
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_autocast_goes_to_transformers(name, engine_calls):
+    """The engine computes in float32, and other tokens are the best of bfloat16."""
+    model = ending(name)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, found = _both(model)
+    assert torch.equal(expected, found)
+    assert not engine_calls
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+@pytest.mark.parametrize("name", ["marian", "recurrent/rnmt"])
+def test_a_cache_of_the_caller_is_filled(name, is_filled, engine_calls):
+    """The caller may go on with it. It may also know tokens already."""
+    model, source = ending(name), sources(6)
+    tokens = torch.full((6, 1), model.config.decoder_start_token_id)
+    written, lengths = [], []
+    for custom in CUSTOM:
+        cache = RecurrentCache(1) if name != "marian" else EncoderDecoderCache(DynamicCache(), DynamicCache())
+        given = {CACHE: cache, "decoder_input_ids": tokens}
+        if is_filled:
+            with torch.no_grad():
+                model(**source, **given, use_cache=True)
+            given["decoder_input_ids"] = torch.cat([tokens, tokens + 5], dim=1)
+        written.append(model.generate(**source, **given, num_beams=1, max_new_tokens=4, **custom))
+        lengths.append(cache.get_seq_length())
+    assert torch.equal(*written)
+    assert lengths[0] == lengths[1] > 1
+    assert not engine_calls
 
 
 @pytest.mark.parametrize(

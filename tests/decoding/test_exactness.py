@@ -1,5 +1,6 @@
 """The engine writes the tokens of `generate()`, for every kind of model and every option that it takes on."""
 
+import copy
 from functools import cache
 
 import pytest
@@ -30,6 +31,7 @@ OPTIONS = {
     "early_stopping": {**BEAMS, "early_stopping": True},
     "never": {**BEAMS, "early_stopping": "never"},
     "never_length_penalty_0": {**BEAMS, "early_stopping": "never", "length_penalty": 0.0},
+    "never_length_penalty_-1": {**BEAMS, "early_stopping": "never", "length_penalty": -1.0},
     "min_new_tokens": {**BEAMS, "min_new_tokens": 5},
     "min_length": {**BEAMS, "min_length": 7},
     "no_repeat_ngram_size": {**BEAMS, "no_repeat_ngram_size": 2},
@@ -92,6 +94,23 @@ def test_every_option(name, option, models, engine_calls):
         assert torch.equal(expected, found)
     else:
         check_agreement(models(name), sources(16, seed=1), engine_calls, **options)
+
+
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_two_likely_ends(early_stopping, models, engine_calls):
+    """All candidates of a sentence can end at once, so that three for each beam are needed to go on."""
+    model = copy.deepcopy(models("marian"))
+    other = 17
+    model.final_logits_bias[:, other] += 6
+    model.final_logits_bias[:, EOS] += 2
+    options = {"eos_token_id": [EOS, other], "num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 9}
+    options |= {"early_stopping": early_stopping}
+    source = sources(24)
+    expected = model.generate(**source, **options)
+    assert torch.equal(model.generate(**source, **options, custom_generate=generate), expected)
+    assert len(engine_calls) == 1
+    ends = expected.masked_fill((expected != EOS) & (expected != other), -1).amax(-1)
+    assert {EOS, other} <= set(ends.tolist())
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])

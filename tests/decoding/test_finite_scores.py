@@ -1,6 +1,7 @@
 """A model whose activations overflow ends in an error, whoever decodes, and not in nonsense."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from transformers import LogitsProcessorList, pipeline
 
 from hf_capsule_mt.decoding import engine_of, generate
 from hf_capsule_mt.decoding.constraints import Constraints
+from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.decoding.search import Settings
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.translator import generate_batches
 
 ROWS = [[5, 6, 2], [7, 2]]
@@ -83,15 +86,20 @@ def test_an_overflow_is_that_of_one_call(often_switched):
         assert list(threads.map(overflows, range(80))) == [False, True] * 40
 
 
-def test_a_weight_that_is_no_number():
-    """It has not changed."""
+@pytest.mark.parametrize("options", [{"num_beams": 1}, {"num_beams": 2}, {"num_beams": 2, "repetition_penalty": 1.2}])
+@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_a_weight_that_is_no_number(dtype, place, options):
+    """It has not changed, so the engine stays. Products in int8 make finite numbers of a row without any."""
     model = ending("marian")
+    layer = model.model.decoder.layers[0 if place == "first" else -1]
     with torch.no_grad():
-        model.model.decoder.layers[0].fc1.weight[0, 0] = torch.nan
-    engine = engine_of(model)
-    with pytest.raises(ValueError, match="not finite"):
-        translate(model, num_beams=2)
-    assert engine_of(model) is engine
+        (layer.fc1.weight[0] if place == "first" else layer.final_layer_norm.weight)[0] = torch.nan
+    engine = engine_of(model, dtype)
+    custom = partial(generate, dtype=dtype)
+    with pytest.raises(UserError, match=f"in {dtype} are not finite"):
+        model.generate(torch.tensor(ROWS[:1]), max_new_tokens=5, custom_generate=custom, **options)
+    assert engine_of(model, dtype) is engine
 
 
 def test_where_every_word_is_suppressed():
