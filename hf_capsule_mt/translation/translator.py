@@ -1,11 +1,12 @@
 """Translate lines of text in batches of similar length."""
 
 import copy
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
@@ -41,9 +42,6 @@ _EVERY_LINE = {
     # Transformers refuses it for several sentences, and it changes only the speed.
     "prompt_lookup_num_tokens": None,
 }
-_MODES = Lock()
-_users: dict[nn.Module, tuple[int, list[nn.Module]]] = {}
-"""For each model in use: how many users it has, and which modules were in training mode."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,12 @@ def translate_lines(
     Which lines share a batch changes only the rounding. But with `early_stopping="never"` and a `length_penalty` over
     0, the result depends on the longest limit of a batch.
 
-    A batch has at most `max_tokens_per_batch` source tokens, padding included. `options` are those of
-    [`generate_batches`], and so of `generate()`, such as `num_beams=5`.
+    Args:
+        model: any encoder-decoder that has `generate()`.
+        tokenizer: its tokenizer.
+        lines: the sources.
+        max_tokens_per_batch: the most source tokens of a batch, padding included.
+        **options: of [`generate_batches`], and so of `generate()`, such as `num_beams=5`.
 
     Raises:
         UserError: if a line has more tokens than a batch may, and as [`generate_batches`] does.
@@ -87,7 +89,9 @@ def translate_lines(
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
     for batch in translate_batches(model, tokenizer, encoded, batches, **options):
         translations.update(batch)
-    return unbroken((translations.get(index, "") for index in range(len(lines))), "translations")
+    # The tokenizer makes nothing of some lines.
+    texts = [translations.get(index, "") for index in range(len(lines))]
+    return unbroken(texts, "translations")
 
 
 def leave_out_copies(lines: Sequence[str], encoded: list[list[int]]) -> dict[int, str]:
@@ -95,10 +99,13 @@ def leave_out_copies(lines: Sequence[str], encoded: list[list[int]]) -> dict[int
 
     A model would invent a translation.
     """
-    found = {index: text for index, line in enumerate(lines) if (text := copied(line)) is not None}
-    for index in found:
-        encoded[index] = []
-    return found
+    copies = {}
+    for index, line in enumerate(lines):
+        copy_of_line = copied(line)
+        if copy_of_line is not None:
+            copies[index] = copy_of_line
+            encoded[index] = []
+    return copies
 
 
 def translate_batches(
@@ -111,9 +118,11 @@ def translate_batches(
     """Translate encoded lines. Yield after each batch its translations by index.
 
     Args:
+        model: any encoder-decoder that has `generate()`.
         tokenizer: decodes the translations, without special tokens, and reads `stop_strings`.
-
-    The other arguments and the errors are as in [`generate_batches`].
+        encoded: source tokens of every line.
+        batches: indices into `encoded`.
+        **options: of [`generate_batches`], which also says what is refused.
     """
     options = with_tokenizer(model, tokenizer, options)
     for batch, _, written in generate_batches(model, encoded, batches, **options):
@@ -133,20 +142,26 @@ def with_tokenizer(
 
 def words_before_end(generated: Tensor, settings: GenerationConfig, limits: Sequence[int]) -> list[Written]:
     """Return what was written in token ids `[batch, length]`: the tokens before the end, the limit, or the padding."""
-    ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
+    ends = settings.eos_token_id
+    if not isinstance(ends, list):
+        ends = [ends]
+    # Transformers fills up with -1 where it knows no end.
+    padding = (settings.pad_token_id, -1)
     rows = []
     for row, limit in zip(generated.tolist(), limits, strict=True):
         # The first token is the start. After its limit a row is filled with ends or padding.
-        words = row[1 : limit + 1]
-        length = next((place for place, word in enumerate(words) if word in ends), None)
-        if length is not None:
-            rows.append(Written(words[:length], words[length]))
-            continue
-        # Transformers fills up with -1 where it knows no end.
-        while words and words[-1] in (settings.pad_token_id, -1):
-            words.pop()
-        rows.append(Written(words, None))
+        rows.append(_before_end(row[1 : limit + 1], ends, padding))
     return rows
+
+
+def _before_end(token_ids: list[int], ends: Sequence[int | None], padding: Sequence[int | None]) -> Written:
+    for length, token_id in enumerate(token_ids):
+        if token_id in ends:
+            return Written(token_ids[:length], token_id)
+    length = len(token_ids)
+    while length and token_ids[length - 1] in padding:
+        length -= 1
+    return Written(token_ids[:length], None)
 
 
 def generate_batches(
@@ -173,7 +188,8 @@ def generate_batches(
             "transformers" is `generate()`.
         dtype: "float32", "bfloat16" or "int8": the precision of the engine "fast", for weights in float32. The engine
             "transformers" has the precision of the weights.
-        **options: of `generate()`. The generation config has the others. A line has one translation.
+        **options: of `generate()`. The generation config has the others. A line has one translation. `max_length`
+            counts the start token too, and `max_new_tokens` comes before it.
 
     Raises:
         UserError: if `max_new_tokens` does not fit the model's positions, the engine has no such `dtype`, a token id
@@ -181,57 +197,95 @@ def generate_batches(
     """
     if engine not in ENGINES or (engine != "fast" and dtype != "float32"):
         raise UserError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
-    limit = _new_tokens_limit(model, max_new_tokens, options.get("generation_config"))
-    options |= _EVERY_LINE
-    settings, is_fast = settings_of(model, options), engine == "fast" and engine_takes(model, options)
-    size = model.get_input_embeddings().weight.shape[0]
-    if is_fast:
-        options["custom_generate"] = partial(generate, dtype=dtype)
-    else:
-        warn_of_dtype(dtype)
+    decoder = _BatchDecoder(model, encoded, max_new_tokens, engine, dtype, options)
+    with evaluating(model):
+        for batch in batches:
+            waiting = [batch]
+            while waiting:
+                part = waiting.pop(0)
+                try:
+                    decoded = decoder.decode(part)
+                except torch.OutOfMemoryError:
+                    if len(part) == 1:
+                        raise
+                    logger.warning_once("The memory is full, so batches are halved. Lower max_tokens_per_batch.")
+                    middle = len(part) // 2
+                    waiting = [part[:middle], part[middle:], *waiting]
+                else:
+                    yield decoded
 
-    def decode(batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
-        sources = [encoded[index] for index in batch]
-        if (largest := max(map(max, sources))) >= size:
-            raise UserError(
-                f"The tokenizer has token id {largest}, but {model.name_or_path} has only {size} embeddings. The "
-                "tokenizer is another model's. Put the right one next to the weights."
-            )
-        limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
-        input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
-        source = {"input_ids": input_ids, "attention_mask": mask.long()}
-        if is_fast and not torch.is_autocast_enabled(model.device.type):
-            with suppress(UnsupportedModelError):
-                source["encoder_outputs"] = engine_of(model, dtype).encode(**source)
+
+class _BatchDecoder:
+    """Decodes batches of lines with the same options."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        encoded: Sequence[Sequence[int]],
+        max_new_tokens: int | None,
+        engine: str,
+        dtype: str,
+        options: dict[str, Any],
+    ) -> None:
+        self._model = model
+        self._encoded = encoded
+        options = {**options, **_EVERY_LINE}
+        max_length = options.pop("max_length", None)
+        if max_new_tokens is None and max_length is not None:
+            # It counts the start token.
+            max_new_tokens = max_length - 1
+        self._limit = _new_tokens_limit(model, max_new_tokens, options.get("generation_config"))
+        self._max_new_tokens = max_new_tokens
+        self._criteria = options.pop("stopping_criteria", None) or ()
+        self._settings = settings_of(model, options)
+        self._vocabulary_size = model.get_input_embeddings().weight.shape[0]
+        self._dtype = dtype
+        self._is_fast = engine == "fast" and engine_takes(model, options)
+        if self._is_fast:
+            options["custom_generate"] = partial(generate, dtype=dtype)
+        else:
+            warn_of_dtype(dtype)
+        self._options = options
+
+    def decode(self, batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
+        """Return a batch, its token ids `[batch, length]`, and what was written."""
+        sources = [self._encoded[index] for index in batch]
+        self._check_vocabulary(sources)
+        limits = [self._max_new_tokens or min(2 * len(source) + 20, self._limit) for source in sources]
+        criteria = [NewTokenLimits(torch.tensor(limits, device=self._model.device)), *self._criteria]
         # The engine looks at the scores by itself.
-        checks = LogitsProcessorList([] if "custom_generate" in options else [FiniteScores(model)])
-        generated = model.generate(
-            **source,
-            stopping_criteria=StoppingCriteriaList([NewTokenLimits(torch.tensor(limits, device=model.device))]),
+        checks = [] if "custom_generate" in self._options else [FiniteScores(self._model)]
+        options = {"logits_processor": LogitsProcessorList(checks), **self._options}
+        generated = self._model.generate(
+            **self._source(sources),
+            stopping_criteria=StoppingCriteriaList(criteria),
             # The start token, and one to spare, or `forced_eos_token_id` would only act on the longest sentences.
             max_length=max(limits) + 2,
             max_new_tokens=None,
-            **{"logits_processor": checks, **options},
+            **options,
         )
         for check in checks:
             check.check()
-        return batch, generated, words_before_end(generated, settings, limits)
+        return batch, generated, words_before_end(generated, self._settings, limits)
 
-    with evaluating(model):
-        for batch in batches:
-            parts = [batch]
-            while parts:
-                try:
-                    found = decode(parts[0])
-                except torch.OutOfMemoryError:
-                    batch = parts[0]
-                    if len(batch) == 1:
-                        raise
-                    logger.warning_once("The memory is full, so batches are halved. Lower max_tokens_per_batch.")
-                    parts[:1] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-                else:
-                    del parts[0]
-                    yield found
+    def _check_vocabulary(self, sources: Sequence[Sequence[int]]) -> None:
+        largest = max(max(source) for source in sources)
+        if largest >= self._vocabulary_size:
+            # PyTorch's own error names no token, and on a GPU it ends the process.
+            raise UserError(
+                f"The tokenizer has token id {largest}, but {self._model.name_or_path} has only "
+                f"{self._vocabulary_size} embeddings. The tokenizer is another model's. Put the right one next to the "
+                "weights."
+            )
+
+    def _source(self, sources: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """Return what the model reads, with the encoder's states if the engine can make them."""
+        input_ids, mask = pad_rows(sources, self._model.config.pad_token_id, self._model.device)
+        source: dict[str, Any] = {"input_ids": input_ids, "attention_mask": mask.long()}
+        if self._is_fast and not torch.is_autocast_enabled(self._model.device.type):
+            with suppress(UnsupportedModelError):
+                source["encoder_outputs"] = engine_of(self._model, self._dtype).encode(**source)
+        return source
 
 
 def warn_of_dtype(dtype: str) -> None:
@@ -240,23 +294,59 @@ def warn_of_dtype(dtype: str) -> None:
         logger.warning_once(f"dtype {dtype} is only for engine fast. Transformers decodes, in the weights' dtype.")
 
 
+class _Modes:
+    """Which models are in evaluation mode, and for whom."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users: dict[nn.Module, list[int]] = {}
+        """The threads that use a model, one entry for each use."""
+        self._trained: dict[nn.Module, list[nn.Module]] = {}
+        """The modules of a model that were in training mode."""
+
+    def begin(self, model: nn.Module, thread: int) -> None:
+        """Put a model in evaluation mode for a thread."""
+        with self._lock:
+            self._users.setdefault(model, []).append(thread)
+            trained = [module for module in model.modules() if module.training]
+            self._trained.setdefault(model, []).extend(trained)
+            model.eval()
+
+    def end(self, model: nn.Module, thread: int) -> None:
+        """Put a model back as it was, if nobody else uses it."""
+        with self._lock:
+            self._users[model].remove(thread)
+            if not self._users[model]:
+                self._put_back(model)
+
+    def forget_other_threads(self) -> None:
+        """Forget the threads that do not exist in a forked process, and their lock, which nobody would release."""
+        self._lock = Lock()
+        thread = get_ident()
+        for model, threads in [*self._users.items()]:
+            self._users[model] = [thread] * threads.count(thread)
+            if not self._users[model]:
+                self._put_back(model)
+
+    def _put_back(self, model: nn.Module) -> None:
+        del self._users[model]
+        for module in self._trained.pop(model):
+            module.training = True
+
+
+_modes = _Modes()
+os.register_at_fork(after_in_child=_modes.forget_other_threads)
+
+
 @contextmanager
 def evaluating(model: PreTrainedModel) -> Iterator[None]:
     """Switch dropout off until the end of the block. The last of several threads switches it on again."""
-    with _MODES:
-        count, trained = _users.get(model, (0, []))
-        _users[model] = count + 1, trained + [module for module in model.modules() if module.training]
-        model.eval()
+    thread = get_ident()
+    _modes.begin(model, thread)
     try:
         yield
     finally:
-        with _MODES:
-            count, trained = _users.pop(model)
-            if count > 1:
-                _users[model] = count - 1, trained
-            else:
-                for module in trained:
-                    module.training = True
+        _modes.end(model, thread)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -264,27 +354,44 @@ def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.d
     lengths = torch.tensor([len(row) for row in rows])
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
     padded = pad_sequence(tensors, batch_first=True, padding_value=padding or 0)
-    return padded.to(device), (torch.arange(padded.shape[1]) < lengths[:, None]).to(device)
+    mask = torch.arange(padded.shape[1]) < lengths[:, None]
+    return padded.to(device), mask.to(device)
 
 
 def behind_start(model: PreTrainedModel, ids: Tensor) -> Tensor:
     """Return token ids `[batch, target]` after the start token of `generate()`, `[batch, 1 + target]`."""
     # A model without its head has no generation config, and 0 is a token.
     start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
-    start = model.config.decoder_start_token_id if start is None else start
+    if start is None:
+        start = model.config.decoder_start_token_id
     return torch.cat([ids.new_full((len(ids), 1), start), ids], dim=1)
 
 
 def _new_tokens_limit(
-    model: PreTrainedModel, max_new_tokens: int | None, config: GenerationConfig | None
+    model: PreTrainedModel, max_new_tokens: int | None, given: GenerationConfig | None
 ) -> int | float:
+    """Return the most new tokens of a translation.
+
+    Raises:
+        UserError: if `max_new_tokens` does not fit the model, or the generation config allows no token.
+    """
     # The start token takes a position too.
     most = (positions(model.config) or float("inf")) - 1
-    if max_new_tokens is not None and not 1 <= max_new_tokens <= most:
-        raise UserError(f"max_new_tokens is {max_new_tokens}. It must be from 1 to {most}.")
-    has_limit = config is not None and (config.max_length, config.max_new_tokens) != (None, None)
-    generation = config if has_limit else model.generation_config
-    return min(most, (generation.max_length or most + 1) - 1, generation.max_new_tokens or most)
+    if max_new_tokens is not None:
+        if not 1 <= max_new_tokens <= most:
+            raise UserError(f"max_new_tokens is {max_new_tokens}. It must be from 1 to {most}.")
+        return max_new_tokens
+    config = model.generation_config
+    if given is not None and (given.max_length is not None or given.max_new_tokens is not None):
+        config = given
+    if config.max_length:
+        most = min(most, config.max_length - 1)
+    if config.max_new_tokens:
+        most = min(most, config.max_new_tokens)
+    if most < 1:
+        # All translations would be empty.
+        raise UserError(f"The generation config allows no token: max_length is {config.max_length}. Raise it.")
+    return most
 
 
 def engine_takes(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
@@ -299,7 +406,9 @@ def settings_of(model: PreTrainedModel, options: Mapping[str, Any]) -> Generatio
     """Return the settings of `generate()` with these options. None is a value too."""
     config = copy.copy(model.generation_config)
     given = options.get("generation_config")
-    fields = {} if given is None else {name: value for name, value in vars(given).items() if value is not None}
+    fields: dict[str, Any] = {}
+    if given is not None:
+        fields = {name: value for name, value in vars(given).items() if value is not None}
     for name, value in {**fields, **options}.items():
         if hasattr(config, name):
             setattr(config, name, value)

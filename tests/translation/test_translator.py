@@ -1,15 +1,25 @@
 """Translations do not depend on the batch, keep their order, and respect the limits of the model."""
 
 import copy
+import os
 import random
+from threading import Event, Thread
 
 import pytest
 import torch
 from tiny_marian import WORDS, marian_tokenizer, tiny_model, tiny_tokenizer
-from transformers import GenerationConfig, MarianConfig, MarianMTModel, pipeline
+from transformers import (
+    GenerationConfig,
+    MarianConfig,
+    MarianMTModel,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    pipeline,
+)
 
 from hf_capsule_mt.data.encoding import encode_lines, tokenize_lines
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import translator
 from hf_capsule_mt.translation.attention import attending
 from hf_capsule_mt.translation.translator import (
@@ -150,6 +160,49 @@ def test_max_new_tokens(model, tokenizer, options):
             translate_lines(model, tokenizer, lines, max_new_tokens=number)
 
 
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+def test_max_length_counts_the_start_too(model, tokenizer, engine):
+    lines = make_lines()
+    shorter = translate_lines(model, tokenizer, lines, max_new_tokens=7, engine=engine)
+    assert translate_lines(model, tokenizer, lines, max_length=8, engine=engine) == shorter
+    assert translate_lines(model, tokenizer, lines, max_length=4, max_new_tokens=7, engine=engine) == shorter
+    with pytest.raises(UserError, match=r"max_new_tokens is 0. It must be from 1 to 63"):
+        translate_lines(model, tokenizer, lines, max_length=1)
+
+
+class _Stop(StoppingCriteria):
+    """Stops all sentences after so many tokens."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.full((len(input_ids),), input_ids.shape[1] > self.tokens)
+
+
+def test_stopping_criteria_of_the_caller(model, tokenizer):
+    lines = make_lines()
+    found = translate_lines(model, tokenizer, lines, stopping_criteria=StoppingCriteriaList([_Stop(5)]))
+    assert found == translate_lines(model, tokenizer, lines, max_new_tokens=5)
+
+
+def test_settings_that_allow_no_token(tokenizer):
+    """All translations would be empty."""
+    model = tiny_model()
+    model.generation_config.max_length = 1
+    with pytest.raises(UserError, match=r"allows no token: max_length is 1"):
+        translate_lines(model, tokenizer, ["a b"])
+
+
+def test_one_token_more_than_embeddings(model):
+    """PyTorch's own error names no token."""
+    size = model.get_input_embeddings().weight.shape[0]
+    for largest in (size, size + 7):
+        with pytest.raises(UserError, match=f"token id {largest}, but .* has only {size} embeddings"):
+            list(generate_batches(model, [[5, largest, 2]], [[0]]))
+    assert list(generate_batches(model, [[5, size - 1, 2]], [[0]]))
+
+
 @pytest.mark.parametrize(
     ("positions", "settings", "expected"),
     [(16, {}, 15), (64, {"max_length": 12}, 11), (64, {"max_new_tokens": 9, "max_length": 12}, 9)],
@@ -236,6 +289,44 @@ def test_frozen_parts_stay_frozen():
     with evaluating(model), evaluating(model):
         assert not any(module.training for module in model.modules())
     assert [module.training for module in model.modules()] == before
+
+
+def test_a_fork_while_another_thread_translates():
+    """The thread does not exist in the child, where nobody would release its lock or end its use."""
+    model = tiny_model().train()
+    begun, ended = Event(), Event()
+
+    def translate_for_long():
+        with evaluating(model):
+            begun.set()
+            ended.wait()
+
+    thread = Thread(target=translate_for_long)
+    thread.start()
+    begun.wait()
+    with translator._modes._lock:
+        child = os.fork()
+        if child == 0:
+            was_trained = model.training
+            with evaluating(model):
+                was_evaluated = not model.training
+            os._exit(0 if was_trained and was_evaluated and model.training else 1)
+    ended.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_fork_while_this_thread_translates():
+    """Dropout stays off in the child until its block ends."""
+    model = tiny_model().train()
+    with evaluating(model):
+        child = os.fork()
+        if child:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        was_evaluated = not model.training
+    if child == 0:
+        os._exit(0 if was_evaluated and model.training else 1)
+    assert model.training
 
 
 def test_the_copy_that_tells_its_attention_is_made_once():
