@@ -64,9 +64,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--documents",
         metavar="LANGUAGE",
-        help="Translate running text in this language, such as en, sentence by sentence.",
+        help="Translate running text in this language, such as en, sentence by sentence. Only empty lines end a "
+        "paragraph. Where each line is one, use --sentences.",
     )
-    parser.add_argument("--sentences", metavar="LANGUAGE", help="Cut lines into sentences of a language, such as en.")
+    parser.add_argument(
+        "--sentences", metavar="LANGUAGE", help="Cut each line into sentences of a language, such as en."
+    )
     parser.add_argument("--target_lang", help="Language to write with multilingual OPUS-MT: pt stands for >>pt<<.")
     parser.add_argument("--tags", action="store_true", help="Put tags of XML or HTML around the words they belong to.")
     parser.add_argument(

@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.errors import UserError
 
 if TYPE_CHECKING:
     pass
@@ -33,10 +34,22 @@ def positions(config: PreTrainedConfig) -> int | None:
 
 
 def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the length of the longest source, in tokens, that model and tokenizer take."""
-    # 0 is no limit, as null is.
-    longest = tokenizer.model_max_length or VERY_LARGE_INTEGER
-    return min(longest, positions(config) or longest)
+    """Return the length of the longest source, in tokens, that model and tokenizer take.
+
+    Raises:
+        UserError: if no word fits.
+    """
+    longest = tokenizer.model_max_length
+    if longest < 1:
+        # 0 and -1 stand for no limit, as null does.
+        longest = VERY_LARGE_INTEGER
+    longest = min(longest, positions(config) or longest)
+    if longest < 2:
+        # There would be room for the end of a sentence, and all translations would be empty.
+        raise UserError(
+            f"The model reads {longest} token at most, so no word fits. Raise the tokenizer's model_max_length."
+        )
+    return longest
 
 
 def encode_lines(

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from threading import Timer
 from typing import BinaryIO
 
 import torch
@@ -33,6 +34,12 @@ from .translation_report import Judgement
 logger = logging.getLogger(__name__)
 
 STANDARD_INPUT = Path("/dev/stdin")
+PATIENCE = 300
+"""Seconds after which a process says that it waits for the others."""
+_WAITS = (
+    "This process has waited %d seconds for the other processes of the command. See whether one is slower, or stopped: "
+    "ps shows T for it, and kill -CONT continues it."
+)
 
 
 @dataclass(frozen=True)
@@ -237,13 +244,29 @@ def translate_windows(
 
 def _translate_together(worker: Worker, job: Job | None) -> dict[int, Translated] | None:
     """Translate a job of the main process on all processes, and return all translations. None ends the work."""
-    [job] = broadcast_object_list([job])
+    with _telling_of_long_waits():
+        [job] = broadcast_object_list([job])
     if job is None:
         return None
+    own_share = worker.translate(job)
+    with _telling_of_long_waits():
+        shares = gather_object([own_share])
     translated: dict[int, Translated] = {}
-    for share in gather_object([worker.translate(job)]):
+    for share in shares:
         translated.update(share)
     return translated
+
+
+@contextmanager
+def _telling_of_long_waits() -> Iterator[None]:
+    """Say so if the block takes long. A process that is stopped, but not dead, holds up the others for days."""
+    timer = Timer(PATIENCE, logger.warning, (_WAITS, PATIENCE))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

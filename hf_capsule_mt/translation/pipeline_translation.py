@@ -100,8 +100,10 @@ class SentenceTranslationPipeline(Pipeline):
 
     def _encode(self, text: str, truncation: bool) -> BatchEncoding:
         """Tokenize a text. Raise a ValueError if it is too long for the model."""
-        most = getattr(self.model.config, "max_position_embeddings", None)
-        limit = None if most is None else min(most, self.tokenizer.model_max_length or most)
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        # 0 and -1 stand for no limit of the tokenizer.
+        if limit is not None and self.tokenizer.model_max_length > 0:
+            limit = min(limit, self.tokenizer.model_max_length)
         max_length = limit if truncation else None
         encoding = self.tokenizer(text, return_tensors="pt", truncation=truncation, max_length=max_length)
         length = encoding["input_ids"].shape[1]

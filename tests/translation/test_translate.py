@@ -1,10 +1,13 @@
 """The translation command: files and pipes, several processes, continuing after an interruption, mistakes."""
 
 import gzip
+import json
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Event
 
 import pytest
 from forked_commands import end, run, run_both, start
@@ -288,6 +291,29 @@ def test_not_twice_at_once(checkpoint, source, tmp_path, expected, monkeypatch):
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
 
 
+def test_a_process_that_waits_long_says_so(checkpoint, source, tmp_path, monkeypatch):
+    """Another one may be stopped, which no error tells."""
+    told = Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            if "waited 0 seconds for the other processes" in record.getMessage():
+                told.set()
+
+    def gather(shares):
+        assert told.wait(60)
+        return shares
+
+    monkeypatch.setattr(file_translation, "PATIENCE", 0)
+    monkeypatch.setattr(file_translation, "gather_object", gather)
+    listener = Listener()
+    file_translation.logger.addHandler(listener)
+    try:
+        translate(checkpoint, source, tmp_path / "out.de")
+    finally:
+        file_translation.logger.removeHandler(listener)
+
+
 @pytest.mark.parametrize("options", [[], ["--tags"]])
 def test_lines_with_several_sentences(checkpoint, source, tmp_path, options):
     pytest.importorskip("sentencex")
@@ -304,6 +330,24 @@ def test_carriage_returns_marks_and_damaged_bytes(checkpoint, source, tmp_path):
     for options, ending in (([], "\n"), (["--documents", "en"], "\r\n"), (["--tags"], "\r\n")):
         translate(checkpoint, source, tmp_path / "out.de", "--errors", "replace", *options)
         assert (tmp_path / "out.de").read_bytes().decode() == f"{one}{ending}{ending}{two}{ending}"
+
+
+@pytest.mark.parametrize(("limit", "lines"), [(-1, ["a b", "c " * 63]), (0, ["a b"]), (1, None)])
+def test_odd_limits_of_a_tokenizer(source, tmp_path, capsys, limit, lines):
+    """-1 stands for no limit, as with some tokenizers of the Hub. 1 leaves no room for a word."""
+    checkpoint = str(save_tiny_marian(tmp_path / "checkpoint"))
+    file = Path(checkpoint, "tokenizer_config.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": limit}))
+    source.write_text("".join(f"{line}\n" for line in lines or ["a b"]))
+    options = ["--max_tokens_per_batch", "99"]
+    if lines is None:
+        with pytest.raises(SystemExit, match="2"):
+            translate(checkpoint, source, tmp_path / "out.de", *options)
+        assert "reads 1 token at most" in capsys.readouterr().err
+        return
+    translate(checkpoint, source, tmp_path / "out.de", *options)
+    tokenizer = tiny_tokenizer(model_max_length=64)
+    assert lines_of(tmp_path / "out.de") == translate_lines(tiny_model(), tokenizer, lines, num_beams=3)
 
 
 def test_lines_without_letters_are_copied(checkpoint, source, tmp_path):
