@@ -1,5 +1,6 @@
 """`pipeline("translation")` with the decoder engine, documents, tags, and parts that are kept."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +34,10 @@ from .translator import ENGINES, engine_takes, evaluating, pad_rows, settings_of
 logger = logging.get_logger(__name__)
 
 _OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep")
+_MORE_THAN_TOKENS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+"""Options of `generate()` that ask for what a pipeline does not return."""
+_SENTENCE_END = re.compile(r"""[.!?…][.!?…]*["'”»)]*(?:\s|\Z)|[。！？]""")
+"""The end of a sentence in most scripts. An abbreviation looks the same."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +141,14 @@ class TranslationPipeline(ChunkPipeline):
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if options.get("engine") not in (None, *ENGINES):
             raise UserError(f"engine must be one of {', '.join(ENGINES)}")
-        if options.get("keep") is not None:
-            options["keep"] = keep_pattern(options["keep"])
+        keep = options.get("keep")
+        if keep is not None:
+            if not isinstance(keep, str | Pattern):
+                raise UserError(f"keep is {keep!r:.80}. Give one regular expression, such as keep='one|another'.")
+            options["keep"] = keep_pattern(keep)
+        for name in _MORE_THAN_TOKENS:
+            if options.get(name):
+                logger.warning_once(f"A pipeline returns texts, so {name} has no effect. Call generate() for it.")
         return sorted_options(options, _OF_PREPROCESS)
 
     def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
@@ -310,6 +321,7 @@ class TranslationPipeline(ChunkPipeline):
         token_ids = decoded.sequences[number]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up}
         text = self.tokenizer.decode(token_ids, **options)
+        _warn_of_lost_sentences(sentence.segment.text, text)
         attention = decoded.attention[number]
         if attention is None:
             return Translation(text)
@@ -355,6 +367,16 @@ def pipeline(
         model = load_model(model, revision=commit, dtype="float32" if is_of_engine(dtype) else dtype)
         model.asked_dtype = dtype
     return TranslationPipeline(model=model, tokenizer=tokenizer, task=task, device=device, dtype=dtype, **options)
+
+
+def _warn_of_lost_sentences(source: str, translation: str) -> None:
+    """Warn if a source has several sentences, and its translation fewer. Models for sentences leave out the others."""
+    sentences = len(_SENTENCE_END.findall(source))
+    if sentences > 1 and len(_SENTENCE_END.findall(translation)) < sentences:
+        logger.warning_once(
+            "A text has several sentences, and its translation has fewer. Most models translate only one at a time. "
+            "Give the language of documents, such as documents='en'."
+        )
 
 
 def _of_generation_config(settings: dict[str, Any]) -> dict[str, Any]:

@@ -157,7 +157,8 @@ class TextReader:
             if self._is_refused(sentence):
                 if not truncation:
                     raise UserError(
-                        f"A text has over {self.limit} tokens, and the model reads {self.limit}. Give truncation=True."
+                        f"A text has over {self.limit} tokens, and the model reads {self.limit}. Give documents, such "
+                        "as documents='en', to translate its sentences one by one, or truncation=True to cut it."
                     )
                 sentences[index] = self._cut(sentence, languages)
         return PreparedText(sentences)

@@ -15,6 +15,7 @@ from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, Trans
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import pipeline_translation
+from hf_capsule_mt.translation.pipeline import _warn_of_lost_sentences
 from hf_capsule_mt.translation.translator import translate_lines
 
 SENTENCES = ["a b c", "d", "e f g h i j", "k l"]
@@ -101,9 +102,16 @@ def test_truncation(translator, monkeypatch):
             translator(text)
     cut = " ".join(("abcdefgh" * 10)[:31])
     assert translator(long, truncation=True) == translator(cut)
-    # 0 is no limit.
-    monkeypatch.setattr(translator.tokenizer, "model_max_length", 0)
-    assert translator(" ".join("abcdefgh" * 4))
+    carried = pipeline_translation.SentenceTranslationPipeline(
+        model=translator.model, tokenizer=translator.tokenizer, task="translation", device="cpu"
+    )
+    # 0 and -1 are no limit.
+    for no_limit in (0, -1):
+        monkeypatch.setattr(translator.tokenizer, "model_max_length", no_limit)
+        assert translator(" ".join("abcdefgh" * 4)) == carried(" ".join("abcdefgh" * 4))
+    monkeypatch.setattr(translator.tokenizer, "model_max_length", 1)
+    with pytest.raises(UserError, match="reads 1 token at most"):
+        translator("a b")
 
 
 def test_the_side_of_padding_is_of_no_account(translator, monkeypatch):
@@ -281,22 +289,59 @@ def test_one_rule_of_length(engine):
 
 
 @pytest.mark.parametrize(
-    ("text", "options"),
+    ("text", "options", "words"),
     [
-        (["a", 5], {}),
-        ("<b>a", {"tags": True}),
-        ("a", {"keep": "["}),
-        ("a", {"engine": "slow"}),
-        ("a", {"tgt_lang": "fr"}),
-        (DOCUMENT, {"documents": True}),
-        (DOCUMENT, {"documents": "cz"}),
-        (DOCUMENT, {"documents": "en", "return_tensors": True}),
-        (DOCUMENT, {"documents": "en", "num_beams": 2, "num_return_sequences": 2}),
+        (["a", 5], {}, "5 is not a text"),
+        ("<b>a", {"tags": True}, "is not closed"),
+        ("a", {"keep": "["}, r"keep is '\[', which is not a regular expression"),
+        ("a", {"keep": ["a", "b"]}, r"keep is \['a', 'b'\]. Give one regular expression, such as keep='one|another'"),
+        ("a", {"engine": "slow"}, "engine must be one of fast, transformers"),
+        ("a", {"tgt_lang": "fr"}, "no code >>fr<<"),
+        (DOCUMENT, {"documents": True}, "The source language is None. Give documents the two letters"),
+        (DOCUMENT, {"documents": "cz"}, "'cz'"),
+        (DOCUMENT, {"documents": "en", "return_tensors": True}, "has one translation, as text"),
+        (DOCUMENT, {"documents": "en", "num_beams": 2, "num_return_sequences": 2}, "has one translation, as text"),
     ],
 )
-def test_what_is_refused(translator, text, options):
-    with pytest.raises(ValueError, match=r"."):
+def test_what_is_refused(translator, text, options, words):
+    if options.get("documents"):
+        pytest.importorskip("sentencex")
+    with pytest.raises(ValueError, match=words):
         translator(text, **options)
+
+
+@pytest.fixture
+def warned(caplog):
+    """What is logged, of what was logged before again."""
+    logging.get_logger().warning_once.__func__.cache_clear()
+    logging.enable_propagation()
+    yield caplog
+    logging.disable_propagation()
+
+
+def test_a_paragraph_that_loses_sentences(translator, warned):
+    """Most models translate only the first one."""
+    translator("A b. C d! E f?", max_new_tokens=3)
+    translator("A b. C d! E f?", max_new_tokens=3)
+    assert warned.text.count("has several sentences, and its translation has fewer") == 1
+    assert "documents='en'" in warned.text
+    with pytest.raises(UserError, match=r"documents='en', to translate its sentences one by one"):
+        translator("a " * 99)
+
+
+@pytest.mark.parametrize(("source", "translation"), [("A b.", "x"), ("A b. C d!", "X. (Y?) "), ("3.5 and 4.5", "x")])
+def test_texts_that_lose_no_sentence(warned, source, translation):
+    _warn_of_lost_sentences(source, translation)
+    assert not warned.text
+
+
+def test_what_a_pipeline_does_not_return(translator, warned):
+    found = translator("a b", return_dict_in_generate=True, output_scores=True)
+    assert found == translator("a b")
+    assert "output_scores has no effect. Call generate()" in warned.text
+    warned.clear()
+    translator("a b", output_scores=False)
+    assert not warned.text
 
 
 def test_a_generation_config_has_all_settings(marian, caplog):
