@@ -5,12 +5,13 @@
     == The checkpoint: outputs/quickstart/model
 
 It writes the corpus, learns a tokenizer, trains, translates the test sentences and scores them, by the same commands as
-for any other corpus. No test sentence is in the training data.
+for any other corpus. No test sentence is in the training data. After SIGTERM the same command continues the training.
 """
 
 import argparse
 import os
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,13 +19,17 @@ import torch
 
 from hf_capsule_mt.configuration import METHODS
 from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.files import read_json, write_json
 from hf_capsule_mt.quickstart import write_corpus
+from hf_capsule_mt.training.resuming import checkpoints
 
 from . import evaluate, train, train_tokenizer, translate
 from .common import CommandParser, at_least, check_output_folder, report_user_errors
 
 VOCABULARY = 1500
 SHOWN = 8
+_BEGUN = "training.json"
+"""File with the options of a training that has not ended. It continues after SIGTERM if they are the same."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,44 +57,71 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the whole way from text to scores."""
     args = build_parser().parse_args(argv)
     check_output_folder(args.output_dir)
-    # Threads that wait for other programs make an update several times slower.
-    free = (os.cpu_count() or 1) - round(os.getloadavg()[0])
-    torch.set_num_threads(max(1, min(torch.get_num_threads(), free)))
-    corpus, tokenizer, model = (args.output_dir / name for name in ("corpus", "tokenizer", "model"))
-    output = args.output_dir / "test.output.de"
-    train_files = [f"{corpus}/train.en", f"{corpus}/train.de"]
-    validation_files = [f"{corpus}/validation.en", f"{corpus}/validation.de"]
+    _use_free_processors()
+    corpus = args.output_dir / "corpus"
+    tokenizer = args.output_dir / "tokenizer"
+    model = args.output_dir / "model"
+    translations = args.output_dir / "test.output.de"
 
     _say(f"The corpus: {corpus}")
     write_corpus(corpus)
     _say("The tokenizer")
     train_tokenizer.main(
-        ["--train_file", *train_files, "--vocab_size", str(VOCABULARY)]
+        ["--train_file", f"{corpus}/train.en", f"{corpus}/train.de", "--vocab_size", str(VOCABULARY)]
         + ["--output_dir", str(tokenizer), "--overwrite_output_dir"]
     )
     _say(f"Training: {args.method}, tiny, {args.max_steps} updates")
+    _train(args, corpus, tokenizer, model)
+    _say("Translating the test sentences")
+    translate.main(["--model", str(model), "--input_file", f"{corpus}/test.en", "--output_file", str(translations)])
+    _show(corpus, translations)
+    _say("Scores on the test sentences")
+    evaluate.main(["--hypotheses", str(translations), "--references", f"{corpus}/test.de"])
+    _say(f"The checkpoint: {model}")
+
+
+def _use_free_processors() -> None:
+    # Threads that wait for other programs make an update several times slower.
+    free = (os.cpu_count() or 1) - round(os.getloadavg()[0])
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), free)))
+
+
+def _train(args: argparse.Namespace, corpus: Path, tokenizer: Path, model: Path) -> None:
+    """Train, or continue what SIGTERM ended if the options are the same."""
+    begun = args.output_dir / _BEGUN
+    options = {"method": args.method, "max_steps": args.max_steps}
+    if not begun.is_file() or read_json(begun) != options:
+        _delete_checkpoints(model)
+    write_json(begun, options)
     train.main(
         ["--method", args.method, "--size", "tiny", "--config_overrides", "dropout=0.1"]
         + ["--tokenizer_name", str(tokenizer), "--output_dir", str(model), "--overwrite_output_dir"]
-        + ["--train_file", *train_files, "--validation_file", *validation_files]
+        + ["--train_file", f"{corpus}/train.en", f"{corpus}/train.de"]
+        + ["--validation_file", f"{corpus}/validation.en", f"{corpus}/validation.de"]
         + ["--max_steps", str(args.max_steps), "--warmup_steps", "200", "--learning_rate", "3e-3"]
         + ["--max_tokens_per_batch", "2048"]
         + ["--eval_strategy", "steps", "--eval_steps", str(max(1, args.max_steps // 2)), "--logging_steps", "25"]
         + ["--save_strategy", "no", "--per_device_eval_batch_size", "100", "--generation_max_length", "64"]
+        + ["--resume_from_checkpoint", "auto"]
     )
-    _say("Translating the test sentences")
-    translate.main(["--model", str(model), "--input_file", f"{corpus}/test.en", "--output_file", str(output)])
-    _show(corpus, output)
-    _say("Scores on the test sentences")
-    evaluate.main(["--hypotheses", str(output), "--references", f"{corpus}/test.de"])
-    _say(f"The checkpoint: {model}")
+    # The next quickstart trains again, instead of continuing the run that has ended.
+    begun.unlink()
+    _delete_checkpoints(model)
 
 
-def _show(corpus: Path, output: Path) -> None:
+def _delete_checkpoints(run: Path) -> None:
+    for checkpoint in checkpoints(run):
+        shutil.rmtree(checkpoint)
+
+
+def _show(corpus: Path, translations: Path) -> None:
     """Print a few translations."""
-    lines = list(zip(*(read_lines(file) for file in (corpus / "test.en", output, corpus / "test.de")), strict=True))
+    files = [corpus / "test.en", translations, corpus / "test.de"]
+    lines = list(zip(*map(read_lines, files), strict=True))
     for source, translation, reference in random.Random(0).sample(lines, min(SHOWN, len(lines))):
-        print(f"\n  {source}\n  -> {translation}" + ("" if translation == reference else f"\n     ({reference})"))
+        print(f"\n  {source}\n  -> {translation}")
+        if translation != reference:
+            print(f"     ({reference})")
 
 
 def _say(text: str) -> None:

@@ -216,16 +216,15 @@ class _Run:
     def train(self) -> None:
         """Train. If SIGTERM came, a checkpoint is saved, and the command ends here."""
         trainer = self.trainer
+        remedy = "Continue with --resume_from_checkpoint last."
+        if self.args.resume_from_checkpoint == "auto":
+            remedy = "The same command continues."
         with StopOnSigterm() as stop:
             trainer.add_callback(stop)
             self.result = trainer.train(resume_from_checkpoint=self.args.resume_from_checkpoint)
         if stop.stopped:
             if trainer.is_world_process_zero():
-                step = trainer.state.global_step
-                print(
-                    f"Stopped by SIGTERM at update {step}. Continue with --resume_from_checkpoint last.",
-                    file=sys.stderr,
-                )
+                print(f"Stopped by SIGTERM at update {trainer.state.global_step}. {remedy}", file=sys.stderr)
             leave_group_at_exit()
             raise SystemExit(StopOnSigterm.STATUS)
         self.evaluations = evaluations_of(trainer.comparable_log)

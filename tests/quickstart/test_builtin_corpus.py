@@ -1,5 +1,7 @@
 """The built-in corpus, and the command `quickstart`, which goes from it to scores."""
 
+import os
+import signal
 from functools import partial
 
 import pytest
@@ -7,6 +9,8 @@ from transformers import AutoConfig
 
 from hf_capsule_mt.cli import quickstart
 from hf_capsule_mt.quickstart import SIZE, read_corpus, write_corpus
+from hf_capsule_mt.training.resuming import checkpoints
+from hf_capsule_mt.training.trainer import TranslationTrainer
 
 
 def test_the_first_sentences():
@@ -50,11 +54,41 @@ def test_mistakes_leave_nothing(tmp_path, capsys, option):
     assert not (tmp_path / "quickstart").exists()
 
 
-@pytest.mark.slow
-def test_the_whole_way(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def quick(tmp_path, monkeypatch):
+    """Run the command with a small corpus for so many updates."""
     few = partial(write_corpus, num_train=60, num_validation=4, num_test=4)
     monkeypatch.setattr(quickstart, "write_corpus", few)
     monkeypatch.setattr(quickstart, "VOCABULARY", 300)
-    quickstart.main(["--output_dir", str(tmp_path), "--max_steps", "1", "--method", "capsnmt"])
+    words = ["--output_dir", str(tmp_path), "--method", "capsnmt"]
+    return lambda updates: quickstart.main([*words, "--max_steps", str(updates)])
+
+
+@pytest.mark.slow
+def test_the_whole_way(quick, tmp_path, capsys):
+    quick(1)
     assert AutoConfig.from_pretrained(tmp_path / "model").model_type == "caps_nmt"
     assert "\n  -> " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("updates", [3, 2])
+def test_sigterm(quick, tmp_path, monkeypatch, capsys, caplog, updates):
+    """The same command continues. With another option it begins again."""
+    training_step = TranslationTrainer.training_step
+
+    def asked_to_end(self, *args, **kwargs):
+        if self.state.global_step == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return training_step(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationTrainer, "training_step", asked_to_end)
+        with pytest.raises(SystemExit, match="143"):
+            quick(3)
+    assert "Stopped by SIGTERM at update 1. The same command continues." in capsys.readouterr().err
+    assert (tmp_path / "model" / "checkpoint-1").is_dir()
+    quick(updates)
+    assert (f"Resuming from {tmp_path}/model/checkpoint-1" in caplog.text) is (updates == 3)
+    assert not checkpoints(tmp_path / "model")
+    assert (tmp_path / "test.output.de").is_file()
