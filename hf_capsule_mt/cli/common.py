@@ -2,9 +2,11 @@
 
 import argparse
 import atexit
+import difflib
 import errno
 import gc
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,8 +36,16 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk. Code that writes to an open file does not know its name."""
 
 
+_OTHER_NAMES = {
+    "--model_name_or_path": "--model",
+    "--source_language": "--source_lang",
+    "--target_language": "--target_lang",
+}
+"""Options of Transformers' scripts that have another name here."""
+
+
 class CommandParser(argparse.ArgumentParser):
-    """A parser that wants whole names of options, with hyphens or underscores."""
+    """A parser that wants whole names of options, with hyphens or underscores, and first names one that is unknown."""
 
     def __init__(self, description: str, **options: Any) -> None:
         options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False} | options
@@ -43,14 +53,40 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse as `argparse` does."""
-        return super().parse_known_args(
-            list(map(self._with_underscores, sys.argv[1:] if args is None else args)), namespace
-        )
+        words = sys.argv[1:] if args is None else args
+        words = [self._with_underscores(word) for word in words]
+        check_option_names(self, words)
+        return super().parse_known_args(words, namespace)
 
     def _with_underscores(self, word: str) -> str:
         name, sign, value = word.partition("=")
         name = name[:2] + name[2:].replace("-", "_")
-        return name + sign + value if name in self._option_string_actions else word
+        return name + sign + value if name in _options_of(self) else word
+
+
+def check_option_names(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Raise a UserError for the first unknown option, before argparse looks for those that are missing.
+
+    With a wrong name the right option is missing too, and its absence alone would be a riddle.
+    """
+    known = _options_of(parser)
+    for word in words:
+        name = word.partition("=")[0]
+        if word == "--":
+            return
+        # argparse takes a word with a space for a value.
+        if not name.startswith("--") or " " in name or name in known:
+            continue
+        wanted = "--" + name.removeprefix("--").replace("-", "_")
+        similar = difflib.get_close_matches(wanted, known, n=1)
+        right = _OTHER_NAMES.get(wanted) or next(iter(similar), None)
+        remedy = f"Use {right}." if right in known else "See --help."
+        raise UserError(f"There is no option {name}. {remedy}")
+
+
+def _options_of(parser: argparse.ArgumentParser) -> list[str]:
+    # argparse has no public list of them. A test fails if this one is gone.
+    return list(parser._option_string_actions)
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -63,6 +99,14 @@ def at_least(least: int) -> Callable[[str], int]:
 
     number.__name__ = "int"  # argparse's messages show it.
     return number
+
+
+def finite(text: str) -> float:
+    """Return the number of an option. "nan" and "inf" are numbers too, and would change results without a word."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is no finite number.")
+    return value
 
 
 def check_text_file(option: str, path: Path) -> None:

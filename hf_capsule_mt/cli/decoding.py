@@ -13,14 +13,16 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.translator import ENGINES
 
-from .common import at_least, meet, usable_device, warn_if_busy
+from .common import at_least, finite, meet, usable_device, warn_if_busy
 
 
 def add_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
     """Add the options that name the model and say how it decodes."""
     add_model(parser, required=required)
     parser.add_argument("--num_beams", type=at_least(1), help="Beam size (default: the model's own).")
-    parser.add_argument("--length_penalty", type=float, help="Above 0: longer translations (default: the model's own).")
+    parser.add_argument(
+        "--length_penalty", type=finite, help="Above 0: longer translations (default: the model's own)."
+    )
     parser.add_argument(
         "--max_new_tokens",
         type=at_least(1),

@@ -43,7 +43,15 @@ from hf_capsule_mt.files import hash_file, locked, read_json, write_json
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
 from . import decoding
-from .common import CommandParser, at_least, check_distinct, check_output_file, leave_group_at_exit, report_user_errors
+from .common import (
+    CommandParser,
+    at_least,
+    check_distinct,
+    check_output_file,
+    finite,
+    leave_group_at_exit,
+    report_user_errors,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -79,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--min_score",
-        type=float,
+        type=finite,
         help="Leave out translations whose mean log-probability of a token is lower, such as -1.5 (default: keep all).",
     )
     parser.add_argument(

@@ -32,8 +32,6 @@ import sys
 import time
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
-from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +52,12 @@ from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 
-from .common import leave_group_at_exit, report_user_errors, warn_if_busy
+from .common import check_option_names, leave_group_at_exit, report_user_errors, warn_if_busy
 
 logger = logging.get_logger(__name__)
 
 _FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": None}
 # What other programs, and earlier versions, call our options.
-_OTHER_NAMES = {"model_name_or_path": "model", "source_language": "source_lang", "target_language": "target_lang"}
 _NOTHING_KEPT = 3
 """Exit status of a run in which every checkpoint loses too much on the general validation data."""
 # Of layers that a method adds, and of an adapter: they start at zero, and would stay there at the rate above.
@@ -116,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
-    _check_options(parser, arguments)
+    check_option_names(parser, arguments)
     _set_defaults(parser, arguments)
     # Transformers finds options that do not fit each other.
     with blamed_on_user():
@@ -132,19 +129,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if run.every_checkpoint_has_forgotten():
         run.keep_start()
     run.save_and_report()
-
-
-def _check_options(parser: HfArgumentParser, arguments: Sequence[str]) -> None:
-    """Raise a UserError for the first unknown option, before one about options that are missing because of it."""
-    _, unknown = parser.parse_known_args(arguments)
-    options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
-    if not options:
-        return
-    name = options[0].removeprefix("--").replace("-", "_")
-    names = [field.name for kind in parser.dataclass_types for field in fields(kind)]
-    alike = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, names, n=1)
-    remedy = f"Use --{alike[0]}." if alike else "See --help."
-    raise UserError(f"There is no option {options[0]}. {remedy}")
 
 
 def _set_defaults(parser: HfArgumentParser, arguments: Sequence[str]) -> None:

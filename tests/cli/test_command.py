@@ -16,6 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 import hf_capsule_mt
 import hf_capsule_mt_command as door
+from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.common import (
     CommandParser,
     check_new_folder,
@@ -85,8 +86,38 @@ def test_hyphens_will_do_for_underscores():
     for words in (["--input-file", "a-b"], ["--input-file=a-b"], ["--input_file", "a-b"]):
         assert parser.parse_args(words).input_file == "a-b"
     # Not of the beginning of an option.
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(UserError, match="There is no option --input. Use --input_file."):
         parser.parse_args(["--input=a"])
+
+
+@pytest.mark.parametrize("name", list(door.COMMANDS))
+def test_an_unknown_option_is_named_before_those_that_are_missing(capsys, name):
+    command = importlib.import_module(f"hf_capsule_mt.cli.{name}")
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["--foo", "3"])
+    assert "error: There is no option --foo." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["--model_name_or_path", "x"], "--model_name_or_path. Use --model."),
+        (["--model-name-or-path=x"], "--model-name-or-path. Use --model."),
+        (["--inputfile", "x"], "--inputfile. Use --input_file."),
+        (["--keep", "--x y", "--foo"], "--foo. See --help."),
+    ],
+)
+def test_the_right_option(capsys, words, remedy):
+    with pytest.raises(SystemExit, match="2"):
+        translate.main(words)
+    assert capsys.readouterr().err.endswith(f"error: There is no option {remedy}\n")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_no_finite_number(capsys, value):
+    with pytest.raises(SystemExit, match="2"):
+        translate.main(["--model", "x", f"--length_penalty={value}"])
+    assert f"--length_penalty: {value} is no finite number" in capsys.readouterr().err
 
 
 OF_USER = {
