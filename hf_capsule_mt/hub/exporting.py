@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,11 +40,24 @@ _NAMES = {"last_hidden_state": "encoder_hidden_states"}
 _PAST, _PRESENT = "past_key_values.", "present."
 
 
+class StepInputs(NamedTuple):
+    """What a step reads."""
+
+    tokens: Tensor
+    """The token before, `[batch, 1]`."""
+    encoded: Tensors
+    """Fields of the encoder's output."""
+    mask: Tensor | None
+    """`[batch, source]`, 0 for padding. None if the family does not read it."""
+    states: Tensors
+    """The states before the step, by name."""
+
+
 class _Family:
     """What a family reads once a sentence, and its states after each word.
 
-    `begin` returns the states before the first word, and others that never change. `step` returns the logits
-    `[batch, 1, vocabulary]` after words `[batch, 1]`, and the states.
+    `begin` returns the states before the first token, and others that never change. `step` returns the logits of the
+    next token, `[batch, 1, vocabulary]`, and the states after the step.
     """
 
     reads: tuple[str, ...]
@@ -54,6 +68,17 @@ class _Family:
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
+    def _logits(self, inputs: StepInputs, encoder_outputs: ModelOutput, cache: Any) -> Tensor:
+        """Run the decoder on a step, which changes the cache."""
+        output = self.model(
+            attention_mask=inputs.mask,
+            decoder_input_ids=inputs.tokens,
+            encoder_outputs=encoder_outputs,
+            use_cache=True,
+            **{CACHE: cache},
+        )
+        return output.logits
+
 
 class _Marian(_Family):
     """Keys and values of every layer: those of the source, computed once, and those of the words so far."""
@@ -61,27 +86,33 @@ class _Marian(_Family):
     reads = ("guided_votes", "guided_keys")
 
     def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
-        states, source = {}, encoded.last_hidden_state
+        states = {}
         for index, layer in enumerate(self.model.get_decoder().layers):
-            for name, projection in (("key", layer.encoder_attn.k_proj), ("value", layer.encoder_attn.v_proj)):
-                heads = projection(source).unflatten(-1, (layer.encoder_attn.num_heads, -1)).transpose(1, 2)
+            attention = layer.encoder_attn
+            for name, projection in (("key", attention.k_proj), ("value", attention.v_proj)):
+                projected = projection(encoded.last_hidden_state)
+                heads = projected.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
                 states[f"{index}.encoder.{name}"] = heads
+                # Those of no tokens yet.
                 states[f"{index}.decoder.{name}"] = heads[:, :, :0]
         return states
 
-    def step(self, words: Tensor, encoded: Tensors, mask: Tensor | None, states: Tensors) -> tuple[Tensor, Tensors]:
-        layers = range(self.model.config.decoder_layers)
-        own, source = (
-            DynamicCache([(states[f"{index}.{side}.key"], states[f"{index}.{side}.value"]) for index in layers])
-            for side in ("decoder", "encoder")
-        )
+    def step(self, inputs: StepInputs) -> tuple[Tensor, Tensors]:
+        target_cache = self._cache(inputs.states, "decoder")
+        cache = EncoderDecoderCache(target_cache, self._cache(inputs.states, "encoder"))
         # Attention has the keys and values of the source already, and reads only the shape of its states.
-        encoder_outputs = RoutedEncoderOutput(mask.unsqueeze(-1), **encoded)
-        cache = {CACHE: EncoderDecoderCache(own, source), "use_cache": True}
-        inputs = {"attention_mask": mask, "decoder_input_ids": words, "encoder_outputs": encoder_outputs}
-        logits = self.model(**inputs, **cache).logits
-        after = {f"{index}.decoder.key": layer.keys for index, layer in enumerate(own.layers)}
-        return logits, after | {f"{index}.decoder.value": layer.values for index, layer in enumerate(own.layers)}
+        encoder_outputs = RoutedEncoderOutput(inputs.mask.unsqueeze(-1), **inputs.encoded)
+        logits = self._logits(inputs, encoder_outputs, cache)
+        new_states = {}
+        for index, layer in enumerate(target_cache.layers):
+            new_states[f"{index}.decoder.key"] = layer.keys
+            new_states[f"{index}.decoder.value"] = layer.values
+        return logits, new_states
+
+    def _cache(self, states: Tensors, side: str) -> DynamicCache:
+        """Return the keys and values of the "decoder" or the "encoder"."""
+        layers = range(self.model.config.decoder_layers)
+        return DynamicCache([(states[f"{index}.{side}.key"], states[f"{index}.{side}.value"]) for index in layers])
 
 
 class _RNMT(_Family):
@@ -94,15 +125,17 @@ class _RNMT(_Family):
     def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
         return {"0.hidden": self.model.get_decoder().first_state(encoded.last_hidden_state, mask.bool())}
 
-    def step(self, words: Tensor, encoded: Tensors, mask: Tensor | None, states: Tensors) -> tuple[Tensor, Tensors]:
-        cache = RecurrentCache(len(states) // len(self.names))
-        cache.states = [tuple(states[f"{at}.{name}"] for name in self.names) for at in range(len(cache.states))]
-        inputs = {"attention_mask": mask, "encoder_outputs": RecurrentEncoderOutput(**encoded)}
-        logits = self.model(decoder_input_ids=words, **inputs, **{CACHE: cache}, use_cache=True).logits
-        named = (
-            (f"{at}.{name}", each) for at, state in enumerate(cache.states) for name, each in zip(self.names, state)
-        )
-        return logits, dict(named)
+    def step(self, inputs: StepInputs) -> tuple[Tensor, Tensors]:
+        num_layers = len(inputs.states) // len(self.names)
+        cache = RecurrentCache(num_layers)
+        for index in range(num_layers):
+            cache.states[index] = tuple(inputs.states[f"{index}.{name}"] for name in self.names)
+        logits = self._logits(inputs, RecurrentEncoderOutput(**inputs.encoded), cache)
+        new_states = {}
+        for index, layer_states in enumerate(cache.states):
+            for name, state in zip(self.names, layer_states):
+                new_states[f"{index}.{name}"] = state
+        return logits, new_states
 
 
 class _CapsNMT(_RNMT):
@@ -113,12 +146,16 @@ class _CapsNMT(_RNMT):
     names = ("hidden", "cell")
 
     def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
-        layers = range(self.model.config.decoder_layers)
-        return {f"{at}.{name}": torch.zeros_like(encoded.sentence_state) for at in layers for name in self.names}
+        states = {}
+        for index in range(self.model.config.decoder_layers):
+            for name in self.names:
+                states[f"{index}.{name}"] = torch.zeros_like(encoded.sentence_state)
+        return states
 
-    def step(self, words: Tensor, encoded: Tensors, mask: Tensor | None, states: Tensors) -> tuple[Tensor, Tensors]:
-        # The decoder reads only the state of the sentence.
-        return super().step(words, {"last_hidden_state": encoded["sentence_state"], **encoded}, mask, states)
+    def step(self, inputs: StepInputs) -> tuple[Tensor, Tensors]:
+        # The decoder reads only the state of the sentence, but the output of an encoder must have hidden states.
+        encoded = {"last_hidden_state": inputs.encoded["sentence_state"], **inputs.encoded}
+        return super().step(inputs._replace(encoded=encoded))
 
 
 _FAMILIES: dict[str, type[_Family]] = {
@@ -132,7 +169,8 @@ _FAMILIES: dict[str, type[_Family]] = {
 class _Program(nn.Module):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
-        self.model, self._family = model, _FAMILIES[model.config.model_type](model)
+        self.model = model
+        self._family = _FAMILIES[model.config.model_type](model)
 
 
 class EncoderProgram(_Program):
@@ -140,11 +178,18 @@ class EncoderProgram(_Program):
 
     def forward(self, tensors: Tensors) -> Tensors:
         """Map `input_ids` and `attention_mask`, `[batch, source]`, to what a step reads besides its word."""
-        mask, family = tensors["attention_mask"], self._family
+        mask = tensors["attention_mask"]
         encoded = self.model.get_encoder()(tensors["input_ids"], mask, return_dict=True)
-        read = {_NAMES.get(field, field): encoded[field] for field in family.reads if encoded.get(field) is not None}
-        states = {f"{_PAST}{name}": tensor for name, tensor in family.begin(encoded, mask).items()}
-        return {**({_MASK: mask.clone()} if family.attends else {}), **read, **states}
+        outputs = {}
+        if self._family.attends:
+            # An output of a program must not be its input.
+            outputs[_MASK] = mask.clone()
+        for field in self._family.reads:
+            if encoded.get(field) is not None:
+                outputs[_NAMES.get(field, field)] = encoded[field]
+        for name, state in self._family.begin(encoded, mask).items():
+            outputs[f"{_PAST}{name}"] = state
+        return outputs
 
 
 class StepProgram(_Program):
@@ -154,11 +199,18 @@ class StepProgram(_Program):
         """Map `input_ids` `[batch, 1]`, the word before, and what the encoder returned, with the states of the step
         before in place of the first, to `logits` `[batch, vocabulary]` of the next word and to the states after it.
         """
-        names = {field: _NAMES.get(field, field) for field in self._family.reads}
-        encoded = {field: tensors[name] for field, name in names.items() if name in tensors}
+        encoded = {}
+        for field in self._family.reads:
+            name = _NAMES.get(field, field)
+            if name in tensors:
+                encoded[field] = tensors[name]
         states = {name.removeprefix(_PAST): tensor for name, tensor in tensors.items() if name.startswith(_PAST)}
-        logits, states = self._family.step(tensors["input_ids"], encoded, tensors.get(_MASK), states)
-        return {"logits": logits[:, -1], **{f"{_PRESENT}{name}": tensor for name, tensor in states.items()}}
+        inputs = StepInputs(tensors["input_ids"], encoded, tensors.get(_MASK), states)
+        logits, new_states = self._family.step(inputs)
+        outputs = {"logits": logits[:, -1]}
+        for name, state in new_states.items():
+            outputs[f"{_PRESENT}{name}"] = state
+        return outputs
 
 
 def export_checkpoint(
@@ -167,8 +219,16 @@ def export_checkpoint(
     """Write `encoder` and `step` of a checkpoint, in float32, with its tokenizer and configuration.
 
     The programs are read again, and compared with the model for batches of other sizes and lengths, over several steps.
-    Only then does `output_dir` appear. Return the largest difference of a number from the model's. The format is
-    "onnx", or "torch" for files of `torch.export`.
+    Only then does `output_dir` appear.
+
+    Args:
+        checkpoint: a folder or a model of the Hub.
+        output_dir: a folder that is new or empty.
+        file_format: "onnx", or "torch" for files of `torch.export`.
+        revision: branch, tag or commit of a model of the Hub.
+
+    Returns:
+        The largest difference of a number from the model's, absolute, and relative where it is above 1.
 
     Raises:
         UserError: if the checkpoint is of another family, or the programs differ from the model.
@@ -179,19 +239,23 @@ def export_checkpoint(
         import onnxruntime  # noqa: F401  The work takes minutes, so what is missing must be found first.
         import onnxscript  # noqa: F401
     revision = commit_of(checkpoint, revision)
-    if (kind := load_config(checkpoint, revision).model_type) not in _FAMILIES:
+    kind = load_config(checkpoint, revision).model_type
+    if kind not in _FAMILIES:
         raise UserError(f"{checkpoint} is of type {kind}. Only models of this package and Marian's can be exported.")
     model = load_model(checkpoint, revision=revision, dtype="float32").eval()
-    own = EncoderProgram(model), StepProgram(model)
+    encoder = EncoderProgram(model)
+    step = StepProgram(model)
     with new_folder(output_dir) as folder, torch.no_grad():
         source = example_source(model)
         tokens = source["input_ids"][:, :3]
-        read, *outputs = run_steps(*own, source, tokens)
-        step_input = {"input_ids": tokens[:, -1:], **read, **_next_states(outputs[-1])}
-        paths = [folder / f"{name}{SUFFIXES[file_format]}" for name in ("encoder", "step")]
-        for program, example, path in zip(own, (source, step_input), paths):
-            write_program(program, example, path)
-        difference = check_numbers(model, own, tuple(map(read_program, paths)))
+        encoded, *steps = run_steps(encoder, step, source, tokens)
+        # After some steps no length is 0 or 1, which exporters would take as fixed.
+        step_input = {"input_ids": tokens[:, -1:], **encoded, **_next_states(steps[-1])}
+        encoder_file = folder / f"encoder{SUFFIXES[file_format]}"
+        step_file = folder / f"step{SUFFIXES[file_format]}"
+        write_program(encoder, source, encoder_file)
+        write_program(step, step_input, step_file)
+        difference = check_numbers(model, (encoder, step), (read_program(encoder_file), read_program(step_file)))
         # A saved configuration of this package would bring its source.
         write_json(folder / CONFIG_NAME, model.config.to_diff_dict())
         model.generation_config.save_pretrained(folder)
@@ -272,12 +336,24 @@ def example_source(model: PreTrainedModel, lengths: tuple[int, ...] = (5, 3)) ->
 
 
 def run_steps(encoder: Program, step: Program, source: Tensors, tokens: Tensor) -> list[Tensors]:
-    """Return the outputs of the encoder, and of a step for each of the token ids `[batch, steps]`."""
-    read = dict(encoder(source))
-    outputs = [dict(read)]
+    """Run a translation whose tokens are given.
+
+    Args:
+        encoder: the program of the encoder.
+        step: the program of a step.
+        source: the input of the encoder.
+        tokens: the token before each step, `[batch, steps]`.
+
+    Returns:
+        The outputs of the encoder, and of each step.
+    """
+    encoded = encoder(source)
+    outputs = [encoded]
+    step_input = dict(encoded)
     for token in tokens.split(1, dim=1):
-        outputs.append(step({"input_ids": token, **read}))
-        read.update(_next_states(outputs[-1]))
+        output = step({"input_ids": token, **step_input})
+        outputs.append(output)
+        step_input.update(_next_states(output))
     return outputs
 
 
@@ -285,7 +361,9 @@ def _next_states(outputs: Tensors) -> Tensors:
     return {name.replace(_PRESENT, _PAST): tensor for name, tensor in outputs.items() if name.startswith(_PRESENT)}
 
 
-def check_numbers(model: PreTrainedModel, own: tuple[Program, Program], exported: tuple[Program, Program]) -> float:
+def check_numbers(
+    model: PreTrainedModel, original: tuple[Program, Program], exported: tuple[Program, Program]
+) -> float:
     """Return the largest difference of exported programs from the model's own encoder and step, over several batches.
 
     Raises:
@@ -295,12 +373,22 @@ def check_numbers(model: PreTrainedModel, own: tuple[Program, Program], exported
     for lengths in _BATCHES:
         source = example_source(model, lengths)
         tokens = source["input_ids"].flip(1)
-        for wanted, found in zip(*(run_steps(*each, source, tokens) for each in (own, exported))):
-            for name, tensor in wanted.items():
-                difference = (found[name] - tensor).abs() / tensor.abs().clamp(min=1)
-                # Keys and values of no words are empty. A difference that is no number is refused too.
-                worst = difference.double().amax().item() if difference.numel() else 0.0
+        original_outputs = run_steps(*original, source, tokens)
+        exported_outputs = run_steps(*exported, source, tokens)
+        for expected, outputs in zip(original_outputs, exported_outputs):
+            for name, tensor in expected.items():
+                worst = _largest_difference(outputs[name], tensor)
+                # A difference that is no number is refused too.
                 if not worst <= TOLERANCE:
                     raise UserError(f"{name} of the exported program differs by {worst:.1e} from the model's.")
                 largest = max(largest, worst)
     return largest
+
+
+def _largest_difference(tensor: Tensor, expected: Tensor) -> float:
+    """Return the largest difference of a number, relative where it is above 1."""
+    # Keys and values of no tokens are empty.
+    if not expected.numel():
+        return 0.0
+    difference = (tensor - expected).abs() / expected.abs().clamp(min=1)
+    return difference.double().amax().item()

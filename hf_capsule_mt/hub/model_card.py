@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,11 @@ def make_model_card(
     source, target = _languages(record["data"], details)
     # A plain model is saved as Marian.
     family = "marian" if isinstance(config, MarianConfig) and is_plain(config) else config.model_type
-    names = [LANGUAGES[code].title() if code in LANGUAGES else code for code in (source, target)]
-    pair = " to ".join(names) if source and target else None
+    pair = f"{_language_name(source)} to {_language_name(target)}" if source and target else None
     title = _title(pair, _method(record["model"], config) or family, record["model"].get("size"))
+    dataset = record["data"].get("dataset_name")
     files = [Path(file).name for file in record["data"]["train_file"]]
-    results = _results(evaluations, record["data"].get("dataset_name"))
-    table: dict[str, dict[str, str]] = {}
-    for result in results:
-        table.setdefault(result.dataset_split, {})[result.metric_name] = f"{result.metric_value:.1f}"
+    results = _results(evaluations, dataset)
     data = ModelCardData(
         # Data may call its languages en_XX, which the Hub refuses.
         language=[code for code in (source, target) if code and len(code) < 4] or None,
@@ -84,7 +81,7 @@ def make_model_card(
         library_name="transformers",
         pipeline_tag="translation",
         tags=["translation", "hf-capsule-mt", family],
-        datasets=[record["data"]["dataset_name"]] if record["data"].get("dataset_name") else None,
+        datasets=[dataset] if dataset else None,
         base_model=(record.get("base_model") or {}).get("name"),
         metrics=sorted({result.metric_type for result in results}) or None,
         model_name=title,
@@ -103,8 +100,8 @@ def make_model_card(
         papers=papers_of(config),
         example=json.dumps(details.example, ensure_ascii=False),
         metrics=list(dict.fromkeys(result.metric_name for result in results)),
-        scores=table,
-        data_name=details.data_name or record["data"].get("dataset_name") or ", ".join(files),
+        scores=_score_table(results),
+        data_name=details.data_name or dataset or ", ".join(files),
         command=shlex.join(map(_without_folder, shlex.split(record["command"]))),
         started=_started(record),
         pair=pair,
@@ -137,6 +134,20 @@ def _method(model: Mapping[str, Any], config: PreTrainedConfig) -> str | None:
     return " ".join([name, " and ".join(changed)]).strip()
 
 
+def _language_name(code: str) -> str:
+    """Return the English name of a language, or the code of one that Transformers does not name."""
+    return LANGUAGES[code].title() if code in LANGUAGES else code
+
+
+def _score_table(results: Sequence[EvalResult]) -> dict[str, dict[str, str]]:
+    """Return the scores by test set and metric, as the card shows them."""
+    table: dict[str, dict[str, str]] = {}
+    for result in results:
+        row = table.setdefault(result.dataset_split, {})
+        row[result.metric_name] = f"{result.metric_value:.1f}"
+    return table
+
+
 def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
     """Return the papers whose methods a model with this configuration uses, the oldest method first."""
     used = {
@@ -152,14 +163,16 @@ def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
 
 
 def _languages(data: Mapping[str, Any], details: CardDetails) -> tuple[str | None, str | None]:
+    """Return the codes of the source and the target: as somebody said, or as the names of two files say."""
+    source = details.source_lang or data.get("source_lang")
+    target = details.target_lang or data.get("target_lang")
     endings = [without_compression(Path(file)).suffix[1:] for file in data["train_file"]]
     # train.en and train.de, but not train.src and train.tgt.
-    told = len(endings) == 2 and endings[0] != endings[1] and all(len(code) == 2 for code in endings)
-    source, target = endings if told else (None, None)
-    return (
-        details.source_lang or data.get("source_lang") or source,
-        details.target_lang or data.get("target_lang") or target,
-    )
+    are_codes = len(endings) == 2 and endings[0] != endings[1] and all(len(ending) == 2 for ending in endings)
+    if are_codes:
+        source = source or endings[0]
+        target = target or endings[1]
+    return source, target
 
 
 def _results(evaluations: Sequence[Mapping[str, Any]], dataset: str | None) -> list[EvalResult]:
@@ -168,19 +181,31 @@ def _results(evaluations: Sequence[Mapping[str, Any]], dataset: str | None) -> l
         name = without_compression(Path(evaluation["references"][0]["file"])).stem
         # Only the validation data is known to be of the Hub's data set.
         data = dataset or name if name == VALIDATION else name
-        for metric, found in (evaluation.get("scores") or {}).items():
-            score, arguments = round(found["score"], 2), {"signature": found["signature"]}
-            result = EvalResult("translation", data, data, metric, score, task_name="Translation", dataset_split=name)
-            results.append(replace(result, metric_name=_METRICS[metric], metric_args=arguments))
+        for metric, score in (evaluation.get("scores") or {}).items():
+            result = EvalResult(
+                task_type="translation",
+                task_name="Translation",
+                dataset_type=data,
+                dataset_name=data,
+                dataset_split=name,
+                metric_type=metric,
+                metric_name=_METRICS[metric],
+                metric_value=round(score["score"], 2),
+                metric_args={"signature": score["signature"]},
+            )
+            results.append(result)
     return results
 
 
 def _started(record: Mapping[str, Any]) -> str | None:
     """Return what the model was before training, None if it was new."""
-    if base := record.get("base_model"):
+    base = record.get("base_model")
+    if base:
         return f"`{base['name']}`, revision `{base['revision']}`"
     path = record["model"].get("model")
-    return path and f"`{Path(path).name}`, a local checkpoint"
+    if path:
+        return f"`{Path(path).name}`, a local checkpoint"
+    return None
 
 
 def _without_folder(word: str) -> str:

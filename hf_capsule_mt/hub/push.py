@@ -38,10 +38,19 @@ def push_checkpoint(
 ) -> CommitInfo:
     """Load a checkpoint, save it with its source, tokenizer and card, and send all of it in one commit.
 
-    The repository and the branch, main by default, are made if they do not exist. Weights, tokenizers and Python files
-    of an earlier model, at the top of the repository, are deleted by the same commit. Other files stay. The card is the
-    `README.md` in the folder, in which `USER/NAME` becomes `repo_id`. If `private`, an existing public repository is
-    refused.
+    Weights, tokenizers and Python files of an earlier model, at the top of the repository, are deleted by the same
+    commit. Other files stay.
+
+    Args:
+        folder: the checkpoint. Its card is the `README.md` in it, in which `USER/NAME` becomes `repo_id`.
+        repo_id: the repository, made if it does not exist.
+        private: whether a new repository is private. An existing public one is then refused.
+        revision: the branch, made if it does not exist. Default: main.
+        commit_message: default: "Upload", and the class of the model.
+        api: a client of the Hub. Default: one with the user's token.
+
+    Returns:
+        What the Hub says about the commit.
 
     Raises:
         UserError: if weights are missing or damaged, or the Hub refuses the card.
@@ -59,16 +68,25 @@ def push_checkpoint(
         before = api.model_info(repo_id, revision=revision)
         sent = sorted(file.name for file in files.iterdir())
         others = {file.rfilename for file in before.siblings or []} - set(sent)
-        # `upload_folder` would also delete what matches in folders.
-        deleted = [name for name in others if "/" not in name and any(fnmatch(name, old) for old in _REPLACED)]
+        # `upload_folder(delete_patterns=...)` would also delete what matches in folders of the repository.
+        deleted = sorted(name for name in others if _is_of_earlier_model(name))
         if deleted:
-            logger.warning(f"Files of an earlier model are deleted from {repo_id}: {', '.join(sorted(deleted))}")
-        operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=files / name) for name in sent]
-        operations += [CommitOperationDelete(path_in_repo=name) for name in deleted]
-        message = commit_message or f"Upload {type(model).__name__}"
+            logger.warning(f"Files of an earlier model are deleted from {repo_id}: {', '.join(deleted)}")
+        additions = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=files / name) for name in sent]
+        deletions = [CommitOperationDelete(path_in_repo=name) for name in deleted]
         return api.create_commit(
-            repo_id, operations, commit_message=message, revision=revision, parent_commit=before.sha
+            repo_id,
+            [*additions, *deletions],
+            commit_message=commit_message or f"Upload {type(model).__name__}",
+            revision=revision,
+            # The Hub refuses if somebody else has changed the branch in the meantime.
+            parent_commit=before.sha,
         )
+
+
+def _is_of_earlier_model(name: str) -> bool:
+    """Return whether a file of a repository would contradict a new model at its top."""
+    return "/" not in name and any(fnmatch(name, pattern) for pattern in _REPLACED)
 
 
 def files_to_push(folder: Path) -> list[str]:
@@ -83,7 +101,8 @@ def _save(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     [name, *_] = load_config(folder).architectures or ["MarianMTModel"]
     model = load_model(folder, getattr(modeling, name, None) or getattr(transformers, name))
     model.save_pretrained(target)
-    if weights := [*folder.glob("model*.safetensors*")]:
+    weights = list(folder.glob("model*.safetensors*"))
+    if weights:
         # Weights that are saved again may have another dtype.
         for file in target.glob("*.safetensors*"):
             file.unlink()

@@ -32,7 +32,15 @@ def test_a_whole_recurrent_model():
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_refusals(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("model", "output", "words"),
+    [
+        ("t5", "new", "t5 is of type t5. Only models of this package and Marian's can be exported."),
+        ("model", "full", "full is there and not empty. Name another folder."),
+        ("nowhere/at/all", "new", "nowhere/at/all"),
+    ],
+)
+def test_refusals(tmp_path, monkeypatch, capsys, model, output, words):
     monkeypatch.chdir(tmp_path)
     save_tiny_marian(tmp_path / "model")
     T5Config().save_pretrained("t5")
@@ -40,9 +48,9 @@ def test_refusals(tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
     before = sorted(tmp_path.rglob("*"))
-    for model, output in (("t5", "new"), ("model", "full"), ("nowhere/at/all", "new")):
-        with pytest.raises(SystemExit, match="2"):
-            main(["--model", model, "--output_dir", output])
+    with pytest.raises(SystemExit, match="2"):
+        main(["--model", model, "--output_dir", output])
+    assert words in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
 
 
