@@ -46,7 +46,7 @@ def imported_rooms(path):
     return {part[1] for part in parts if part[1] in LEVELS}
 
 
-@pytest.mark.parametrize("room", LEVELS)
+@pytest.mark.parametrize("room", sorted(LEVELS))
 def test_a_room_knows_only_lower_rooms(room):
     wrong = []
     for path in sorted((PACKAGE / room).rglob("*.py")):

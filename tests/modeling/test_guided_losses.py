@@ -8,7 +8,7 @@ from hf_capsule_mt import RNMTConfig
 from hf_capsule_mt.modeling.guided_routing import GuidedLosses
 from hf_capsule_mt.modeling.losses import _SCORE_CHUNK, bag_of_words_loss, shares
 
-WIDTH, CAPSULE, VOCABULARY = 5, 3, 11
+WIDTH, CAPSULE, VOCABULARY = 6, 3, 11
 LABELS = {
     "one word": [[4]],
     "no padding": [[4, 5, 4], [1, 2, 3]],
