@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.probing.classifiers import probe, report
+from benchmarks.probing.classifiers import Probed, probe, report
 from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
 from benchmarks.probing.tasks import TASKS, format_probing_data, generate_task, read_probing_data, unique_sentences
 from benchmarks.records import append_records, read_records
@@ -79,23 +79,17 @@ def run(args: argparse.Namespace) -> None:
     data = {name: read_probing_data(files[name]) for name in names}
     if not data:
         raise SystemExit(f"{args.data_dir} has none of the files {', '.join(f'{name}.txt' for name in TASKS)}.")
-    if args.models is None:
-        encoders = {row: NewEncoder(row, args.size, args.vocab_size) for row in args.aggregations}
-    else:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        encoders = {
-            row: TrainedEncoder(row, folder, device) for row, _, folder in (x.partition("=") for x in args.models)
-        }
-    known, chosen = read_records(args.output_file), []
+    encoders = _encoders(args)
+    known = read_records(args.output_file)
+    chosen = []
     for task, row, seed in product(names, encoders, args.seeds):
-        name, options = (
-            f"{task}-{row}-{seed}",
-            {key: vars(args)[key] for key in ("epochs", "batch_size", "learning_rate")},
-        )
+        name = f"{task}-{row}-{seed}"
         settings = {
             "task": task,
             "seed": seed,
-            **options,
+            "epochs": args.epochs,
+            "batch_size": args.batch_size,
+            "learning_rate": args.learning_rate,
             "data_sha256": hash_file(files[task]),
             **encoders[row].settings,
         }
@@ -111,18 +105,33 @@ def run(args: argparse.Namespace) -> None:
     print(report(chosen))
 
 
+def _encoders(args: argparse.Namespace) -> dict[str, Probed]:
+    """Return the encoders that are probed, by their rows in the table."""
+    if args.models is None:
+        return {row: NewEncoder(row, args.size, args.vocab_size) for row in args.aggregations}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    encoders = {}
+    for model in args.models:
+        row, _, folder = model.partition("=")
+        encoders[row] = TrainedEncoder(row, folder, device)
+    return encoders
+
+
 def generate(args: argparse.Namespace) -> None:
     """Make tasks from a text, each with a JSON record of how it was made."""
-    lines, sizes = read_lines(args.input_file), (args.num_train, args.num_validation, args.num_test)
+    lines = read_lines(args.input_file)
     sentences = unique_sentences(lines)
-    made = {name: generate_task(name, sentences, sizes, args.num_words, args.seed) for name in args.tasks}
-    args.data_dir.mkdir(parents=True, exist_ok=True)
+    sizes = (args.num_train, args.num_validation, args.num_test)
+    # All are made before any is written, so that mistakes leave nothing.
+    tasks = {name: generate_task(name, sentences, sizes, args.num_words, args.seed) for name in args.tasks}
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
     made_from = {"settings": settings, "text_sha256": hash_text(lines), "environment": environment("cpu")}
-    for name, (data, choice) in made.items():
+    args.data_dir.mkdir(parents=True, exist_ok=True)
+    for name, (data, choice) in tasks.items():
         write_json(args.data_dir / f"{name}.json", {"choice": choice, **made_from})
         replace_text(args.data_dir / f"{name}.txt", format_probing_data(data))
-        print(f"{name}.txt: {' + '.join(str(len(split)) for split in data.values())} sentences; {choice}")
+        numbers = " + ".join(str(len(split)) for split in data.values())
+        print(f"{name}.txt: {numbers} sentences; {choice}")
 
 
 if __name__ == "__main__":

@@ -32,12 +32,22 @@ class Classifier:
 class Probed(Protocol):
     """An encoder that is probed."""
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Return what the record says of the encoder."""
+
     def classifier(self, data: ProbingData) -> Classifier:
         """Return a classifier of its sentences, whose new weights are drawn here."""
 
 
 def probe(data: ProbingData, encoder: Probed, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Train a classifier, choose its best epoch on the validation split, and test it once.
+
+    Args:
+        data: labels and sentences of the three splits.
+        encoder: is read, and trained too if it is new.
+        seed: of new weights and of the order of sentences.
+        args: has `epochs`, `batch_size` and `learning_rate`.
 
     Returns:
         Accuracies from 0 to 1: `test_accuracy`, `validation_accuracy` of the tested epoch and of every one, and
@@ -100,45 +110,58 @@ def report(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the table in Markdown from the records of its runs, and under it how it was made."""
     named = {record["settings"]["task"] for record in records}
     tasks = [name for name in TASKS if name in named]
-    groups = [TASKS[task][1] for task in tasks]
-    rows = [
-        ["", *(group if group not in groups[:place] else "" for place, group in enumerate(groups))],
-        ["model", *(TASKS[task][0] for task in tasks)],
-        ["majority class", *(_cell(records, "majority_accuracy", task=task) for task in tasks)],
-    ]
+    rows = _head(tasks)
+    rows.append(["majority class", *(_cell(records, "majority_accuracy", task=task) for task in tasks)])
     systems = dict.fromkeys((one["settings"].get("model"), one["settings"].get("aggregation")) for one in records)
     for model, aggregation in systems:
-        cells = [_cell(records, "test_accuracy", task=task, model=model, aggregation=aggregation) for task in tasks]
-        rows.append([model or aggregation.upper(), *cells])
+        row = [model or aggregation.upper()]
+        for task in tasks:
+            row.append(_cell(records, "test_accuracy", task=task, model=model, aggregation=aggregation))
+        rows.append(row)
+    return f"{table_in_markdown(rows)}\n\n{_caption(records)}"
+
+
+def _head(tasks: Sequence[str]) -> list[list[str]]:
+    """Return the head of the table: a group is named over the first of its tasks."""
+    groups = []
+    columns = []
+    for task in tasks:
+        column, group = TASKS[task]
+        groups.append("" if group in groups else group)
+        columns.append(column)
+    return [["", *groups], ["model", *columns]]
+
+
+def _caption(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return how the accuracies were measured."""
     settings = records[0]["settings"]
+    encoder = "Encoders of trained models, as they are"
+    if not settings.get("model"):
+        encoder = f"`{settings['size']}`, three encoder layers, at most {settings['vocab_size']} words"
     seeds = dict.fromkeys(str(record["settings"]["seed"]) for record in records)
-    sentences = {record["settings"]["task"]: "/".join(map(str, record["sentences"].values())) for record in records}
-    made_by = dict.fromkeys(
-        "{device}, torch {torch}, transformers {transformers}".format(
-            device=record["environment"]["device"], **record["environment"]["packages"]
-        )
-        for record in records
-    )
-    encoder = (
-        "Encoders of trained models, as they are"
-        if settings.get("model")
-        else f"`{settings['size']}`, three encoder layers, at most {settings['vocab_size']} words"
-    )
+    sentences = {}
+    machines = {}
+    for record in records:
+        sentences[record["settings"]["task"]] = "/".join(str(number) for number in record["sentences"].values())
+        environment = record["environment"]
+        packages = environment["packages"]
+        machines[f"{environment['device']}, torch {packages['torch']}, transformers {packages['transformers']}"] = None
+    counts = ", ".join(f"{task} {numbers}" for task, numbers in sentences.items())
     return (
-        f"{table_in_markdown(rows)}\n\n"
         "Test accuracy in percent, of the epoch with the best validation accuracy; mean ± standard deviation over "
         f"seeds {', '.join(seeds)}. {encoder}, {settings['epochs']} epochs, batches of {settings['batch_size']}, "
-        f"learning rate {settings['learning_rate']:g}. Sentences (train/validation/test): "
-        f"{', '.join(f'{task} {counts}' for task, counts in sentences.items())}. {'; '.join(made_by)}."
+        f"learning rate {settings['learning_rate']:g}. Sentences (train/validation/test): {counts}. "
+        f"{'; '.join(machines)}."
     )
 
 
 def _cell(records: Sequence[Mapping[str, Any]], measure: str, **settings: str | None) -> str:
     """Return mean and standard deviation of a measure, in percent, over the records with these settings."""
-    found = [
-        100 * record[measure]
-        for record in records
-        if all(record["settings"].get(name) == value for name, value in settings.items())
-    ]
-    spread = f" ± {stdev(found):.2f}" if len(found) > 1 and measure == "test_accuracy" else ""
-    return f"{mean(found):.2f}{spread}"
+    percents = []
+    for record in records:
+        if all(record["settings"].get(name) == value for name, value in settings.items()):
+            percents.append(100 * record[measure])
+    text = f"{mean(percents):.2f}"
+    if len(percents) > 1 and measure == "test_accuracy":
+        text += f" ± {stdev(percents):.2f}"
+    return text

@@ -55,9 +55,9 @@ class NewEncoder:
 
     def classifier(self, data: ProbingData) -> Classifier:
         """Return a classifier of sentences."""
-        tokenizer = train_word_tokenizer([sentence for _, sentence in data["tr"]], self.vocab_size)
-        words = [tokenizer([sentence for _, sentence in split], verbose=False) for split in data.values()]
-        splits = _splits(data, "input_ids", [found["input_ids"] for found in words])
+        tokenizer = train_word_tokenizer(_sentences(data["tr"]), self.vocab_size)
+        token_ids = [tokenizer(_sentences(split), verbose=False)["input_ids"] for split in data.values()]
+        splits = _splits(data, "input_ids", token_ids)
         config = preset_config(
             AGGREGATIONS[self.aggregation],
             self.size,
@@ -85,26 +85,34 @@ class TrainedEncoder:
         """Load the model in float32."""
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).to(device)
-        files = [*Path(folder).glob("*.safetensors"), *Path(folder).glob("*.json"), *Path(folder).glob("*.spm")]
-        kept = [file for file in sorted(files) if not file.name.endswith(("record.json", "state.json", "average.json"))]
-        self.settings = {"model": row, "model_sha256": {file.name: hash_file(file) for file in kept}}
-        self._read: tuple[ProbingData, list[list[dict[str, Any]]]] | None = None
+        self.settings = {"model": row, "model_sha256": _hashes(Path(folder))}
+        # What was read last: the seeds of a task come one after the other.
+        self._data: ProbingData | None = None
+        self._examples: list[list[dict[str, Any]]] = []
 
     def classifier(self, data: ProbingData) -> Classifier:
         """Return a classifier of sentences."""
-        # The seeds of a task come one after the other.
-        if self._read is None or self._read[0] is not data:
-            self._read = data, self._splits(data)
-        _, splits = self._read
-        model = _VectorClassifier(len(splits[0][0]["vectors"]), len(labels_of(data)))
-        return Classifier(model, splits, default_data_collator, self.model.config.to_diff_dict())
+        if self._data is not data:
+            self._examples = self._splits(data)
+            self._data = data
+        first = self._examples[0][0]
+        model = _VectorClassifier(len(first["vectors"]), len(labels_of(data)))
+        return Classifier(model, self._examples, default_data_collator, self.model.config.to_diff_dict())
 
     def _splits(self, data: ProbingData) -> list[list[dict[str, Any]]]:
-        vectors = [
-            sentence_vectors(self.model, self.tokenizer, [sentence for _, sentence in split]) for split in data.values()
-        ]
-        mean, deviation = vectors[0].mean(0), vectors[0].std(0, correction=0).clamp(min=1e-6)
-        return _splits(data, "vectors", [(each - mean) / deviation for each in vectors])
+        vectors = [sentence_vectors(self.model, self.tokenizer, _sentences(split)) for split in data.values()]
+        training = vectors[0]
+        mean = training.mean(0)
+        deviation = training.std(0, correction=0).clamp(min=1e-6)
+        return _splits(data, "vectors", [(of_split - mean) / deviation for of_split in vectors])
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the hashes of a model's files, by name."""
+    files = [file for ending in ("*.safetensors", "*.json", "*.spm") for file in folder.glob(ending)]
+    # These say how the model was trained, and change without it.
+    records = ("record.json", "state.json", "average.json")
+    return {file.name: hash_file(file) for file in sorted(files) if not file.name.endswith(records)}
 
 
 class _VectorClassifier(nn.Module):
@@ -131,11 +139,14 @@ def sentence_vectors(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     vectors = torch.zeros(len(sentences), model.config.d_model)
     with evaluating(model):
         for batch in batch_by_tokens(lengths, max(TOKENS_PER_BATCH, *lengths)):
-            words, mask = pad_rows([encoded[index] for index in batch], model.config.pad_token_id, model.device)
-            outputs = model.get_encoder()(words, attention_mask=mask.long())
-            is_sentence = isinstance(model.config, CapsNMTConfig)
-            found = outputs.sentence_state if is_sentence else mean_over_words(outputs.last_hidden_state, mask)
-            vectors[batch] = found.float().cpu()
+            token_ids = [encoded[index] for index in batch]
+            input_ids, mask = pad_rows(token_ids, model.config.pad_token_id, model.device)
+            outputs = model.get_encoder()(input_ids, attention_mask=mask.long())
+            if isinstance(model.config, CapsNMTConfig):
+                of_sentences = outputs.sentence_state
+            else:
+                of_sentences = mean_over_words(outputs.last_hidden_state, mask)
+            vectors[batch] = of_sentences.float().cpu()
     return vectors
 
 
@@ -151,7 +162,14 @@ def train_word_tokenizer(sentences: Sequence[str], vocab_size: int) -> PreTraine
 def _splits(data: ProbingData, name: str, values: Sequence[Sequence[Any]]) -> list[list[dict[str, Any]]]:
     """Return the examples of every split: the values of its sentences by this name, and the labels' numbers."""
     numbers = {label: number for number, label in enumerate(labels_of(data))}
-    return [
-        [{name: value, "labels": numbers[label]} for value, (label, _) in zip(found, split)]
-        for found, split in zip(values, data.values())
-    ]
+    splits = []
+    for of_split, split in zip(values, data.values(), strict=True):
+        examples = []
+        for value, (label, _) in zip(of_split, split, strict=True):
+            examples.append({name: value, "labels": numbers[label]})
+        splits.append(examples)
+    return splits
+
+
+def _sentences(split: Sequence[tuple[str, str]]) -> list[str]:
+    return [sentence for _, sentence in split]

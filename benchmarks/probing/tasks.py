@@ -63,7 +63,8 @@ def read_probing_data(path: str | Path) -> ProbingData:
             raise ValueError(f"{path}:{number} must have tr, va or te, the label and the sentence, with tabs between.")
         data[columns[0]].append((columns[1], " ".join(columns[-1].split())))
     labels = set(labels_of(data))
-    if not all(data.values()) or len(labels) < 2 or {label for each in data.values() for label, _ in each} > labels:
+    all_labels = {label for split in data.values() for label, _ in split}
+    if not all(data.values()) or len(labels) < 2 or all_labels > labels:
         raise ValueError(
             f"{path} must have sentences of tr, va and te, and two labels or more, all of which are in tr."
         )
@@ -72,12 +73,17 @@ def read_probing_data(path: str | Path) -> ProbingData:
 
 def format_probing_data(data: ProbingData) -> str:
     """Return the text of a file that [`read_probing_data`] reads."""
-    return "".join(f"{name}\t{label}\t{sentence}\n" for name, split in data.items() for label, sentence in split)
+    lines = []
+    for name, split in data.items():
+        lines += [f"{name}\t{label}\t{sentence}\n" for label, sentence in split]
+    return "".join(lines)
 
 
 def unique_sentences(lines: Iterable[str]) -> list[str]:
     """Return the different sentences of a text, tokens with one space between them, without empty ones."""
-    return list(dict.fromkeys(sentence for line in lines if (sentence := " ".join(line.split()))))
+    sentences = dict.fromkeys(" ".join(line.split()) for line in lines)
+    sentences.pop("", None)
+    return list(sentences)
 
 
 def generate_task(
@@ -85,7 +91,12 @@ def generate_task(
 ) -> tuple[ProbingData, str]:
     """Make a task of unique sentences; return it, and in words what was chosen to suit the text.
 
-    Sizes are those of the splits. What does not divide by the number of classes is rounded down.
+    Args:
+        name: sentence_length, word_content or bigram_shift.
+        sentences: tokens with one space between them.
+        sizes: of the three splits. What does not divide by the number of classes is rounded down.
+        num_words: the classes of word_content.
+        seed: of what is drawn.
 
     Raises:
         ValueError: if the text cannot give the task in this size.
@@ -96,7 +107,8 @@ def generate_task(
     elif name == "word_content":
         by_label, choice = _word_content(sentences, sizes, num_words)
     else:
-        by_label, choice = _bigram_shift(sentences, rng), "half of the sentences inverted"
+        by_label = _bigram_shift(sentences, rng)
+        choice = "half of the sentences inverted"
     return _draw(name, by_label, sizes, rng), choice
 
 
@@ -119,24 +131,36 @@ def _draw(name: str, by_label: Mapping[str, Sequence[str]], sizes: Sequence[int]
 
 
 def _sentence_length(sentences: Sequence[str], sizes: Sequence[int]) -> tuple[dict[str, list[str]], str]:
-    by_label = _by_length(sentences, PUBLISHED_BINS)
-    needed = sum(size // len(PUBLISHED_BINS) for size in sizes)
-    bins, origin = PUBLISHED_BINS, "as published"
-    if min(map(len, by_label.values())) < needed and len(sentences) >= needed * len(PUBLISHED_BINS):
-        lengths = [len(sentence.split()) for sentence in sentences]
-        cuts = [int(cut) + 1 for cut in quantiles(lengths, n=len(PUBLISHED_BINS))]
-        bins = [range(*ends) for ends in pairwise([min(lengths), *cuts, max(lengths) + 1])]
-        if not all(bins):
-            raise ValueError("sentence_length: too many sentences have one length. Take text of more lengths.")
-        by_label, origin = _by_length(sentences, bins), "quantiles of the text, which does not fill the published bins"
-    return by_label, f"lengths {', '.join(f'{bin_.start}-{bin_.stop - 1}' for bin_ in bins)} ({origin})"
+    bins = PUBLISHED_BINS
+    origin = "as published"
+    by_label = _by_length(sentences, bins)
+    needed = sum(size // len(bins) for size in sizes)
+    fewest = min(len(of_label) for of_label in by_label.values())
+    if fewest < needed and len(sentences) >= needed * len(bins):
+        bins = _quantile_bins(sentences)
+        origin = "quantiles of the text, which does not fill the published bins"
+        by_label = _by_length(sentences, bins)
+    lengths = ", ".join(f"{lengths.start}-{lengths.stop - 1}" for lengths in bins)
+    return by_label, f"lengths {lengths} ({origin})"
+
+
+def _quantile_bins(sentences: Sequence[str]) -> list[range]:
+    """Return as many bins of lengths as are published, with about as many sentences in each."""
+    lengths = [len(sentence.split()) for sentence in sentences]
+    cuts = [int(cut) + 1 for cut in quantiles(lengths, n=len(PUBLISHED_BINS))]
+    bins = [range(start, end) for start, end in pairwise([min(lengths), *cuts, max(lengths) + 1])]
+    if not all(bins):
+        raise ValueError("sentence_length: too many sentences have one length. Take text of more lengths.")
+    return bins
 
 
 def _by_length(sentences: Sequence[str], bins: Sequence[range]) -> dict[str, list[str]]:
     by_label: dict[str, list[str]] = {str(number): [] for number in range(len(bins))}
-    label_of = {length: label for label, bin_ in zip(by_label, bins) for length in bin_}
+    label_of = {length: label for label, lengths in zip(by_label, bins) for length in lengths}
     for sentence in sentences:
-        if (label := label_of.get(len(sentence.split()))) is not None:
+        label = label_of.get(len(sentence.split()))
+        # Sentences of other lengths are not asked for.
+        if label is not None:
             by_label[label].append(sentence)
     return by_label
 
@@ -150,7 +174,7 @@ def _word_content(sentences: Sequence[str], sizes: Sequence[int], num_words: int
         candidates = [word for word in ranked[rank:] if counts[word] >= needed and _may_be_asked_for(word)]
         by_word = _sentences_of_words(tokens, candidates, num_words, needed)
         if by_word:
-            last = max(map(ranked.index, by_word)) + 1
+            last = max(ranked.index(word) for word in by_word) + 1
             return by_word, f"{num_words} words of frequency rank {rank + 1} to {last}"
     raise ValueError(
         f"word_content: the text has no {num_words} words of {_SHORTEST_WORD} letters or more, each alone among them "
@@ -182,9 +206,9 @@ def _by_only_word(tokens: Sequence[Sequence[str]], words: Mapping[str, None]) ->
     by_word = defaultdict(list)
     for sentence in tokens:
         # A capital does not hide a second one.
-        found = [token for token in sentence if token in words or token.lower() in words]
-        if len(found) == 1 and found[0] in words:
-            by_word[found[0]].append(" ".join(sentence))
+        asked_for = [token for token in sentence if token in words or token.lower() in words]
+        if len(asked_for) == 1 and asked_for[0] in words:
+            by_word[asked_for[0]].append(" ".join(sentence))
     return by_word
 
 
@@ -194,8 +218,10 @@ def _bigram_shift(sentences: Sequence[str], rng: random.Random) -> dict[str, lis
     rng.shuffle(suitable)
     half = len(suitable) // 2
     inverted = dict.fromkeys(_invert(sentence, rng) for sentence in suitable[half:])
+    # The other order may be a sentence of the text, too.
     known = set(sentences)
-    return {"I": [sentence for sentence in inverted if sentence not in known], "O": suitable[:half]}
+    new = [sentence for sentence in inverted if sentence not in known]
+    return {"I": new, "O": suitable[:half]}
 
 
 def _invert(sentence: str, rng: random.Random) -> str:
@@ -210,9 +236,10 @@ def _places(tokens: Sequence[str]) -> list[int]:
     plain = [unescape(token) for token in tokens]
     if not _QUOTES.isdisjoint(plain):
         return []
-    words = [any(map(str.isalnum, token)) for token in plain]
-    return [
-        place
-        for place in range(1, len(plain) - 1)
-        if words[place] and words[place + 1] and plain[place].lower() != plain[place + 1].lower()
-    ]
+    is_word = [any(map(str.isalnum, token)) for token in plain]
+    places = []
+    for place in range(1, len(plain) - 1):
+        differ = plain[place].lower() != plain[place + 1].lower()
+        if is_word[place] and is_word[place + 1] and differ:
+            places.append(place)
+    return places

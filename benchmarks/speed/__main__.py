@@ -23,10 +23,12 @@ KINDS = {"growth": "time by length", "latency": "latency", "trained": "file deco
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table, and write the record if asked."""
-    name, *options = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if argv is None:
+        argv = sys.argv[1:]
+    name, *options = argv or ["--help"]
     if name == "page":
-        for page in map(Path, options):
-            replace_text(page, render_page(page))
+        for page in options:
+            replace_text(Path(page), render_page(Path(page)))
         return
     if name not in COMMANDS:
         raise SystemExit(__doc__)
@@ -35,16 +37,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     if name == "profile":
         command.main(options)
         return
-    form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        f"python -m benchmarks.speed {name}", description=command.__doc__, formatter_class=form
+        f"python -m benchmarks.speed {name}",
+        description=command.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_options(parser)
     args = parser.parse_args(options)
     results, table = command.measure(args)
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
     record = {"kind": KINDS.get(name, "speed"), "version": 2, **results, "environment": environment(args.device)}
-    record |= {} if name == "trained" else {"settings": {"dtype": "float32", **settings, "clock": clock(args.device)}}
+    if name != "trained":
+        settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
+        record["settings"] = {"dtype": "float32", **settings, "clock": clock(args.device)}
     print(table(record))
     if args.output_file is not None:
         write_json(Path(args.output_file), record)

@@ -8,7 +8,7 @@ Markdown, has medians in seconds and, in its last row, the exponent k of time = 
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import linear_regression, median
@@ -32,6 +32,8 @@ from hf_capsule_mt.evaluation.drawing import save_figure
 from hf_capsule_mt.evaluation.tables import markdown_table
 
 KINDS = ("training", "decoding")
+Place = tuple[str, str, int]
+"""One of `KINDS`, a row and a length."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +56,7 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
     configs = configs_of_rows(args, max(args.lengths))
     models = {row: new_model(config, args.device) for row, config in configs.items()}
     trainers = {row: make_trainer(model) for row, model in models.items()}
-    measurements, times = [], {}
+    measurements = []
     for number in range(args.rounds + 1):
         for length in args.lengths:
             generator = torch.Generator().manual_seed(args.seed)
@@ -62,40 +64,64 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
             for kind in KINDS:
                 for row, model in models.items():
                     model.train(kind == "training")
-                    update = partial(trainers[row], batch)
-                    search = partial(decode, model, without_labels(batch), length, 1)
-                    taken = seconds(update if kind == "training" else search, args.device)
+                    run = partial(trainers[row], batch)
+                    if kind == "decoding":
+                        run = partial(decode, model, without_labels(batch), length, 1)
+                    taken = seconds(run, args.device)
+                    # The first round warms up.
                     if number > 0:
                         measurements.append({"row": row, "kind": kind, "length": length, "seconds": taken})
-                        times.setdefault((kind, row, length), []).append(taken)
-    medians = {key: median(found) for key, found in times.items()}
-    lengths = sorted(length for length in set(args.lengths) if length >= args.fit_from)
-    exponents = {
-        kind: {row: fit_exponent(lengths, [medians[kind, row, length] for length in lengths]) for row in models}
-        for kind in KINDS
-    }
+    medians = _medians(measurements)
+    exponents = _exponents(args, medians)
     if args.figure_file is not None:
-        lines = {"seconds of an update": "training", "seconds of greedy decoding": "decoding"}
-        panels = {
-            label: {
-                f"{row} (exponent {exponents[kind][row]:.2f})": {n: [medians[kind, row, n]] for n in args.lengths}
-                for row in models
-            }
-            for label, kind in lines.items()
-        }
-        save_figure(draw_lines(panels, "words of source and of target", log=2, log_y=True), args.figure_file)
-    found = [{"row": row, "kind": kind, "length": n, "seconds": one} for (kind, row, n), one in medians.items()]
+        _draw(args, medians, exponents)
+    found = [{"row": row, "kind": kind, "length": n, "seconds": time} for (kind, row, n), time in medians.items()]
     return {"measurements": measurements, "medians": found, "exponents": exponents}, report
+
+
+def _medians(measurements: Sequence[Mapping[str, Any]]) -> dict[Place, float]:
+    times: dict[Place, list[float]] = {}
+    for measured in measurements:
+        place = (measured["kind"], measured["row"], measured["length"])
+        times.setdefault(place, []).append(measured["seconds"])
+    return {place: median(taken) for place, taken in times.items()}
+
+
+def _exponents(args: argparse.Namespace, medians: Mapping[Place, float]) -> dict[str, dict[str, float]]:
+    """Return the exponent of every row, by kind."""
+    lengths = sorted(length for length in set(args.lengths) if length >= args.fit_from)
+    exponents: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+    for kind in KINDS:
+        for row in args.methods:
+            exponents[kind][row] = fit_exponent(lengths, [medians[kind, row, length] for length in lengths])
+    return exponents
+
+
+def _draw(
+    args: argparse.Namespace, medians: Mapping[Place, float], exponents: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Draw a panel for training and one for decoding."""
+    panels = {}
+    for label, kind in (("seconds of an update", "training"), ("seconds of greedy decoding", "decoding")):
+        lines = {}
+        for row in args.methods:
+            times = {length: [medians[kind, row, length]] for length in args.lengths}
+            lines[f"{row} (exponent {exponents[kind][row]:.2f})"] = times
+        panels[label] = lines
+    save_figure(draw_lines(panels, "words of source and of target", log=2, log_y=True), args.figure_file)
 
 
 def fit_exponent(lengths: list[int], times: list[float]) -> float:
     """Return the k of time = c * length^k, by least squares of the logarithms."""
-    return linear_regression(*([math.log(value) for value in values] for values in (lengths, times))).slope
+    log_lengths = [math.log(length) for length in lengths]
+    log_times = [math.log(time) for time in times]
+    return linear_regression(log_lengths, log_times).slope
 
 
 def report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown, and under it how it was measured."""
-    settings, exponents = record["settings"], record["exponents"]
+    settings = record["settings"]
+    exponents = record["exponents"]
     columns = [(kind, row) for kind in exponents for row in settings["methods"]]
     times = {(one["kind"], one["row"], one["length"]): one["seconds"] for one in record["medians"]}
     rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]

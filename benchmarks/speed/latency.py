@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.speed.decode import decoders
-from benchmarks.speed.decoding_tables import GENERATE, machine
+from benchmarks.speed.decoding_tables import GENERATE, clock_in_words, machine
 from benchmarks.speed.workload import add_row_options, configs_of_rows, new_model, seconds
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
 _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))
+_WARM_UP = 3  # translations that do not count
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,43 +41,54 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
     """Decode every sentence by itself with every decoder of every model."""
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_name)
     args.vocab_size = len(tokenizer)
-    sources, targets = (read_lines(file) for file in (args.input_file, args.references or args.input_file))
-    pairs = [pair for pair in zip(sources, targets, strict=True) if all(map(str.strip, pair))][: args.num_sentences]
-    ids = tokenizer([source for source, _ in pairs])["input_ids"]
-    lengths = [len(each) for each in tokenizer(text_target=[target for _, target in pairs])["input_ids"]]
-    sentences = list(zip(ids, lengths, strict=True))
+    sentences = _sentences(args, tokenizer)
+    longest = max(max(len(token_ids), new_tokens) for token_ids, new_tokens in sentences)
     torch.manual_seed(args.seed)
     runs = {}
-    for row, config in configs_of_rows(args, max(*map(len, ids), *lengths)).items():
+    for row, config in configs_of_rows(args, longest).items():
         for name, decoder in decoders(new_model(config, args.device), args.num_beams).items():
             runs[row if name == GENERATE else f"{row}, {name}"] = decoder
     times: dict[str, list[float]] = {row: [] for row in runs}
-    # The first three do not count.
-    for words, new_tokens in [*sentences[:1] * 3, *sentences * args.rounds]:
-        input_ids = torch.tensor([words], device=args.device)
+    for token_ids, new_tokens in [*sentences[:1] * _WARM_UP, *sentences * args.rounds]:
+        input_ids = torch.tensor([token_ids], device=args.device)
         batch = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
         for row, decoder in runs.items():
             times[row].append(seconds(partial(decoder, batch, new_tokens), args.device))
+    source_tokens = sum(len(token_ids) for token_ids, _ in sentences)
+    target_tokens = sum(new_tokens for _, new_tokens in sentences)
     results = {
         "sentences": len(sentences),
-        "seconds": {row: found[3:] for row, found in times.items()},
-        "words": {"source": sum(map(len, ids)), "target": sum(lengths)},
+        "seconds": {row: taken[_WARM_UP:] for row, taken in times.items()},
+        "words": {"source": source_tokens, "target": target_tokens},
     }
     return results, report
 
 
+def _sentences(args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> list[tuple[list[int], int]]:
+    """Return the token ids of every source, and how many tokens its reference has."""
+    sources = read_lines(args.input_file)
+    targets = read_lines(args.references or args.input_file)
+    pairs = [pair for pair in zip(sources, targets, strict=True) if all(side.strip() for side in pair)]
+    pairs = pairs[: args.num_sentences]
+    source_ids = tokenizer([source for source, _ in pairs])["input_ids"]
+    target_ids = tokenizer(text_target=[target for _, target in pairs])["input_ids"]
+    return [(source, len(target)) for source, target in zip(source_ids, target_ids, strict=True)]
+
+
 def report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown, and under it how it was measured."""
-    settings, words = record["settings"], record["words"]
-    means = {row: 1000 * sum(found) / len(found) for row, found in record["seconds"].items()}
+    means = {row: 1000 * sum(taken) / len(taken) for row, taken in record["seconds"].items()}
     first = next(iter(means))
     rows = [["model", "milliseconds a sentence", f"times as fast as {first}"]]
-    rows += [[row, f"{mean:.1f}", f"{means[first] / mean:.2f}"] for row, mean in means.items()]
+    for row, mean in means.items():
+        rows.append([row, f"{mean:.1f}", f"{means[first] / mean:.2f}"])
+    settings = record["settings"]
+    words = record["words"]
     search = "greedy" if settings["num_beams"] == 1 else f"{settings['num_beams']} beams"
     return (
         f"{table_in_markdown(rows)}\n\n"
         f"Means over {record['sentences']} sentences ({words['source']} source tokens, {words['target']} written), one "
         f"at a time, {settings['rounds']} round(s), the models in turns; {search}. `{settings['size']}`, vocabulary of "
         f"{settings['vocab_size']}, float32 but where it says otherwise, "
-        f"{'CPU time' if settings.get('clock') == 'cpu' else 'time that passed'}, {machine(record['environment'])}."
+        f"{clock_in_words(settings.get('clock'))}, {machine(record['environment'])}."
     )

@@ -16,7 +16,8 @@ from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.configuration import SIZES
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
-LENGTH, UPDATES = 24, 3
+LENGTH = 24  # tokens of a side
+UPDATES = 3
 KINDS = {
     "products": ("::mm", "mm_", "addmm", "bmm", "linear"),
     "sums, differences, scaling": ("::add", "::mul", "::sub", "::div", "::sum", "::zero_", "::fill_"),
@@ -35,15 +36,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--vocab_size", type=int, default=32000)
     parser.add_argument("--max_tokens_per_batch", type=int, default=1024, help="tokens of a side of the batch")
-    dtypes = ("float32", "bfloat16")
-    parser.add_argument("--dtype", choices=dtypes, default="float32", help="bfloat16: autocast")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: autocast")
     args = parser.parse_args(argv)
     rows = [["method", "seconds an update", *KINDS, "other"]]
     for method in args.methods:
         torch.manual_seed(0)
         config = preset_config(method, args.size, vocab_size=args.vocab_size)
         seconds, shares = costs(AutoModelForSeq2SeqLM.from_config(config), args)
-        rows.append([method, f"{seconds:.3f}", *(f"{100 * share:.0f}" for share in shares)])
+        percents = [f"{100 * share:.0f}" for share in shares]
+        rows.append([method, f"{seconds:.3f}", *percents])
     print(table_in_markdown(rows))
 
 
@@ -62,7 +63,13 @@ def costs(model: PreTrainedModel, args: argparse.Namespace) -> tuple[float, list
             update(batch)
     times = dict.fromkeys([*KINDS, "other"], 0.0)
     for event in profiled.key_averages():
-        kind = next((kind for kind, parts in KINDS.items() if any(part in event.key for part in parts)), "other")
-        times[kind] += event.self_cpu_time_total
+        times[_kind_of(event.key)] += event.self_cpu_time_total
     total = sum(times.values())
     return seconds, [spent / total for spent in times.values()]
+
+
+def _kind_of(operation: str) -> str:
+    for kind, parts in KINDS.items():
+        if any(part in operation for part in parts):
+            return kind
+    return "other"

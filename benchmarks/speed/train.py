@@ -50,8 +50,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add_row_options(parser, METHODS)
     add_workload_options(parser)
-    dtypes = ["float32", "bfloat16"]
-    parser.add_argument("--dtype", choices=dtypes, default="float32", help="bfloat16: autocast in training")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: autocast in training"
+    )
 
 
 def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
@@ -67,31 +68,38 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
 def compare_with_plain(config: PreTrainedConfig, args: argparse.Namespace) -> dict[str, Any]:
     """Time the model of `config` and the plain one of its size, both with random weights, and measure their memory."""
     torch.manual_seed(args.seed)
-    dtype, warmup = getattr(torch, args.dtype), args.warmup_rounds
-    models = [new_model(each, args.device) for each in (plain_config(config), config)]
-    trainers = [make_trainer(model, dtype) for model in models]
+    dtype = getattr(torch, args.dtype)
+    plain = new_model(plain_config(config), args.device)
+    model = new_model(config, args.device)
+    trainers = [make_trainer(plain, dtype), make_trainer(model, dtype)]
     batches = training_batches(args)
     words = [int((batch["labels"] >= 0).sum()) for batch in batches]
-    training = _rates(take_turns(trainers, batches, args.device), words, warmup)
+    training = _rates(take_turns(trainers, batches, args.device), words, args.warmup_rounds)
     lengths = [(MEMORY_LENGTH, MEMORY_LENGTH)] * max(1, args.max_tokens // MEMORY_LENGTH)
     batch = random_batch(lengths, args.vocab_size, torch.Generator().manual_seed(args.seed), args.device)
-    memory = [update_memory(*pair, batch) for pair in zip(models, trainers, strict=True)]
-    decoders = [
-        partial(decode, model.to(dtype).eval(), new_tokens=args.new_tokens, num_beams=args.num_beams)
-        for model in models
-    ]
+    plain_memory = update_memory(plain, trainers[0], batch)
+    memory = update_memory(model, trainers[1], batch)
+    options = {"new_tokens": args.new_tokens, "num_beams": args.num_beams}
+    decoders = [partial(decode, decoding.to(dtype).eval(), **options) for decoding in (plain, model)]
     batches = decoding_batches(args)
-    decoding = _rates(take_turns(decoders, batches, args.device), [args.batch_size] * len(batches), warmup)
-    sizes = [count_parameters(model) for model in models]
+    sentences = [args.batch_size] * len(batches)
     return {
-        **{"plain_parameters": sizes[0], "parameters": sizes[1], "training": training, "decoding": decoding},
-        **{"plain_memory": memory[0], "memory": memory[1]},
+        "plain_parameters": count_parameters(plain),
+        "parameters": count_parameters(model),
+        "training": training,
+        "decoding": _rates(take_turns(decoders, batches, args.device), sentences, args.warmup_rounds),
+        "plain_memory": plain_memory,
+        "memory": memory,
     }
 
 
 def _rates(seconds: Sequence[Sequence[float]], counts: Sequence[int], warmup: int) -> dict[str, list[float]]:
-    found = [[count / one for one in times] for count, times in zip(counts, seconds, strict=True)][warmup:]
-    return {name: list(rates) for name, rates in zip(("plain", "method"), zip(*found, strict=True), strict=True)}
+    """Return counts a second of the plain model and the method, without the rounds that warm up."""
+    rates: dict[str, list[float]] = {"plain": [], "method": []}
+    for count, (plain, method) in list(zip(counts, seconds, strict=True))[warmup:]:
+        rates["plain"].append(count / plain)
+        rates["method"].append(count / method)
+    return rates
 
 
 def update_memory(model: torch.nn.Module, trainer: Callable[[Batch], None], batch: Batch) -> int:
@@ -106,40 +114,11 @@ def update_memory(model: torch.nn.Module, trainer: Callable[[Batch], None], batc
 
 def report(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig], plain: str) -> str:
     """Return the table in Markdown, and under it how it was measured."""
-    settings, environment, results = record["settings"], record["environment"], record["results"]
-    columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
-    columns += ["training, MiB", "of plain"]
-    rows = []
-    # Of rows of several widths or depths, each size has a plain model of its own.
-    for parameters in dict.fromkeys(each["plain_parameters"] for each in results.values()):
-        found = {method: each for method, each in results.items() if each["plain_parameters"] == parameters}
-        training, decoding = (
-            median([rate for each in found.values() for rate in each[kind]["plain"]])
-            for kind in ("training", "decoding")
-        )
-        memory = next(iter(found.values()))["plain_memory"]
-        cells = [f"{training:.0f}", "1", f"{decoding:.2f}", "1", f"{memory / 2**20:.0f}", "1"]
-        rows += [
-            ["plain", f"{parameters / 1e6:.2f}M", "", *cells],
-            *([row, *_cells(each)] for row, each in found.items()),
-        ]
-    if settings["size"] == "base":
-        columns += ["paper: training", "paper: decoding"]
-        papers = [published_speed(configs[row[0]]) if row[0] in configs else () for row in rows]
-        rows = [
-            [*row, *[*(f"{one:.2f}" for one in paper), "", ""][:2]] for row, paper in zip(rows, papers, strict=True)
-        ]
-    packages = environment["packages"]
-    where = [
-        f"`{settings['size']}`",
-        *(["with " + ", ".join(settings["config_overrides"])] if settings["config_overrides"] else []),
-        *(f"vocabulary of {settings['vocab_size']}", settings["dtype"], str(environment["device"])),
-        *(f"{environment['cpu_threads']} threads", f"torch {packages['torch']}"),
-        *(f"transformers {packages['transformers']}", str(environment["date"])),
-    ]
+    table = _table(record, configs)
+    settings = record["settings"]
     return (
-        f"{table_in_markdown([columns, *rows])}\n\n"
-        f"{', '.join(where)}. Medians of {settings['rounds']} rounds; in brackets the smallest and the largest ratio. "
+        f"{table_in_markdown(table)}\n\n"
+        f"{_where(record)}. Medians of {settings['rounds']} rounds; in brackets the smallest and the largest ratio. "
         f"In every round {plain} and the method take turns on the same batch in one process. "
         "Training: forward, backward, AdamW step and cleared gradients, in target tokens without padding, on batches "
         f"of up to {settings['max_tokens']} padded tokens. Decoding: {settings['batch_size']} sentences of similar "
@@ -151,32 +130,78 @@ def report(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig], p
     )
 
 
-def _cells(found: Mapping[str, Any]) -> list[str]:
-    training, decoding = found["training"], found["decoding"]
-    return [
-        *(f"{found['parameters'] / 1e6:.2f}M", f"+{(found['parameters'] - found['plain_parameters']) / 1e6:.2f}M"),
-        *(f"{median(training['method']):.0f}", ratio_cell(training["plain"], training["method"])),
-        *(f"{median(decoding['method']):.2f}", ratio_cell(decoding["plain"], decoding["method"])),
-        *(f"{found['memory'] / 2**20:.0f}", f"{found['memory'] / found['plain_memory']:.2f}"),
+def _table(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig]) -> list[list[str]]:
+    results = record["results"]
+    table = [
+        ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
+        + ["training, MiB", "of plain"]
     ]
+    # Of rows of several widths or depths, each size has a plain model of its own.
+    for parameters in dict.fromkeys(measured["plain_parameters"] for measured in results.values()):
+        of_size = {row: measured for row, measured in results.items() if measured["plain_parameters"] == parameters}
+        table.append(_plain_cells(list(of_size.values())))
+        for row, measured in of_size.items():
+            table.append([row, *_cells(measured)])
+    if record["settings"]["size"] == "base":
+        head, *rows = table
+        head += ["paper: training", "paper: decoding"]
+        for row in rows:
+            config = configs.get(row[0])
+            published = () if config is None else published_speed(config)
+            cells = [f"{ratio:.2f}" for ratio in published]
+            # Some papers print only the speed of training, or none.
+            row += [*cells, "", ""][:2]
+    return table
+
+
+def _plain_cells(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the row of the plain model that all these were compared with."""
+    first = results[0]
+    training = median(rate for measured in results for rate in measured["training"]["plain"])
+    decoding = median(rate for measured in results for rate in measured["decoding"]["plain"])
+    cells = ["plain", f"{first['plain_parameters'] / 1e6:.2f}M", ""]
+    cells += [f"{training:.0f}", "1", f"{decoding:.2f}", "1", f"{first['plain_memory'] / 2**20:.0f}", "1"]
+    return cells
+
+
+def _cells(measured: Mapping[str, Any]) -> list[str]:
+    """Return the row of a method, without its name."""
+    training = measured["training"]
+    decoding = measured["decoding"]
+    added = measured["parameters"] - measured["plain_parameters"]
+    return [
+        f"{measured['parameters'] / 1e6:.2f}M",
+        f"+{added / 1e6:.2f}M",
+        f"{median(training['method']):.0f}",
+        ratio_cell(training["plain"], training["method"]),
+        f"{median(decoding['method']):.2f}",
+        ratio_cell(decoding["plain"], decoding["method"]),
+        f"{measured['memory'] / 2**20:.0f}",
+        f"{measured['memory'] / measured['plain_memory']:.2f}",
+    ]
+
+
+def _where(record: Mapping[str, Any]) -> str:
+    """Return the size of the models, and the machine."""
+    settings = record["settings"]
+    environment = record["environment"]
+    packages = environment["packages"]
+    parts = [f"`{settings['size']}`"]
+    if settings["config_overrides"]:
+        parts.append("with " + ", ".join(settings["config_overrides"]))
+    parts += [f"vocabulary of {settings['vocab_size']}", settings["dtype"], str(environment["device"])]
+    parts += [f"{environment['cpu_threads']} threads", f"torch {packages['torch']}"]
+    parts += [f"transformers {packages['transformers']}", str(environment["date"])]
+    return ", ".join(parts)
 
 
 def published_speed(config: PreTrainedConfig) -> tuple[float, ...]:
     """Return the ratios of training and decoding speed that a paper prints for this configuration, at `base`."""
     if isinstance(config, RNMTConfig):
-        alone = config.sentence_aggregation is None and config.encoder_layers == 1
-        return _guided_speed("guided_rnmt", config) if alone else ()
-    as_published = (
-        config.encoder_layers == config.decoder_layers == 6
-        and config.routing_iterations == 3
-        and config.num_output_capsules in (None, config.d_model)
-        and config.layer_aggregation_output == config.head_aggregation_output == "replace"
-        and not config.head_aggregation_input_norm
-        and config.layer_aggregation_context == "all"
-        and len(config.layer_aggregation_sides) == 2
-    )
-    chosen = [config.guided_routing, config.head_aggregation, config.layer_aggregation]
-    if not as_published or chosen.count(None) != 2:
+        is_published = config.sentence_aggregation is None and config.encoder_layers == 1
+        return _guided_speed("guided_rnmt", config) if is_published else ()
+    parts = [config.guided_routing, config.head_aggregation, config.layer_aggregation]
+    if not _is_as_published(config) or parts.count(None) != 2:
         return ()
     if config.guided_routing is not None:
         return _guided_speed("guided", config)
@@ -186,19 +211,39 @@ def published_speed(config: PreTrainedConfig) -> tuple[float, ...]:
     return _find("heads", routing=config.head_aggregation, **layers)
 
 
+def _is_as_published(config: PreTrainedConfig) -> bool:
+    return (
+        config.encoder_layers == config.decoder_layers == 6
+        and config.routing_iterations == 3
+        and config.num_output_capsules in (None, config.d_model)
+        and config.layer_aggregation_output == config.head_aggregation_output == "replace"
+        and not config.head_aggregation_input_norm
+        and config.layer_aggregation_context == "all"
+        and len(config.layer_aggregation_sides) == 2
+    )
+
+
 def _guided_speed(table: str, config: PreTrainedConfig) -> tuple[float, ...]:
-    redundant = config.num_redundant_capsules
-    sizes = config.num_past_capsules, config.num_future_capsules, config.guided_capsule_dim
-    if config.guided_routing != "gdr" or (*sizes, config.guided_routing_iterations) != (2, 2, 256, 3):
+    """Return the ratios in a table of guided routing."""
+    capsules = (config.num_past_capsules, config.num_future_capsules, config.guided_capsule_dim)
+    if config.guided_routing != "gdr" or capsules != (2, 2, 256) or config.guided_routing_iterations != 3:
         return ()
-    losses = {"bow": config.bow_loss_weight > 0, "bca": config.bca_loss_weight > 0}
-    return _find(table, **losses, redundant=redundant > 0) if redundant in (0, 2) else ()
+    if config.num_redundant_capsules not in (0, 2):
+        return ()
+    return _find(
+        table,
+        bow=config.bow_loss_weight > 0,
+        bca=config.bca_loss_weight > 0,
+        redundant=config.num_redundant_capsules > 0,
+    )
 
 
 def _find(table: str, **fields: Any) -> tuple[float, ...]:
     """Return the ratios in the row of a table that has these fields; none if there is no such row."""
-    found = yaml.safe_load(Path(__file__).with_name("published_speed.yaml").read_text(encoding="utf-8"))[table]
-    for row in found["rows"]:
+    tables = yaml.safe_load(Path(__file__).with_name("published_speed.yaml").read_text(encoding="utf-8"))
+    for row in tables[table]["rows"]:
         if fields.items() <= row.items():
-            return tuple(speed / plain for speed, plain in zip(row["speed"], found["plain"], strict=False))
+            # A row may lack the speed of decoding.
+            speeds = zip(row["speed"], tables[table]["plain"], strict=False)
+            return tuple(speed / plain for speed, plain in speeds)
     return ()

@@ -43,14 +43,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
     """Measure all models."""
     args.device = "cpu"
-    test = args.input_file, args.references
-    sources, references = map(read_lines, test)
+    sources = read_lines(args.input_file)
+    references = read_lines(args.references)
     models = {}
-    for row, _, folder in (item.partition("=") for item in args.models):
+    for named in args.models:
+        row, _, folder = named.partition("=")
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
         decoders = file_decoders(model, AutoTokenizer.from_pretrained(folder), args.num_beams)
         models[row] = take_turns(decoders, sources, references, args.rounds)
-    files = [{"file": str(file), "sha256": hash_text(read_lines(file))} for file in test]
+    files = [
+        {"file": str(args.input_file), "sha256": hash_text(sources)},
+        {"file": str(args.references), "sha256": hash_text(references)},
+    ]
     return {"num_beams": args.num_beams, "clock": clock("cpu"), "test": files, "models": models}, file_report
 
 
@@ -58,20 +62,30 @@ def file_decoders(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, nu
     """Return what translates lines, by name."""
     options = {"max_tokens_per_batch": TOKENS_PER_BATCH, "num_beams": num_beams, "length_penalty": 1.0}
     translate = partial(translate_lines, model, tokenizer, **options)
-    found: dict[str, Translate] = {f"engine {one}": partial(translate, dtype=one) for one in PRECISIONS}
-    if (plain := for_ctranslate2(model)) is not None:
+    decoders: dict[str, Translate] = {f"engine {dtype}": partial(translate, dtype=dtype) for dtype in PRECISIONS}
+    plain = for_ctranslate2(model)
+    if plain is not None:
         longest = plain.config.max_position_embeddings - 1
         for precision in CTRANSLATE2_PRECISIONS:
             translator = ctranslate2_translator(plain, precision)
-            found[f"CTranslate2 {precision}"] = partial(_translate_file, translator, tokenizer, num_beams, longest)
-    return found
+            decoders[f"CTranslate2 {precision}"] = partial(_translate_file, translator, tokenizer, num_beams, longest)
+    return decoders
 
 
 def _translate_file(
     translator: Any, tokenizer: PreTrainedTokenizerBase, num_beams: int, longest: int, lines: list[str]
 ) -> list[str]:
+    """Translate lines with CTranslate2, which splits and joins them by the tokenizer."""
+
+    def tokenize(line: str) -> list[str]:
+        return [str(token_id) for token_id in tokenizer(line)["input_ids"]]
+
+    def detokenize(tokens: list[str]) -> str:
+        return tokenizer.decode([int(token) for token in tokens], skip_special_tokens=True)
+
     with TemporaryDirectory() as folder:
-        source, target = Path(folder, "source"), Path(folder, "target")
+        source = Path(folder, "source")
+        target = Path(folder, "target")
         source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         translator.translate_file(
             str(source),
@@ -81,8 +95,8 @@ def _translate_file(
             max_batch_size=TOKENS_PER_BATCH,
             batch_type="tokens",
             read_batch_size=100 * TOKENS_PER_BATCH,
-            source_tokenize_fn=lambda line: [str(word) for word in tokenizer(line)["input_ids"]],
-            target_detokenize_fn=lambda words: tokenizer.decode(list(map(int, words)), skip_special_tokens=True),
+            source_tokenize_fn=tokenize,
+            target_detokenize_fn=detokenize,
         )
         return read_lines(target)
 
@@ -90,15 +104,30 @@ def _translate_file(
 def take_turns(
     decoders: Mapping[str, Translate], sources: list[str], references: list[str], rounds: int
 ) -> dict[str, dict[str, Any]]:
-    """Let the decoders take turns on the sources; the first round, which warms them up, is not counted."""
+    """Let the decoders take turns on the sources.
+
+    Args:
+        decoders: by name.
+        sources: the lines of a file.
+        references: as many lines.
+        rounds: how often each translates, after a first round that does not count.
+
+    Returns:
+        By decoder "seconds" of every round, and "bleu" of the last translations.
+    """
     translations: dict[str, list[str]] = {}
     times: dict[str, list[float]] = {name: [] for name in decoders}
+
+    def run(name: str) -> None:
+        translations[name] = decoders[name](sources)
+
     for number in range(rounds + 1):
-        for name, translate in decoders.items():
-            taken = seconds(lambda: translations.update({name: translate(sources)}), "cpu")  # noqa: B023
-            times[name] += [taken] if number else []
-    scored = {
-        name: score_translations(lines, [references], tokenize="none", metrics=("bleu",))["bleu"]
-        for name, lines in translations.items()
-    }
-    return {name: {"seconds": times[name], "bleu": score} for name, score in scored.items()}
+        for name in decoders:
+            taken = seconds(partial(run, name), "cpu")
+            if number > 0:
+                times[name].append(taken)
+    results = {}
+    for name, lines in translations.items():
+        scores = score_translations(lines, [references], tokenize="none", metrics=("bleu",))
+        results[name] = {"seconds": times[name], "bleu": scores["bleu"]}
+    return results

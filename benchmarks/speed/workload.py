@@ -21,7 +21,9 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.overrides import parse_override
 
 # Word pieces in a sentence: about those of newstest under 32,000 joint merges.
-MEDIAN_LENGTH, LENGTH_SPREAD, LENGTH_LIMITS = 24, 0.5, (4, 96)
+MEDIAN_LENGTH = 24
+LENGTH_SPREAD = 0.5
+LENGTH_LIMITS = (4, 96)
 _LENGTH_RATIO_SPREAD = 0.15
 FIRST_WORD = 3  # the ids before it are special tokens
 _POOL = 2000  # pairs that training batches are cut from
@@ -31,9 +33,12 @@ Batch = dict[str, Tensor]
 
 def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> None:
     """Add the options that name what is measured, by default `methods`."""
-    row = 'METHOD or "METHOD NAME=VALUE ..."'
     parser.add_argument(
-        "--methods", nargs="+", default=list(methods), metavar="ROW", help=f"{row} (default: %(default)s)"
+        "--methods",
+        nargs="+",
+        default=list(methods),
+        metavar="ROW",
+        help='METHOD or "METHOD NAME=VALUE ..." (default: %(default)s)',
     )
     parser.add_argument("--size", default="base", help="tiny, base (default) or big")
     parser.add_argument("--config_overrides", nargs="+", default=[], metavar="NAME=VALUE", help="of every row")
@@ -46,27 +51,25 @@ def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> 
 
 def add_workload_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of batches and rounds."""
-    for name, default, description in (
-        ("max_tokens_per_batch", 1024, "padded tokens of a training batch"),
-        ("batch_size", 16, "sentences decoded together"),
-        ("num_beams", 4, "beams in decoding"),
-        ("max_new_tokens", 24, "length of every translation, in tokens"),
-        ("rounds", 5, "timed turns of each model"),
-        ("warmup_rounds", 1, "turns before them that do not count"),
-    ):
-        # The records have these names.
-        dest = {"max_tokens_per_batch": "max_tokens", "max_new_tokens": "new_tokens"}.get(name, name)
-        parser.add_argument(
-            f"--{name}", dest=dest, type=int, default=default, help=f"{description} (default: %(default)s)"
-        )
+
+    def add(option: str, default: int, description: str, dest: str | None = None) -> None:
+        parser.add_argument(option, dest=dest, type=int, default=default, help=f"{description} (default: %(default)s)")
+
+    # The records have the names max_tokens and new_tokens.
+    add("--max_tokens_per_batch", 1024, "padded tokens of a training batch", dest="max_tokens")
+    add("--batch_size", 16, "sentences decoded together")
+    add("--num_beams", 4, "beams in decoding")
+    add("--max_new_tokens", 24, "length of every translation, in tokens", dest="new_tokens")
+    add("--rounds", 5, "timed turns of each model")
+    add("--warmup_rounds", 1, "turns before them that do not count")
 
 
 def configs_of_rows(args: argparse.Namespace, longest: int) -> dict[str, PreTrainedConfig]:
     """Return the configuration of every row, with positions for sentences of `longest` words."""
     configs = {}
     for row in args.methods:
-        method, *own = row.split()
-        overrides = dict(parse_override(text) for text in [*args.config_overrides, *own])
+        method, *of_row = row.split()
+        overrides = dict(parse_override(text) for text in [*args.config_overrides, *of_row])
         config = preset_config(method, args.size, vocab_size=args.vocab_size, **overrides)
         if hasattr(config, "max_position_embeddings"):
             config.max_position_embeddings = max(config.max_position_embeddings, longest + 1)
@@ -94,21 +97,24 @@ def training_batches(args: argparse.Namespace) -> list[Batch]:
     """Return batches of random words for every round, cut as the training command cuts them."""
     generator = torch.Generator().manual_seed(args.seed)
     lengths = _draw_lengths(_POOL, generator)
-    batches = islice(
-        cycle(TokenBudgetBatchSampler(lengths, args.max_tokens, seed=args.seed)), args.warmup_rounds + args.rounds
-    )
-    return [
-        random_batch([lengths[index] for index in batch], args.vocab_size, generator, args.device) for batch in batches
-    ]
+    sampler = TokenBudgetBatchSampler(lengths, args.max_tokens, seed=args.seed)
+    batches = []
+    for indices in islice(cycle(sampler), args.warmup_rounds + args.rounds):
+        of_batch = [lengths[index] for index in indices]
+        batches.append(random_batch(of_batch, args.vocab_size, generator, args.device))
+    return batches
 
 
 def decoding_batches(args: argparse.Namespace) -> list[Batch]:
     """Return sources of random words for every round, similar lengths together as the translation command puts them."""
-    generator, size = torch.Generator().manual_seed(args.seed), args.batch_size
+    generator = torch.Generator().manual_seed(args.seed)
+    size = args.batch_size
     lengths = sorted(_draw_lengths(size * (args.warmup_rounds + args.rounds), generator))
-    starts = range(0, len(lengths), size)
-    batches = [random_batch(lengths[i : i + size], args.vocab_size, generator, args.device) for i in starts]
-    return [without_labels(batch) for batch in batches]
+    batches = []
+    for start in range(0, len(lengths), size):
+        batch = random_batch(lengths[start : start + size], args.vocab_size, generator, args.device)
+        batches.append(without_labels(batch))
+    return batches
 
 
 def without_labels(batch: Batch) -> Batch:
@@ -127,11 +133,21 @@ def _draw_lengths(count: int, generator: torch.Generator) -> list[tuple[int, int
 def random_batch(
     lengths: Sequence[tuple[int, int]], vocab_size: int, generator: torch.Generator, device: torch.device | str
 ) -> Batch:
-    """Return pairs of random words, of so many on each side."""
-    sources, targets = (
-        [torch.randint(FIRST_WORD, vocab_size, (length,), generator=generator) for length in side]
-        for side in zip(*lengths)
-    )
+    """Return pairs of random words.
+
+    Args:
+        lengths: of source and target of each pair.
+        vocab_size: token ids are below it.
+        generator: draws the words.
+        device: of the tensors.
+    """
+
+    def draw(length: int) -> Tensor:
+        return torch.randint(FIRST_WORD, vocab_size, (length,), generator=generator)
+
+    # All sources are drawn before the targets.
+    sources = [draw(length) for length, _ in lengths]
+    targets = [draw(length) for _, length in lengths]
     input_ids = pad_sequence(sources, batch_first=True).to(device)
     labels = pad_sequence(targets, batch_first=True, padding_value=-100).to(device)
     return {"input_ids": input_ids, "attention_mask": (input_ids > 0).long(), "labels": labels}
@@ -153,7 +169,18 @@ def make_trainer(model: PreTrainedModel, dtype: torch.dtype = torch.float32) -> 
 
 
 def decode(model: PreTrainedModel, batch: Batch, new_tokens: int, num_beams: int, **options: Any) -> Tensor:
-    """Write exactly `new_tokens` words for every sentence, by greedy or beam search."""
+    """Write exactly so many words for every sentence, by greedy or beam search.
+
+    Args:
+        model: translates.
+        batch: the sources.
+        new_tokens: length of every translation.
+        num_beams: 1 is greedy search.
+        **options: of `generate()`.
+
+    Returns:
+        Token ids, `[batch, 1 + new_tokens]`.
+    """
     model.generation_config.update(max_length=None, forced_eos_token_id=None)
     lengths = {"min_new_tokens": new_tokens, "max_new_tokens": new_tokens}
     return model.generate(**batch, num_beams=num_beams, **lengths, **options)
@@ -163,7 +190,10 @@ def take_turns(
     runs: Sequence[Callable[[Any], object]], batches: Sequence[Any], device: torch.device | str
 ) -> list[tuple[float, ...]]:
     """Return the seconds of all on every batch: the first, the second, ..., the first, the second, ..."""
-    return [tuple(seconds(partial(run, batch), device) for run in runs) for batch in batches]
+    times = []
+    for batch in batches:
+        times.append(tuple(seconds(partial(run, batch), device) for run in runs))
+    return times
 
 
 def seconds(run: Callable[[], object], device: torch.device | str) -> float:
@@ -211,7 +241,8 @@ class _LiveTensors(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.peak = self._bytes = 0
+        self.peak = 0
+        self._bytes = 0
         self._known: set[int] = set()
 
     def __torch_dispatch__(
