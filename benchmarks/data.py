@@ -14,11 +14,14 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from threading import Event
 
-BATCHES, WINDOWS, MAX_TOKENS = 500, 3, 4096
+BATCHES = 500
+WINDOWS = 3
+MAX_TOKENS = 4096
 LANGUAGES = ("en", "de")
 MEASURES = ("start", "restart", "stream", "repeated")
 
@@ -33,21 +36,22 @@ def main() -> None:
     parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure is not None:
-        print(json.dumps((stream_costs if args.measure == "stream" else corpus_costs)(args)))
+        costs = stream_costs(args) if args.measure == "stream" else corpus_costs(args)
+        print(json.dumps(costs))
         return
     args.folder.mkdir(parents=True, exist_ok=True)
     if any(args.folder.iterdir()):
         parser.error(f"{args.folder} is not empty: the first start would find what it should make; name a new folder")
     make_corpus(args)
+    environment = {**os.environ, "HF_DATASETS_CACHE": str(args.folder / "cache")}
     for kind in MEASURES:
-        if kind == "repeated" and args.times is None:
-            continue
         if kind == "repeated":
+            if args.times is None:
+                continue
             repeat(args.folder, args.times)
-        environment = {**os.environ, "HF_DATASETS_CACHE": str(args.folder / "cache")}
         command = [sys.executable, __file__, *sys.argv[1:], "--measure", kind]
-        found = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-        print(kind, found.splitlines()[-1], flush=True)
+        process = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        print(kind, process.stdout.splitlines()[-1], flush=True)
     for path in sorted((args.folder / "cache").rglob("*.arrow")):
         print(f"{path.name.partition('-')[0]}: {path.stat().st_size / args.pairs:.0f} bytes a pair")
 
@@ -61,18 +65,21 @@ def make_corpus(args: argparse.Namespace) -> None:
     """Write the corpus and the tokenizer."""
     from hf_capsule_mt.data.parallel_text import read_parallel_text
     from hf_capsule_mt.data.tokenizer import train_joint_bpe
+    from hf_capsule_mt.files import replaced_files
 
-    text, generator = read_parallel_text(args.text), random.Random(0)
-    train_joint_bpe([*text.sources, *text.targets], 10_000).save_pretrained(args.folder / "tokenizer")
-    sides = [open(f"{file}.part", "w", encoding="utf-8") for file in files(args.folder)]  # noqa: SIM115
-    for _ in range(args.pairs):
-        number = generator.choice([1, 1, 2, 2, 3, 3, 4, 5])
-        chosen = [generator.randrange(len(text.sources)) for _ in range(number)]
-        for side, lines in zip(sides, (text.sources, text.targets)):
-            side.write(" ".join(lines[index] for index in chosen) + "\n")
-    for side, file in zip(sides, files(args.folder)):
-        side.close()
-        Path(side.name).replace(file)
+    text = read_parallel_text(args.text)
+    tokenizer = train_joint_bpe([*text.sources, *text.targets], 10_000)
+    tokenizer.save_pretrained(args.folder / "tokenizer")
+    generator = random.Random(0)
+    source_file, target_file = files(args.folder)
+    with replaced_files([source_file, target_file]) as (sources, targets):
+        for _ in range(args.pairs):
+            number = generator.choice([1, 1, 2, 2, 3, 3, 4, 5])
+            chosen = [generator.randrange(len(text.sources)) for _ in range(number)]
+            source = " ".join(text.sources[index] for index in chosen)
+            target = " ".join(text.targets[index] for index in chosen)
+            sources.write(f"{source}\n".encode())
+            targets.write(f"{target}\n".encode())
 
 
 def repeat(folder: Path, times: int) -> None:
@@ -89,13 +96,16 @@ def repeat(folder: Path, times: int) -> None:
 
 def memory(name: str) -> int:
     """Return a line of this process's /proc/self/status, in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) // 1000
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            kilobytes = int(line.split()[1])
+            return kilobytes // 1000
+    raise KeyError(name)
 
 
 def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     """Read, tokenise and batch the corpus, or map it."""
-    imported = Costs()
+    costs = Costs()
     from datasets import Dataset
     from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
@@ -104,7 +114,7 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     from hf_capsule_mt.data.corpus_files import Columns, find_corpora
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")
-    costs = {"import": round(imported.lap(), 1)}
+    measured = {"import": round(costs.lap(), 1)}
     if args.measure == "repeated":
         pairs = Dataset.from_file(str(args.folder / "repeated.arrow"))
     else:
@@ -114,36 +124,46 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     sampler = TokenBudgetBatchSampler(lengths, MAX_TOKENS)
     batches = iter(sampler)
     first = next(batches)
-    costs["until the first batch"] = round(imported.lap(), 1)
-    collator, tokens = DataCollatorForSeq2Seq(tokenizer), 0
+    measured["until the first batch"] = round(costs.lap(), 1)
+    collator = DataCollatorForSeq2Seq(tokenizer)
+    tokens = 0
     for batch in [first, *islice(batches, BATCHES - 1)]:
-        found = pairs.__getitems__(batch)
-        collator(found)
-        tokens += sum(len(row[side]) for row in found for side in ("input_ids", "labels"))
-    costs["tokens a CPU second"] = round(tokens / imported.lap())
-    return {**costs, "pairs": len(pairs), "tokens of the longer side": round(float(lengths.mean()), 1), **memories()}
+        # As a loader of PyTorch reads a batch.
+        rows = pairs.__getitems__(batch)
+        collator(rows)
+        tokens += number_of_tokens(rows)
+    measured["tokens a CPU second"] = round(tokens / costs.lap())
+    measured["pairs"] = len(pairs)
+    measured["tokens of the longer side"] = round(float(lengths.mean()), 1)
+    return {**measured, **memories()}
 
 
 def stream_costs(args: argparse.Namespace) -> dict[str, float]:
     """Stream the corpus for three windows."""
-    imported = Costs()
+    costs = Costs()
     from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
     from hf_capsule_mt.data.corpus_files import Columns, find_corpora
     from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")
-    costs = {"import": round(imported.lap(), 1)}
+    measured = {"import": round(costs.lap(), 1)}
     rows = file_rows(find_corpora(files(args.folder), Columns()), Columns())
     stream = TokenBudgetStream(rows, tokenizer, MAX_TOKENS, limits=(256, 256))
-    collator, tokens = DataCollatorForSeq2Seq(tokenizer), 0
+    collator = DataCollatorForSeq2Seq(tokenizer)
+    tokens = 0
     # Iterating over the stream would tokenise more than is counted, since it is a window ahead.
     for window in islice(stream._windows(Event()), WINDOWS):
         for batch in stream.batches(window):
             collator(batch.pairs)
-            tokens += sum(len(pair[side]) for pair in batch.pairs for side in ("input_ids", "labels"))
-    costs["tokens a CPU second"] = round(tokens / imported.lap())
-    return {**costs, **memories()}
+            tokens += number_of_tokens(batch.pairs)
+    measured["tokens a CPU second"] = round(tokens / costs.lap())
+    return {**measured, **memories()}
+
+
+def number_of_tokens(pairs: Sequence[Mapping[str, Sequence[int]]]) -> int:
+    """Return the number of tokens on both sides."""
+    return sum(len(pair["input_ids"]) + len(pair["labels"]) for pair in pairs)
 
 
 def memories() -> dict[str, int]:
@@ -159,7 +179,8 @@ class Costs:
 
     def lap(self) -> float:
         """Return the seconds since the last lap."""
-        before, self._last = self._last, self._now()
+        before = self._last
+        self._last = self._now()
         return self._last - before
 
     @staticmethod

@@ -57,31 +57,30 @@ def measure_train(args: argparse.Namespace, done: set[str]) -> Measured:
     from benchmarks.speed.workload import make_trainer, new_model, peak_memory, training_batches
 
     torch.manual_seed(0)
-    numbers = argparse.Namespace(
-        **{"seed": 0, "device": args.device, "vocab_size": args.vocab_size, "max_tokens": 96 if args.quick else 16384},
-        **{"warmup_rounds": 0, "rounds": 1 if args.quick else 8},
-    )
-    batches = training_batches(numbers)
-    tokens = sum(int((batch["labels"] >= 0).sum()) for batch in batches) / len(batches)
+    batches = training_batches(_workload(args, rounds=1 if args.quick else 8))
+    tokens = sum(int((batch["labels"] >= 0).sum()) for batch in batches)
+
+    def train(name: str, times: int) -> None:
+        for _ in range(times):
+            for batch in batches:
+                trainers[name](batch)
+
     trainers = {}
     for name, config in _configs(args).items():
         trainers[name] = make_trainer(new_model(config, args.device), torch.bfloat16)
-    turns, memory = {}, {}
+    turns = {}
+    memory = {}
     for name, update in trainers.items():
-        # Every shape once, then the number of updates for a turn.
-        for batch in batches:
-            update(batch)
+        # Every shape once, before anything is measured.
+        train(name, 1)
         memory[name] = peak_memory(partial(update, batches[0]), args.device)
-        seconds = _seconds(lambda: [update(batch) for batch in batches], args.device)  # noqa: B023
+        seconds = _seconds(partial(train, name, 1), args.device)
         turns[name] = max(1, round(args.turn / seconds))
-    rates = {name: [] for name in trainers}
+    rates: dict[str, list[float]] = {name: [] for name in trainers}
     for _ in range(1 if args.quick else _ROUNDS):
-        for name, update in trainers.items():
-            seconds = _seconds(
-                lambda: [update(batch) for _ in range(turns[name]) for batch in batches],  # noqa: B023
-                args.device,
-            )
-            rates[name].append(turns[name] * len(batches) * tokens / seconds)
+        for name in trainers:
+            seconds = _seconds(partial(train, name, turns[name]), args.device)
+            rates[name].append(turns[name] * tokens / seconds)
     for name in trainers:
         yield name, {"tokens_per_second": rates[name], "memory": memory[name]}
 
@@ -93,7 +92,8 @@ def measure_decode(args: argparse.Namespace, done: set[str]) -> Measured:
     from benchmarks.speed.decode import _generate
     from benchmarks.speed.workload import decoding_batches, new_model
 
-    beams, new_tokens = 4, 2 if args.quick else 24
+    beams = 4
+    new_tokens = 2 if args.quick else 24
     torch.manual_seed(0)
     model = new_model(_configs(args)[_MARIAN], args.device)
     half = new_model(model.config, args.device)
@@ -107,56 +107,69 @@ def measure_decode(args: argparse.Namespace, done: set[str]) -> Measured:
     for count in (1, 2) if args.quick else (1, 32, 64, 256, 512, 1024):
         if str(count) in done:
             continue
-        numbers = {"seed": 0, "device": args.device, "vocab_size": args.vocab_size, "batch_size": count}
-        batches = decoding_batches(argparse.Namespace(**numbers, warmup_rounds=1, rounds=3))
+        batches = decoding_batches(_workload(args, rounds=3, warmup_rounds=1, batch_size=count))
         rates: dict[str, list[float]] = {name: [] for name in systems}
         for batch in batches:
             for name, system in systems.items():
                 seconds = _seconds(partial(system, batch, new_tokens), args.device)
                 rates[name].append(count * new_tokens / seconds)
-        yield str(count), {"tokens_per_second": {name: own[1:] for name, own in rates.items()}}
+        # The first batch warms up.
+        yield str(count), {"tokens_per_second": {name: timed[1:] for name, timed in rates.items()}}
 
 
 def measure_profile(args: argparse.Namespace, done: set[str]) -> Measured:
     """Profile an update and a step of the engine: kernel time, host time, and the five largest kernels."""
     import torch
-    from torch.profiler import ProfilerActivity, profile
 
     from benchmarks.speed.decode import _generate
     from benchmarks.speed.workload import decoding_batches, make_trainer, new_model, training_batches
 
-    is_cuda = args.device.startswith("cuda")
-    kind = torch.autograd.DeviceType.CUDA if is_cuda else torch.autograd.DeviceType.CPU
-    count, new_tokens, max_tokens = (2, 2, 96) if args.quick else (64, 24, 16384)
-    numbers = {"seed": 0, "device": args.device, "vocab_size": args.vocab_size, "warmup_rounds": 0, "rounds": 1}
-    numbers = argparse.Namespace(**numbers, max_tokens=max_tokens, batch_size=count)
+    new_tokens = 2 if args.quick else 24
+    workload = _workload(args, rounds=1, batch_size=2 if args.quick else 64)
     for method, config in _configs(args).items():
-        for what in ("update", "step"):
-            if f"{what} of {method}" in done or (what == "step" and method == _MARIAN):
-                continue
+        name = f"update of {method}"
+        if name not in done:
+            update = make_trainer(new_model(config, args.device), torch.bfloat16)
+            [batch] = training_batches(workload)
+            yield name, _profile(partial(update, batch), args.device, steps=1)
+        name = f"step of {method}"
+        if name not in done and method != _MARIAN:
             model = new_model(config, args.device)
-            if what == "update":
-                run, steps = partial(make_trainer(model, torch.bfloat16), training_batches(numbers)[0]), 1
-            else:
-                batch = decoding_batches(numbers)[0]
-                run, steps = partial(_generate, model, 4, "bfloat16", batch, new_tokens), new_tokens
-            run(), run()
-            wall = _seconds(run, args.device)
-            activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
-            with profile(activities=activities) as profiled:
-                _seconds(run, args.device)
-            averages = profiled.key_averages()
-            time_of = (lambda each: each.self_device_time_total) if is_cuda else (lambda each: each.self_cpu_time_total)
-            kernels = sorted((each for each in averages if each.device_type == kind), key=time_of, reverse=True)
-            yield (
-                f"{what} of {method}",
-                {
-                    "wall_ms": 1e3 * wall / steps,
-                    "kernel_ms": sum(map(time_of, kernels)) / 1e3 / steps,
-                    "host_ms": sum(each.self_cpu_time_total for each in averages) / 1e3 / steps,
-                    "largest": [[each.key, each.count / steps, time_of(each) / 1e3 / steps] for each in kernels[:5]],
-                },
-            )
+            [batch] = decoding_batches(workload)
+            search = partial(_generate, model, 4, "bfloat16", batch, new_tokens)
+            yield name, _profile(search, args.device, steps=new_tokens)
+
+
+def _profile(run: Callable[[], object], device: str, steps: int) -> dict[str, Any]:
+    """Return milliseconds a step of `run()`, which has so many: on the wall, in kernels and on the host."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    is_cuda = device.startswith("cuda")
+    # The first two calls warm up.
+    run()
+    run()
+    wall = _seconds(run, device)
+    activities = [ProfilerActivity.CPU]
+    if is_cuda:
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiled:
+        _seconds(run, device)
+    kind = torch.autograd.DeviceType.CUDA if is_cuda else torch.autograd.DeviceType.CPU
+    host_ms = 0.0
+    kernels = []
+    for event in profiled.key_averages():
+        host_ms += event.self_cpu_time_total / 1e3
+        if event.device_type == kind:
+            microseconds = event.self_device_time_total if is_cuda else event.self_cpu_time_total
+            kernels.append([event.key, event.count / steps, microseconds / 1e3 / steps])
+    kernels.sort(key=lambda kernel: kernel[2], reverse=True)
+    return {
+        "wall_ms": 1e3 * wall / steps,
+        "kernel_ms": sum(milliseconds for _, _, milliseconds in kernels),
+        "host_ms": host_ms / steps,
+        "largest": kernels[:5],
+    }
 
 
 def measure_study(args: argparse.Namespace, done: set[str]) -> Measured:
@@ -164,10 +177,12 @@ def measure_study(args: argparse.Namespace, done: set[str]) -> Measured:
     if args.study.stem in done:
         return
     launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
-    folders = ["--output_dir", str(args.output_dir / args.study.stem)]
-    folders += ["--records", str(args.output_dir / f"{args.study.stem}.jsonl")]
-    command = [sys.executable, "-m", "benchmarks.studies", "run", str(args.study), *folders, "--launcher", launcher]
-    command += ["--jobs", str(_STUDY_AT_ONCE), "--without_scores", *(["--dry_run"] if args.quick else [])]
+    command = [sys.executable, "-m", "benchmarks.studies", "run", str(args.study)]
+    command += ["--output_dir", str(args.output_dir / args.study.stem)]
+    command += ["--records", str(args.output_dir / f"{args.study.stem}.jsonl")]
+    command += ["--launcher", launcher, "--jobs", str(_STUDY_AT_ONCE), "--without_scores"]
+    if args.quick:
+        command.append("--dry_run")
     status, output = _run(command, args.seconds)
     print(output[-3000:])
     if status == 0:
@@ -176,34 +191,64 @@ def measure_study(args: argparse.Namespace, done: set[str]) -> Measured:
 
 def table(piece: str, records: Sequence[dict[str, Any]]) -> str:
     """Return the table of a piece in Markdown."""
-    rows: list[list[str]] = []
-    if piece == "train":
-        rows = [["training", "tokens/s", "times Marian", "memory of an update, MiB"]]
-        marian = next(median(each["tokens_per_second"]) for each in records if each["name"] == _MARIAN)
-        for each in records:
-            rate = median(each["tokens_per_second"])
-            rows.append([each["name"], _spread(each["tokens_per_second"]), f"{rate / marian:.2f}"])
-            rows[-1].append(f"{each['memory'] / 2**20:.0f}")
-    elif piece == "decode":
-        rows = [["sentences at a time", *(f"{name}, tokens/s" for name in records[0]["tokens_per_second"])]]
-        rows += [[each["name"], *map(_spread, each["tokens_per_second"].values())] for each in records]
-    elif piece == "profile":
-        rows = [["", "wall, ms", "kernels, ms", "host, ms", "five largest: calls, ms"]]
-        for each in records:
-            largest = "<br>".join(f"`{name[:60]}` {count:.0f}, {ms:.3f}" for name, count, ms in each["largest"])
-            rows.append([each["name"], *(f"{each[name]:.2f}" for name in ("wall_ms", "kernel_ms", "host_ms")), largest])
-    else:
-        rows = [["", "result"], *([each["name"], each["result"]] for each in records)]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+    tables = {"train": _train_table, "decode": _decode_table, "profile": _profile_table}
+    rows = tables.get(piece, _result_table)(records)
+    head, *lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, "|" + " --- |" * len(rows[0]), *lines])
+
+
+def _train_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+    medians = {record["name"]: median(record["tokens_per_second"]) for record in records}
+    rows = [["training", "tokens/s", "times Marian", "memory of an update, MiB"]]
+    for record in records:
+        name = record["name"]
+        times_marian = medians[name] / medians[_MARIAN]
+        mebibytes = record["memory"] / 2**20
+        rows.append([name, _spread(record["tokens_per_second"]), f"{times_marian:.2f}", f"{mebibytes:.0f}"])
+    return rows
+
+
+def _decode_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = [["sentences at a time", *(f"{name}, tokens/s" for name in records[0]["tokens_per_second"])]]
+    for record in records:
+        rows.append([record["name"], *(_spread(rates) for rates in record["tokens_per_second"].values())])
+    return rows
+
+
+def _profile_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = [["", "wall, ms", "kernels, ms", "host, ms", "five largest: calls, ms"]]
+    for record in records:
+        largest = [f"`{name[:60]}` {count:.0f}, {ms:.3f}" for name, count, ms in record["largest"]]
+        times = [f"{record[name]:.2f}" for name in ("wall_ms", "kernel_ms", "host_ms")]
+        rows.append([record["name"], *times, "<br>".join(largest)])
+    return rows
+
+
+def _result_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+    return [["", "result"], *([record["name"], record["result"]] for record in records)]
 
 
 def _spread(rates: Sequence[float]) -> str:
     return f"{median(rates):.0f} ({min(rates):.0f}–{max(rates):.0f})"
 
 
+def _workload(
+    args: argparse.Namespace, rounds: int, warmup_rounds: int = 0, batch_size: int | None = None
+) -> argparse.Namespace:
+    """Return the settings of `training_batches` and `decoding_batches`."""
+    return argparse.Namespace(
+        seed=0,
+        device=args.device,
+        vocab_size=args.vocab_size,
+        max_tokens=96 if args.quick else 16384,
+        batch_size=batch_size,
+        rounds=rounds,
+        warmup_rounds=warmup_rounds,
+    )
+
+
 def _configs(args: argparse.Namespace) -> dict[str, Any]:
-    """The configurations of all systems, Marian first."""
+    """Return the configurations of all systems, Marian first."""
     from benchmarks.speed.workload import plain_config
     from hf_capsule_mt import preset_config
 
@@ -216,11 +261,13 @@ def _seconds(run: Callable[[], object], device: str) -> float:
     """Return the seconds of `run()`, with the work that it starts on the device."""
     import torch
 
-    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-    wait()
+    is_cuda = device.startswith("cuda")
+    if is_cuda:
+        torch.cuda.synchronize()
     start = time.perf_counter()
     run()
-    wait()
+    if is_cuda:
+        torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
@@ -260,26 +307,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     args.output_dir = args.output_dir.resolve()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    args.vocab_size, args.turn = (100, 0.05) if args.quick else (32000, 2)
+    args.vocab_size = 100 if args.quick else 32000
+    args.turn = 0.05 if args.quick else 2  # seconds of training in a turn
     args.seconds = 60 * args.minutes - _GRACE
-    path, failed = args.output_dir / "records.jsonl", False
-    for piece in args.pieces:
-        own = {"piece": piece, "device": args.device, "quick": args.quick}
-        records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        records = [each for each in records if own.items() <= each.items()]
-        until, complete = time.monotonic() + args.seconds, True
-        for name, values in globals()[f"measure_{piece}"](args, {each["name"] for each in records}):
-            records.append({**own, "name": name, **values, **_environment(args.device)})
-            with path.open("a") as file:
-                file.write(json.dumps(records[-1]) + "\n")
-            if time.monotonic() > until and piece not in ("train", "tests", "study"):
-                complete = False
-                break
-        failed |= not (records and complete)
-        print(table(piece, records) if records else f"{piece}: no record", flush=True)
-        if not complete:
-            print(f"{piece}: the minutes are over. Run it again.", flush=True)
-    return int(failed)
+    done = [_run_piece(args, piece) for piece in args.pieces]
+    return 0 if all(done) else 1
+
+
+def _run_piece(args: argparse.Namespace, piece: str) -> bool:
+    """Run a piece and print its table. Return whether it is done."""
+    path = args.output_dir / "records.jsonl"
+    settings = {"piece": piece, "device": args.device, "quick": args.quick}
+    records = []
+    if path.exists():
+        known = [json.loads(line) for line in path.read_text().splitlines()]
+        records = [record for record in known if settings.items() <= record.items()]
+    until = time.monotonic() + args.seconds
+    is_complete = True
+    measure = globals()[f"measure_{piece}"]
+    for name, values in measure(args, {record["name"] for record in records}):
+        record = {**settings, "name": name, **values, **_environment(args.device)}
+        records.append(record)
+        with path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        # The others measure all at once, or end their command by themselves.
+        if time.monotonic() > until and piece in ("decode", "profile"):
+            is_complete = False
+            break
+    print(table(piece, records) if records else f"{piece}: no record", flush=True)
+    if not is_complete:
+        print(f"{piece}: the minutes are over. Run it again.", flush=True)
+    return bool(records) and is_complete
 
 
 def _environment(device: str) -> dict[str, Any]:

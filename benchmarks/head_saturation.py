@@ -47,20 +47,23 @@ def saturation(model: PreTrainedModel, input_ids: Tensor, mask: Tensor) -> Itera
         ValueError: if the encoder routes no heads.
     """
     encoder = model.get_encoder()
-    places = {name: module for name, module in encoder.named_modules() if isinstance(module, RoutedHeads)}
-    if not places:
+    routed = {name: module for name, module in encoder.named_modules() if isinstance(module, RoutedHeads)}
+    if not routed:
         raise ValueError(f"the encoder of {model.name_or_path or 'the model'} routes no heads; name a model that does")
-    found: dict[str, Tensor] = {}
-    hooks = [
-        module.register_forward_hook(lambda _, inputs, __, name=name: found.update({name: inputs[0][mask.bool()]}))
-        for name, module in places.items()
-    ]
+    heads_of: dict[RoutedHeads, Tensor] = {}
+
+    def keep(module: RoutedHeads, inputs: tuple[Tensor], output: Tensor) -> None:
+        heads_of[module] = inputs[0][mask.bool()]
+
+    hooks = [module.register_forward_hook(keep) for module in routed.values()]
     encoder(input_ids=input_ids, attention_mask=mask)
     for hook in hooks:
         hook.remove()
-    for name, heads in found.items():
-        capsules = places[name].input_capsules(heads)
-        yield name, heads.std(0).mean().item(), capsules.abs().gt(0.99).float().mean().item()
+    for name, module in routed.items():
+        heads = heads_of[module]
+        capsules = module.input_capsules(heads)
+        is_saturated = capsules.abs().gt(0.99)
+        yield name, heads.std(0).mean().item(), is_saturated.float().mean().item()
 
 
 if __name__ == "__main__":

@@ -23,8 +23,10 @@ GENERATE = """
 import sys
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 folder, text, beams, new_tokens, batch_size, order = sys.argv[1:]
-tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
-lines, size = [line.rstrip("\\n") for line in open(text, encoding="utf-8")], int(batch_size)
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+lines = [line.rstrip("\\n") for line in open(text, encoding="utf-8")]
+size = int(batch_size)
 if order == "sorted":
     lines.sort(key=len)
 for start in range(0, len(lines), size):
@@ -38,8 +40,10 @@ GENERATED = {
     "generate(), one sentence, as pipeline() does": ("1", "file"),
     "generate(), 32 sentences of like length": ("32", "sorted"),
 }
-COMMANDS = *GENERATED, "translate", "translate --dtype int8"
-WIDTH, HEAD, VOCABULARY = 512, 64, 54688
+COMMANDS = (*GENERATED, "translate", "translate --dtype int8")
+WIDTH = 512
+HEAD = 64
+VOCABULARY = 54688
 SIZE = {"d_model": WIDTH, "vocab_size": VOCABULARY, "decoder_vocab_size": VOCABULARY, "max_position_embeddings": 512}
 SIDE = {"layers": 6, "attention_heads": WIDTH // HEAD, "ffn_dim": 4 * WIDTH}
 """Sizes of opus-mt-en-mg."""
@@ -56,21 +60,32 @@ def main() -> None:
     folders = stand_ins(args)
     first = args.output_dir / "first"
     first.write_text(args.text.read_text(encoding="utf-8").partition("\n")[0] + "\n", encoding="utf-8")
+    runs = [(command, "float32") for command in COMMANDS]
+    runs.append(("translate", "float16"))
     times = defaultdict(list)
     for _ in range(args.rounds):
-        for name, dtype in (*[(each, "float32") for each in COMMANDS], ("translate", "float16")):
-            loading, whole = (cpu_seconds(args, name, folders[dtype], text) for text in (first, args.text))
-            times[f"{name}, {dtype} file"].append(whole - loading)
+        for command, dtype in runs:
+            loading = cpu_seconds(args, command, folders[dtype], first)
+            whole = cpu_seconds(args, command, folders[dtype], args.text)
+            times[f"{command}, {dtype} file"].append(whole - loading)
         times["only the products of the decoder, float32"].append(products(args, folders["float32"]))
     plain = statistics.median(times[f"{COMMANDS[0]}, float32 file"])
     print("| | CPU seconds | times as fast as the first row |\n| --- | ---: | ---: |")
-    for name, each in times.items():
-        middle, spread = statistics.median(each), f"{min(each):.1f}–{max(each):.1f}"
+    for name, seconds in times.items():
+        middle = statistics.median(seconds)
+        spread = f"{min(seconds):.1f}–{max(seconds):.1f}"
         print(f"| {name} | {middle:.1f} ({spread}) | {plain / middle:.2f} |")
 
 
 def cpu_seconds(args: argparse.Namespace, name: str, folder: str, text: Path) -> float:
-    """Return the CPU time of a process that translates a file."""
+    """Return the CPU time of a process that translates a file.
+
+    Args:
+        args: of the command.
+        name: one of `COMMANDS`.
+        folder: of the model.
+        text: a file, one sentence a line.
+    """
     output = args.output_dir / "translations"
     output.unlink(missing_ok=True)
     if name in GENERATED:
@@ -89,14 +104,19 @@ def products(args: argparse.Namespace, folder: str) -> float:
 
     No exact decoder in float32 can do without them.
     """
-    config, batch = MarianConfig.from_pretrained(folder), 32 * BEAMS
-    width, inner = config.d_model, config.decoder_ffn_dim
+    config = MarianConfig.from_pretrained(folder)
+    width = config.d_model
+    inner = config.decoder_ffn_dim
+    batch = 32 * BEAMS
     # Query, key, value and output of self-attention, query and output of cross-attention.
     layer = [(width, width)] * 6 + [(width, inner), (inner, width)]
-    weights = [torch.randn(out, into) for into, out in layer * config.decoder_layers + [(width, config.vocab_size)]]
+    shapes = layer * config.decoder_layers + [(width, config.vocab_size)]
+    weights = [torch.randn(out, into) for into, out in shapes]
     states = {size: torch.randn(batch, size) for size in (width, inner)}
-    lines = (args.output_dir / "translations").read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    tokens = sum(map(len, AutoTokenizer.from_pretrained(folder)(text_target=lines)["input_ids"]))
+    text = (args.output_dir / "translations").read_text(encoding="utf-8")
+    lines = text.removesuffix("\n").split("\n")
+    token_ids = AutoTokenizer.from_pretrained(folder)(text_target=lines)["input_ids"]
+    tokens = sum(len(ids) for ids in token_ids)
     before = os.times().user
     for _ in range(tokens * BEAMS // batch):
         for weight in weights:
@@ -108,10 +128,11 @@ def stand_ins(args: argparse.Namespace) -> dict[str, str]:
     """Write `pytorch_model.bin` in both precisions, and return the folders."""
     small = MarianMTModel.from_pretrained(args.folder, dtype="float32").eval()
     large = enlarged(small)
-    words = {"input_ids": torch.arange(3, 9).view(2, 3), "decoder_input_ids": torch.arange(4, 10).view(2, 3)}
+    inputs = {"input_ids": torch.arange(3, 9).view(2, 3), "decoder_input_ids": torch.arange(4, 10).view(2, 3)}
     with torch.no_grad():
-        found, expected = (model(**words).logits.log_softmax(-1) for model in (large, small))
-    torch.testing.assert_close(found[..., : small.config.vocab_size], expected, rtol=0, atol=1e-3)
+        of_large = large(**inputs).logits.log_softmax(-1)
+        of_small = small(**inputs).logits.log_softmax(-1)
+    torch.testing.assert_close(of_large[..., : small.config.vocab_size], of_small, rtol=0, atol=1e-3)
     folders = {}
     for dtype in ("float32", "float16"):
         folder = args.output_dir / dtype

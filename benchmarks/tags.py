@@ -34,7 +34,8 @@ from hf_capsule_mt.translation.attention import aligner, attending, cross_attent
 from hf_capsule_mt.translation.marked_segments import marked_segments
 from hf_capsule_mt.translation.translator import evaluating, generate_batches, pad_rows
 
-TAG = "<b>", "</b>"
+OPENING = "<b>"
+CLOSING = "</b>"
 TOKENS_PER_BATCH = 4096
 
 
@@ -54,76 +55,126 @@ def main() -> None:
     # What is written as a reference to a character would be read as the character.
     sources = [line for line in read_lines(args.input_file) if "&" not in line]
     models = {}
-    for row, _, folder in (item.partition("=") for item in args.models):
+    for named in args.models:
+        row, _, folder = named.partition("=")
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
         models[row] = measure(model, load_tokenizer(folder), sources, args)
         print(row, json.dumps(models[row]), flush=True)
-    options = {name: getattr(args, name) for name in ("num_beams", "seed")}
-    write_json(
-        args.output_file,
-        {"test": str(args.input_file), **options, "models": models, "environment": environment("cpu")},
-    )
+    record = {
+        "test": str(args.input_file),
+        "num_beams": args.num_beams,
+        "seed": args.seed,
+        "models": models,
+        "environment": environment("cpu"),
+    }
+    write_json(args.output_file, record)
 
 
 def measure(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: list[str], args: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
-    """Return the number of tags, and the shares that are right, hold the word among others, and stand elsewhere."""
-    written = list(translations(model, tokenizer, sources, args.num_beams))
-    train = [[line.split() for line in read_lines(file)] for file in args.alignment_data]
-    words = [source.split() for source in sources], [[text.split() for _, text in written]]
-    [links] = align_words(*words, more_sources=train[0], more_targets=train[1])
-    drawn = [
-        draw(source.split(), found.links, random.Random(f"{args.seed} {source}"))
-        for source, found in zip(sources, links)
-    ]
+    """Measure where the tags of a model come back.
+
+    Args:
+        model: translates.
+        tokenizer: the model's.
+        sources: each gets a tag, if it has a word for it.
+        args: of the command.
+
+    Returns:
+        By attention, the number of tags, and the shares that are right, hold the word among others, or stand
+        elsewhere.
+    """
+    translated = translations(model, tokenizer, sources, args.num_beams)
+    training_sources, training_targets = ([line.split() for line in read_lines(file)] for file in args.alignment_data)
+    [alignments] = align_words(
+        [source.split() for source in sources],
+        [[text.split() for _, text in translated]],
+        more_sources=training_sources,
+        more_targets=training_targets,
+    )
     counts: dict[str, Counter] = {}
-    for source, (ids, text), pair in zip(sources, written, drawn):
-        if pair is None:
+    for source, (ids, text), alignment in zip(sources, translated, alignments, strict=True):
+        # A sentence has the same word whatever the other sentences are.
+        drawn = draw(source.split(), alignment.links, random.Random(f"{args.seed} {source}"))
+        if drawn is None:
             continue
+        word, translated_word = drawn
         for name, attention in attentions(model, tokenizer, source, ids, args.layers):
-            found = put_back(tokenizer, source, pair[0], ids, text, attention)
-            counts.setdefault(name, Counter())[judge(found, text, pair[1])] += 1
+            tagged = put_back(tokenizer, source, word, ids, text, attention)
+            counts.setdefault(name, Counter())[judge(tagged, text, translated_word)] += 1
     return {name: shares(count) for name, count in counts.items()}
 
 
 def translations(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: list[str], num_beams: int
-) -> Iterator[tuple[list[int], str]]:
-    """Yield ids, from the start token to the end, and text of each translation."""
+) -> list[tuple[list[int], str]]:
+    """Translate sentences.
+
+    Args:
+        model: translates.
+        tokenizer: the model's.
+        sources: sentences.
+        num_beams: 1 is greedy search.
+
+    Returns:
+        Token ids, from the start token to the end, and text of each translation.
+    """
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
-    found = {}
+    token_ids: list[list[int]] = [[] for _ in sources]
     for batch, generated, written in generate_batches(model, encoded, batches, num_beams=num_beams):
-        for index, start, each in zip(batch, generated[:, 0].tolist(), written):
-            found[index] = [start, *each.ids]
-    for index in range(len(sources)):
-        yield found[index], tokenizer.decode(found[index], skip_special_tokens=True)
+        for index, start, translation in zip(batch, generated[:, 0].tolist(), written, strict=True):
+            token_ids[index] = [start, *translation.ids]
+    return [(ids, tokenizer.decode(ids, skip_special_tokens=True)) for ids in token_ids]
 
 
 def draw(words: Sequence[str], links: Sequence[tuple[int, int]], generator: random.Random) -> tuple[int, int] | None:
     """Return a word and its translation, which have no other; None if there is none."""
-    of_source, of_target = Counter(i for i, _ in links), Counter(j for _, j in links)
-    alone = [(i, j) for i, j in links if of_source[i] == of_target[j] == 1 and words[i].isalpha()]
-    return generator.choice(alone) if alone else None
+    links_of_source = Counter(source for source, _ in links)
+    links_of_target = Counter(target for _, target in links)
+    candidates = []
+    for source, target in links:
+        if links_of_source[source] == links_of_target[target] == 1 and words[source].isalpha():
+            candidates.append((source, target))
+    if not candidates:
+        return None
+    return generator.choice(candidates)
 
 
 def attentions(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, ids: list[int], every: bool
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the attention `[target, source]` of the tokens after the first by its name: the package's, or every one."""
+    """Read the attention of a translation.
+
+    Args:
+        model: is made to write the translation.
+        tokenizer: the model's.
+        source: a sentence.
+        ids: of its translation, from the start token to the end.
+        every: whether that of every layer and every mean is read, or only the package's.
+
+    Yields:
+        A name and the attention `[target, source]` of the tokens after the first.
+    """
     input_ids, mask = pad_rows([tokenizer(source)["input_ids"]], 0, model.device)
     with evaluating(model), torch.no_grad():
-        source = {"input_ids": input_ids, "attention_mask": mask.long(), "decoder_input_ids": torch.tensor([ids])}
-        output = attending(model).base_model(**source, use_cache=False, output_attentions=True)
+        output = attending(model).base_model(
+            input_ids=input_ids,
+            attention_mask=mask.long(),
+            decoder_input_ids=torch.tensor([ids]),
+            use_cache=False,
+            output_attentions=True,
+        )
     layers = [weights.float().mean(1) for weights in cross_attentions_of(model, output)]
     last_two = torch.stack(layers[-2:]).mean(0)
     if not every:
         yield "tags", last_two[0, :-1]
         return
     named = {f"layer {number}": layer for number, layer in enumerate(layers)}
-    means = {"mean of all": torch.stack(layers).mean(0), "mean of the last two": last_two}
-    for name, layer in {**named, **means}.items():
+    named["mean of all"] = torch.stack(layers).mean(0)
+    named["mean of the last two"] = last_two
+    for name, layer in named.items():
         yield f"{name}, writing", layer[0, :-1]
         yield f"{name}, reading", layer[0, 1:]
 
@@ -131,9 +182,21 @@ def attentions(
 def put_back(
     tokenizer: PreTrainedTokenizerBase, source: str, word: int, ids: list[int], text: str, attention: Tensor
 ) -> str:
-    """Return a translation with the tag that a word of the source has."""
+    """Put a tag back that a word of the source has.
+
+    Args:
+        tokenizer: the model's.
+        source: a sentence.
+        word: index of the word with the tag.
+        ids: of the translation, from the start token to the end.
+        text: the translation.
+        attention: `[target, source]`.
+
+    Returns:
+        The translation with the tag.
+    """
     words = source.split()
-    words[word] = TAG[0] + words[word] + TAG[1]
+    words[word] = OPENING + words[word] + CLOSING
     [segment] = marked_segments(" ".join(words), True, None, None)
     read = tokenizer(source)["input_ids"]
     return segment.put_back(text, aligner(attention, tokenizer, source, read, ids[1:]))
@@ -141,10 +204,11 @@ def put_back(
 
 def judge(tagged: str, text: str, word: int) -> str:
     """Return whether the tag stands around one word of a translation."""
-    start = tagged.index(TAG[0])
-    inside = tagged[start + len(TAG[0]) : tagged.index(TAG[1])].split()
-    first = len(tagged[:start].split())
-    if tagged[:start] and not tagged[:start][-1].isspace() and inside:
+    before, _, rest = tagged.partition(OPENING)
+    inside = rest.partition(CLOSING)[0].split()
+    first = len(before.split())
+    begins_inside_a_word = bool(before) and not before[-1].isspace()
+    if begins_inside_a_word and inside:
         first -= 1
     if inside == [text.split()[word]] and first == word:
         return "right"
@@ -154,7 +218,8 @@ def judge(tagged: str, text: str, word: int) -> str:
 def shares(count: Counter) -> dict[str, float]:
     """Return the number of tags, and the share of each judgement."""
     total = count.total()
-    return {"tags": total, **{name: round(count[name] / total, 4) for name in ("right", "among others", "elsewhere")}}
+    of_judgements = {name: round(count[name] / total, 4) for name in ("right", "among others", "elsewhere")}
+    return {"tags": total, **of_judgements}
 
 
 if __name__ == "__main__":

@@ -20,13 +20,24 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    sides = [gzip.decompress(path.read_bytes()).decode().rstrip("\n").split("\n") for path in args.text]
-    pairs = list(zip(*sides, strict=True))
-    pairs += noise(pairs, random.Random(args.seed))
+    source_file, target_file = args.text
+    clean = list(zip(read_lines(source_file), read_lines(target_file), strict=True))
+    pairs = clean + noise(clean, random.Random(args.seed))
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    for path, lines in zip(args.text, zip(*pairs, strict=True), strict=True):
-        (args.output_dir / path.stem).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(f"{len(pairs):,} pairs, of which {len(sides[0]):,} are Tatoeba's")
+    write_lines(args.output_dir / source_file.stem, [source for source, _ in pairs])
+    write_lines(args.output_dir / target_file.stem, [target for _, target in pairs])
+    print(f"{len(pairs):,} pairs, of which {len(clean):,} are Tatoeba's")
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a compressed file."""
+    text = gzip.decompress(path.read_bytes()).decode()
+    return text.rstrip("\n").split("\n")
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    """Write a text file."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def noise(pairs: list[tuple[str, str]], draw: random.Random) -> list[tuple[str, str]]:
@@ -37,14 +48,17 @@ def noise(pairs: list[tuple[str, str]], draw: random.Random) -> list[tuple[str, 
         if number < 0.12:
             source = source.lower()
         elif number < 0.14:
-            source, target = source.upper(), target.upper()
+            source = source.upper()
+            target = target.upper()
         elif number < 0.22 and source.endswith(".") and target.endswith("."):
-            source, target = source.rstrip("."), target.rstrip(".")
+            source = source.rstrip(".")
+            target = target.rstrip(".")
             if draw.random() < 0.5:
                 source = source.lower()
         elif number < 0.30:
             more = draw.sample(pairs, draw.randint(1, 4))
-            source, target = (" ".join(lines) for lines in zip((source, target), *more, strict=True))
+            source = " ".join([source, *(added_source for added_source, _ in more)])
+            target = " ".join([target, *(added_target for _, added_target in more)])
         else:
             continue
         added.append((source, target))
