@@ -360,10 +360,16 @@ def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.d
 
 def behind_start(model: PreTrainedModel, ids: Tensor) -> Tensor:
     """Return token ids `[batch, target]` after the start token of `generate()`, `[batch, 1 + target]`."""
-    # A model without its head has no generation config, and 0 is a token.
-    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
-    if start is None:
-        start = model.config.decoder_start_token_id
+    # A model without its head has no generation config.
+    settings = getattr(model, "generation_config", None)
+    starts = [
+        getattr(settings, "decoder_start_token_id", None),
+        model.config.decoder_start_token_id,
+        # generate() begins with it where there is no start.
+        getattr(settings, "bos_token_id", None),
+    ]
+    # 0 is a token too.
+    start = next(token_id for token_id in starts if token_id is not None)
     return torch.cat([ids.new_full((len(ids), 1), start), ids], dim=1)
 
 

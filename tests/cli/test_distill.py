@@ -130,6 +130,15 @@ def test_unlikely_translations_are_left_out(teacher, judged, expected, corpus, t
     assert manifest["below_min_score"] == 1
 
 
+def test_what_is_copied_has_no_score_that_is_too_low(teacher, expected, tmp_path):
+    (tmp_path / "in").write_text(f"1984\n{expected[0][0][0]}\n12:30\n")
+    # A score over 0 leaves out all that has one.
+    main(options(teacher, [tmp_path / "in"], [tmp_path / "out.tsv"], "--min_score", "1"))
+    assert (tmp_path / "out.tsv").read_text() == "1984\t1984\n12:30\t12:30\n"
+    manifest = manifest_of(tmp_path / "out.tsv")
+    assert (manifest["kept"], manifest["below_min_score"], manifest["failed"]) == (2, 1, [])
+
+
 def test_not_twice_at_once(teacher, corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
     (tmp_path / "out.tsv.distilling").mkdir()
@@ -145,21 +154,21 @@ def error_of(arguments, capsys):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "words"),
     [
-        ["--train_file", "empty.en"],
-        ["--train_file", "long.en"],
-        ["--output_file", "a.en", "./a.en"],
-        ["--output_file", "train.en", "train.de"],
-        ["--output_file", "out.csv"],
+        (["--train_file", "empty.en"], "empty.en holds no usable sentence"),
+        (["--train_file", "long.en"], "The first reason: source too long for the teacher"),
+        (["--output_file", "a.en", "./a.en"], "--output_file names a.en, another file"),
+        (["--output_file", "train.en", "train.de"], "--output_file names train.en, another file"),
+        (["--output_file", "out.csv"], "out.csv"),
     ],
 )
-def test_mistakes(teacher, corpus, tmp_path, monkeypatch, capsys, change):
+def test_mistakes(teacher, corpus, tmp_path, monkeypatch, capsys, change, words):
     monkeypatch.chdir(tmp_path)
     before = corpus[0].read_bytes()
     Path("empty.en").touch()
     Path("long.en").write_text(f"{TOO_LONG}\n")
-    error_of([*options(teacher, corpus, [tmp_path / "out.tsv"]), *change], capsys)
+    assert words in error_of([*options(teacher, corpus, [tmp_path / "out.tsv"]), *change], capsys)
     assert corpus[0].read_bytes() == before
     assert not (tmp_path / "out.tsv").exists()
 

@@ -162,29 +162,30 @@ ADEQUACY = [*BASE, "--adequacy", "--input_file", "source"]
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "words"),
     [
-        [*BASE, "--references", "absent"],
-        [*BASE, "--references", "short"],
-        [*BASE, "--metrics", "rouge"],
-        [*BASE, "--tokenize", "moses"],
-        [*BASE, "--output_file", "no/such/folder/record.json"],
-        ["--compare", "base"],
-        ["--compare", "base", "base"],
-        ["--compare", "base", "good", "--significance", "sign", "--metrics", "ter"],
-        LENGTHS,
-        [*LENGTHS, "2", "--input_file", "source"],
-        [*LENGTHS, "--input_file", "source", "--figure_file", "lengths.jpg"],
-        ["--input_file", "source"],
-        [*ADEQUACY, "--references", "reference", "good"],
-        ADEQUACY,
-        [*ADEQUACY, "--aligner", "eflomal"],
-        [*ADEQUACY, "--model", "capsnmt"],
+        ([*BASE, "--references", "absent"], "absent"),
+        ([*BASE, "--references", "short"], "--references short has 1"),
+        ([*BASE, "--metrics", "rouge"], "rouge"),
+        ([*BASE, "--tokenize", "moses"], "moses"),
+        ([*BASE, "--output_file", "no/such/folder/record.json"], "The folder of no/such/folder/record.json does not"),
+        (["--compare", "base"], "--compare needs a baseline and at least one other system"),
+        (["--compare", "base", "base"], "--compare names a file twice"),
+        (["--compare", "base", "good", "--significance", "sign", "--metrics", "ter"], "The sign test is only for bleu"),
+        (LENGTHS, "--length_buckets and --length_edges need --input_file"),
+        ([*LENGTHS, "2", "--input_file", "source"], "--length_edges 3 2 must rise"),
+        ([*LENGTHS, "--input_file", "source", "--figure_file", "lengths.jpg"], "lengths.jpg"),
+        (["--input_file", "source"], "or --model and --input_file to translate"),
+        ([*ADEQUACY, "--references", "reference", "good"], "--adequacy compares with one reference"),
+        (ADEQUACY, "--aligner attention needs --model"),
+        ([*ADEQUACY, "--aligner", "eflomal"], "eflomal"),
+        ([*ADEQUACY, "--model", "capsnmt"], "CapsNMT has no attention to align words by"),
     ],
 )
-def test_mistakes(files, monkeypatch, options):
+def test_mistakes(files, monkeypatch, capsys, options, words):
     monkeypatch.setitem(sys.modules, "eflomal", None)
     preset_config("capsnmt", "tiny").save_pretrained("capsnmt")
     (files / "short").write_text("a\n")
     with pytest.raises(SystemExit, match="2"):
         run(*options)
+    assert words in capsys.readouterr().err.rpartition("error: ")[2]

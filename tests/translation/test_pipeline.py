@@ -276,10 +276,14 @@ def test_one_rule_of_length(engine):
     model = tiny_model(max_position_embeddings=128)
     model.final_logits_bias[:, model.config.eos_token_id] = -100
     translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu", engine=engine)
+    carried = pipeline_translation.SentenceTranslationPipeline(
+        model=model, tokenizer=tiny_tokenizer(), task="translation", device="cpu"
+    )
     for max_length in (None, 128):
         model.generation_config.max_length = max_length
-        found = [len(result["translation_text"].split()) for result in translator(SENTENCES, batch_size=4)]
-        assert found == [2 * (len(text.split()) + 1) + 20 for text in SENTENCES]
+        for each in (translator, carried):
+            found = [len(result["translation_text"].split()) for result in each(SENTENCES, batch_size=4)]
+            assert found == [2 * (len(text.split()) + 1) + 20 for text in SENTENCES]
         assert [result["translation_text"] for result in translator(SENTENCES)] == translate_lines(
             model, tiny_tokenizer(), SENTENCES
         )

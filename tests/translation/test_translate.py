@@ -4,8 +4,9 @@ import gzip
 import json
 import logging
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -172,28 +173,31 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "words"),
     [
-        {"--model": "absent"},
-        {"--model": "gpt2"},
-        {"--input_file": "absent.en"},
-        {"--input_file": "latin.en"},
-        {"--input_file": "pairs.tsv"},
-        {"--input_file": "tag.en", "--tags": None},
-        {"--engine": "transformers", "--dtype": "int8"},
-        {"--output_file": "absent/out.de"},
-        {"--output_file": "out.xz"},
-        {"--output_file": "link.en"},
-        {"--report_file": "./out.de"},
-        {"--chunk_size": 0},
-        {"--documents": None},
-        {"--sentences": "eng"},
-        {"--max_tokens_per_batch": 9},
-        {"--keep": "("},
+        ({"--model": "absent"}, "There is no folder absent, and no model of this name on the Hub"),
+        ({"--model": "gpt2"}, "gpt2 is of type gpt2, which is not an encoder-decoder"),
+        ({"--input_file": "absent.en"}, "--input_file: there is no file absent.en"),
+        ({"--input_file": "latin.en"}, "latin.en:2: not UTF-8"),
+        ({"--input_file": "pairs.tsv"}, "A tsv file holds pairs"),
+        ({"--input_file": "tag.en", "--tags": None}, "line 1 of the input"),
+        ({"--engine": "transformers", "--dtype": "int8"}, "--dtype int8 needs --engine fast"),
+        ({"--output_file": "absent/out.de"}, "The folder of absent/out.de does not exist"),
+        ({"--output_file": "out.xz"}, "only .gz is written compressed"),
+        ({"--output_file": "link.en"}, "--output_file names link.en, another file of this command"),
+        ({"--report_file": "./out.de"}, "--report_file names out.de, another file of this command"),
+        ({"--chunk_size": 0}, "0 is too small. It must be at least 1"),
+        ({"--documents": None}, "argument --documents: expected one argument"),
+        ({"--sentences": "eng"}, "'eng' is no language"),
+        ({"--max_tokens_per_batch": 9}, "Line 8 has 10 tokens. Raise max_tokens_per_batch (9)"),
+        ({"--keep": "("}, "keep is '(', which is not a regular expression"),
     ],
-    ids=str,
+    ids=[
+        *("no model", "no encoder-decoder", "no input", "no UTF-8", "pairs", "tag", "int8", "no folder", "xz", "link"),
+        *("report", "chunk", "no language", "language", "budget", "expression"),
+    ],
 )
-def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch, change):
+def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch, change, words):
     """Each is found before the weights are loaded, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     Path("latin.en").write_bytes("a\nä\n".encode("latin-1"))
@@ -206,7 +210,8 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch, change):
     with pytest.raises(SystemExit) as exit_:
         main([str(word) for item in given.items() for word in item if word is not None])
     assert exit_.value.code == 2
-    assert "error: " in capsys.readouterr().err
+    [message] = re.findall("error: (.*)", capsys.readouterr().err)
+    assert words in message
     assert not [*Path().glob("out.de*")]
 
 
@@ -265,27 +270,33 @@ def test_another_run_does_not_continue_it(checkpoint, source, tmp_path, capsys, 
         model = str(save_tiny_marian(tmp_path / "other", seed=1))
     with pytest.raises(SystemExit):
         translate(model, source, target, *options)
-    assert "interrupted run" in capsys.readouterr().err
+    words = {"input": "another input", "options": "another num_beams", "model": "another model, model files"}[change]
+    assert f"interrupted run with {words}. Repeat that run" in capsys.readouterr().err
     assert not target.exists()
     assert (tmp_path / "out.de.unfinished" / "lines").is_file()
 
 
 @pytest.mark.parametrize("name", ["out.de.lock", "out.de.partial", "out.de.unfinished/notes"])
-def test_files_of_a_user_stay(checkpoint, source, tmp_path, expected, name):
+def test_files_of_a_user_stay(checkpoint, source, tmp_path, expected, capsys, name):
     own = tmp_path / name
     own.parent.mkdir(exist_ok=True)
     own.write_text("mine")
-    with pytest.raises(SystemExit) if "unfinished" in name else nullcontext():
+    if "unfinished" in name:
+        with pytest.raises(SystemExit):
+            translate(checkpoint, source, tmp_path / "out.de")
+        assert "out.de.unfinished holds other files" in capsys.readouterr().err
+    else:
         translate(checkpoint, source, tmp_path / "out.de")
         assert lines_of(tmp_path / "out.de") == expected
     assert own.read_text() == "mine"
 
 
-def test_not_twice_at_once(checkpoint, source, tmp_path, expected, monkeypatch):
+def test_not_twice_at_once(checkpoint, source, tmp_path, expected, capsys, monkeypatch):
     target = tmp_path / "out.de"
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
     with locked(tmp_path / "out.de.unfinished"), ThreadPoolExecutor() as threads, pytest.raises(SystemExit):
         threads.submit(translate, checkpoint, source, target).result()
+    assert "Another process works in" in capsys.readouterr().err
     translate(checkpoint, source, target)
     assert lines_of(target) == expected
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}

@@ -1,6 +1,7 @@
 """Scores are those of `generate()`, and what repeats is told from what does not."""
 
 import pytest
+import tiny_multilingual
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
 
@@ -25,6 +26,24 @@ def test_scores_are_those_of_generate(monkeypatch, most):
     assert any(ends)
     scores = torch.tensor(sequence_scores(model, sources, targets))
     torch.testing.assert_close(scores[ends], found.sequences_scores[ends])
+
+
+@pytest.mark.parametrize("kind", ["mbart", "nllb"])
+def test_a_forced_code_of_the_language_does_not_count(kind):
+    """generate() counts it with a score of 0, since nothing else can stand there."""
+    model, tokenizer = getattr(tiny_multilingual, kind)()
+    code = {"mbart": "de_DE", "nllb": "deu_Latn"}[kind]
+    model.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids(code)
+    sources = tokenizer(["the old house", "two dogs see the house"])["input_ids"]
+    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
+    options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 30, "forced_eos_token_id": None}
+    found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
+    written = words_before_end(found.sequences, model.generation_config, [options["max_new_tokens"]] * len(sources))
+    targets = [each.ids for each in written]
+    assert {target[0] for target in targets} == {model.generation_config.forced_bos_token_id}
+    lengths = torch.tensor([len(target) for target in targets])
+    by_generate = found.sequences_scores * lengths / (lengths - 1)
+    torch.testing.assert_close(torch.tensor(sequence_scores(model, sources, targets)), by_generate)
 
 
 def test_a_target_without_tokens_scores_nothing():
