@@ -1,11 +1,12 @@
-"""Train a small model on the built-in corpus, and show what it translates.
+"""Translate with a ready model, then train a small one and show what it translates.
 
     hf-capsule-mt quickstart --output_dir outputs/quickstart
     ...
     == The checkpoint: outputs/quickstart/model
 
-It writes the corpus, learns a tokenizer, trains, translates the test sentences and scores them, by the same commands as
-for any other corpus. No test sentence is in the training data. After SIGTERM the same command continues the training.
+In a clone it first translates with a model of checkpoints/. Then it writes the corpus, learns a tokenizer, trains,
+translates the test sentences and scores them, by the same commands as for any other corpus. No test sentence is in the
+training data. After SIGTERM the same command continues the training.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from transformers import pipeline
 
 from hf_capsule_mt.configuration import METHODS
 from hf_capsule_mt.data.lines import read_lines
@@ -28,6 +30,13 @@ from .common import CommandParser, at_least, check_output_folder, report_user_er
 
 VOCABULARY = 1500
 SHOWN = 8
+READY_MODEL = Path(__file__).parents[2] / "checkpoints" / "tatoeba-en-de-transformer"
+"""A trained model, which only a clone has."""
+READY_SENTENCES = (
+    "Where did you buy that coat?",
+    "We have to go home because it is raining.",
+    "My sister is reading a book.",
+)
 _BEGUN = "training.json"
 """File with the options of a training that has not ended. It continues after SIGTERM if they are the same."""
 
@@ -63,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = args.output_dir / "model"
     translations = args.output_dir / "test.output.de"
 
+    if READY_MODEL.is_dir():
+        _say(f"Translating with a ready model: {READY_MODEL.name}")
+        _show_ready_model()
     _say(f"The corpus: {corpus}")
     write_corpus(corpus)
     _say("The tokenizer")
@@ -78,6 +90,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     _say("Scores on the test sentences")
     evaluate.main(["--hypotheses", str(translations), "--references", f"{corpus}/test.de"])
     _say(f"The checkpoint: {model}")
+
+
+def _show_ready_model() -> None:
+    """Print translations of a few sentences, so that a new user sees some before the training."""
+    translator = pipeline("translation", model=str(READY_MODEL))
+    for sentence in READY_SENTENCES:
+        translation = translator(sentence)[0]["translation_text"]
+        print(f"\n  {sentence}\n  -> {translation}", flush=True)
 
 
 def _use_free_processors() -> None:

@@ -45,6 +45,24 @@ def test_written_parts_are_aligned_and_disjoint(tmp_path):
     assert [pair for part in parts for pair in part] == read_corpus(350)
 
 
+class CorpusWritten(Exception):
+    """Raised instead of writing the corpus."""
+
+
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_a_ready_model_translates_first(tmp_path, monkeypatch, capsys, is_clone):
+    def write(folder):
+        raise CorpusWritten
+
+    monkeypatch.setattr(quickstart, "write_corpus", write)
+    if not is_clone:
+        monkeypatch.setattr(quickstart, "READY_MODEL", tmp_path / "checkpoints")
+    with pytest.raises(CorpusWritten):
+        quickstart.main(["--output_dir", str(tmp_path / "quickstart")])
+    translated = "  Where did you buy that coat?\n  -> Wo hast du diesen Mantel gekauft?\n"
+    assert (translated in capsys.readouterr().out) is is_clone
+
+
 @pytest.mark.parametrize("option", [["--method", "nope"], ["--max_steps", "0"]])
 def test_mistakes_leave_nothing(tmp_path, capsys, option):
     with pytest.raises(SystemExit) as exit_:
