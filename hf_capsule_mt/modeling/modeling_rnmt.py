@@ -136,9 +136,9 @@ class RNMTDecoder(RNMTPreTrainedModel):
             before = self.first_state(encoder_hidden_states, mask)
         else:
             (before,) = cache.states[0]
-        real = next_word_mask(attention_mask, embeddings)
+        is_word = next_word_mask(attention_mask, embeddings)
         # The states that predict the next tokens, [batch, target, d_model].
-        states, contexts, _ = self.recurrence(embeddings, before, attention_keys, encoder_hidden_states, mask, real)
+        states, contexts, _ = self.recurrence(embeddings, before, attention_keys, encoder_hidden_states, mask, is_word)
         if cache is None and use_cache:
             cache = RecurrentCache(1)
         if cache is not None:

@@ -1,7 +1,9 @@
 """Recurrent networks: LSTM and GRU layers, a conditional GRU, and a loop over tokens that can be exported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,22 +16,34 @@ from .linear import GateLinear, UnitGainLinear
 from .precision import compute_dtype, in_full_precision
 
 Tensors = tuple[Tensor, ...]
-Step = Callable[[Tensors, Tensors, Tensors], tuple[Tensors, Tensors]]
+NamedTensors = dict[str, Tensor]
+Step = Callable[[Tensors, NamedTensors, NamedTensors], tuple[Tensors, Tensors]]
 
 
 def scan_words(
-    module: nn.Module, step: Step, states: Tensors, words: Tensors, others: Tensors = ()
+    module: nn.Module, step: Step, states: Tensors, words: NamedTensors, others: NamedTensors | None = None
 ) -> tuple[Tensors, Tensors]:
-    """Read tokens one after the other. Return the last states, and the outputs, `[batch, length, ...]` each.
+    """Read tokens one after the other.
 
-    `step` is a function of the states, the inputs of one token, `[batch, ...]` each, and `others`. It returns the next
-    states and the outputs, in new tensors, and reads parameters of `module`. `words` are the inputs,
-    `[batch, length, ...]` each, and `others` are the same for every token.
+    Args:
+        module: the module whose parameters `step` reads.
+        step: a function of the states, of the inputs of one token, `[batch, ...]` each, and of `others`. It returns the
+            next states and the outputs, `[batch, ...]` each, in new tensors.
+        states: the states before the first token.
+        words: the inputs of all tokens by name, `[batch, length, ...]` each.
+        others: tensors by name that are the same for every token, none by default.
+
+    Returns:
+        The last states, and the outputs, `[batch, length, ...]` each.
     """
+    others = others or {}
     if is_exported():
         return _exported_scan(module, step, states, words, others)
+    words_by_position = {name: tensor.unbind(1) for name, tensor in words.items()}
+    length = len(next(iter(words_by_position.values())))
     outputs = []
-    for word in zip(*(each.unbind(1) for each in words)):
+    for position in range(length):
+        word = {name: tensors[position] for name, tensors in words_by_position.items()}
         states, output = step(states, word, others)
         outputs.append(output)
     return states, tuple(torch.stack(parts, dim=1) for parts in zip(*outputs))
@@ -45,34 +59,46 @@ class _Step(nn.Module):
 
     def __init__(self, module: nn.Module, step: Step) -> None:
         super().__init__()
-        self.module, self.step = module, step
+        self.module = module
+        self.step = step
 
-    def forward(self, *args: Tensors) -> tuple[Tensors, Tensors]:
-        return self.step(*args)
+    def forward(self, states: Tensors, word: NamedTensors, others: NamedTensors) -> tuple[Tensors, Tensors]:
+        return self.step(states, word, others)
 
 
 def _exported_scan(
-    module: nn.Module, step: Step, states: Tensors, words: Tensors, others: Tensors
+    module: nn.Module, step: Step, states: Tensors, words: NamedTensors, others: NamedTensors
 ) -> tuple[Tensors, Tensors]:
+    """Do the work of [`scan_words`] as one operator. It takes flat tuples, and every tensor that it reads."""
     holder = _Step(module, step)
     parameters = {**dict(holder.named_parameters()), **dict(holder.named_buffers())}
-    num_states, num_words = len(states), len(words)
+    sizes = [len(states), len(words), len(parameters), len(others)]
 
     def combine(*tensors: Tensor) -> list[Tensor]:
-        before, rest = tensors[:num_states], tensors[num_states:]
-        word, given, shared = rest[:num_words], rest[num_words:][: len(parameters)], rest[num_words:][len(parameters) :]
-        after, outputs = functional_call(holder, dict(zip(parameters, given)), (before, word, shared))
+        before, word, values, shared = _split(tensors, sizes)
+        arguments = before, dict(zip(words, word)), dict(zip(others, shared))
+        after, outputs = functional_call(holder, dict(zip(parameters, values)), arguments)
+        # Two results must not share memory, and an output may be a state.
         return [*after, *(output.clone() for output in outputs)]
 
-    # The public function `scan` would compile the step first, which takes twenty times as long.
-    results = import_module("torch._higher_order_ops.scan").scan_op(
+    # A private name: the public function `scan` would compile the step first, which takes twenty times as long.
+    scan_operator = import_module("torch._higher_order_ops.scan").scan_op
+    results = scan_operator(
         combine,
         # Inputs and outputs must not share memory.
         [state.clone() for state in states],
-        [each.transpose(0, 1) for each in words],
-        additional_inputs=(*parameters.values(), *others),
+        # It reads along the first dimension.
+        [tensor.transpose(0, 1) for tensor in words.values()],
+        additional_inputs=(*parameters.values(), *others.values()),
     )
-    return tuple(results[:num_states]), tuple(output.transpose(0, 1) for output in results[num_states:])
+    last_states = tuple(results[: len(states)])
+    return last_states, tuple(output.transpose(0, 1) for output in results[len(states) :])
+
+
+def _split(tensors: Sequence[Tensor], sizes: list[int]) -> list[Tensors]:
+    """Return the tensors in tuples of the given sizes."""
+    remaining = iter(tensors)
+    return [tuple(islice(remaining, size)) for size in sizes]
 
 
 class RecurrentCache:
@@ -91,9 +117,12 @@ class RecurrentCache:
     def update(self, layer: int, *state: Tensor, num_words: int) -> None:
         """Store the state of `layer` after `num_words` more tokens."""
         self.states[layer] = state
-        if layer == 0:
-            length = torch.zeros((), dtype=torch.long, device=state[0].device) if self._length is None else self._length
-            self._length = length + num_words
+        if layer > 0:
+            # The first layer has counted these tokens.
+            return
+        if self._length is None:
+            self._length = torch.zeros((), dtype=torch.long, device=state[0].device)
+        self._length = self._length + num_words
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the number of tokens so far."""
@@ -103,7 +132,8 @@ class RecurrentCache:
         """Continue with the chosen rows `[batch]` of the batch."""
         for layer, state in enumerate(self.states):
             if state is not None:
-                self.states[layer] = tuple(part.index_select(0, beam_idx.to(part.device)) for part in state)
+                # The layers may be on different devices.
+                self.states[layer] = tuple(tensor.index_select(0, beam_idx.to(tensor.device)) for tensor in state)
 
 
 class OneWayRNN(nn.RNNBase):
@@ -122,21 +152,21 @@ class OneWayRNN(nn.RNNBase):
         for bias in (self.bias_ih_l0, self.bias_hh_l0):
             init.zeros_(bias)
 
-    def _run(self, fused: Callable[..., Tensors], inputs: Tensor, *start: Tensor) -> Tensors:
-        """Return the outputs and the last states of a `fused` function of torch, given the states before the inputs."""
-        if is_exported():
-            states, (outputs,) = scan_words(self, self._read_word, start, (inputs,))
-            return outputs, *states
-        weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
-        # The flag of training is on because cuDNN needs it for the backward pass. There is no dropout inside.
-        options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
-        # Autocast would make the cell of an LSTM bfloat16 on a CPU, where long sums stall, and float16 on a GPU, where
-        # the gradients of large batches vanish.
-        with torch.autocast(inputs.device.type, enabled=False):
-            inputs, *start = (tensor.to(weights[0].dtype) for tensor in (inputs, *start))
-            start = [state.unsqueeze(0) for state in start]
-            outputs, *states = fused(inputs, start[0] if len(start) == 1 else start, weights, *options)
-        return outputs, *(state.squeeze(0) for state in states)
+    def _weights(self) -> Tensors:
+        """Return the weights and biases in the order of PyTorch's functions."""
+        return self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
+
+    def _fused_options(self) -> dict[str, Any]:
+        """Return the options of PyTorch's fused functions for a whole sequence."""
+        return {
+            "has_biases": True,
+            "num_layers": 1,
+            "dropout": 0.0,
+            # cuDNN needs it for the backward pass. There is no dropout that it would switch on.
+            "train": torch.is_grad_enabled(),
+            "bidirectional": False,
+            "batch_first": True,
+        }
 
 
 class LSTM(OneWayRNN):
@@ -156,15 +186,27 @@ class LSTM(OneWayRNN):
 
         `states` are those before the first token, zero by default.
         """
-        hidden, cell = states or (inputs.new_zeros(inputs.shape[0], self.hidden_size),) * 2
+        if states is None:
+            zeros = inputs.new_zeros(inputs.shape[0], self.hidden_size)
+            states = (zeros, zeros)
+        hidden, cell = states
         if inputs.shape[1] == 1:
             hidden, cell = self._step(inputs.squeeze(1), hidden, cell)
             return hidden.unsqueeze(1), hidden, cell
-        return self._run(torch.lstm, inputs, hidden, cell)
+        if is_exported():
+            (hidden, cell), (outputs,) = scan_words(self, self._read_word, (hidden, cell), {"inputs": inputs})
+            return outputs, hidden, cell
+        # Autocast would make the cell bfloat16 on a CPU, where long sums stall, and float16 on a GPU, where the
+        # gradients of large batches vanish.
+        with torch.autocast(inputs.device.type, enabled=False):
+            dtype = self.weight_ih_l0.dtype
+            start = (hidden.to(dtype).unsqueeze(0), cell.to(dtype).unsqueeze(0))
+            outputs, hidden, cell = torch.lstm(inputs.to(dtype), start, self._weights(), **self._fused_options())
+        return outputs, hidden.squeeze(0), cell.squeeze(0)
 
-    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
-        states = self._step(*word, *states)
-        return states, states[:1]
+    def _read_word(self, states: Tensors, word: NamedTensors, _: NamedTensors) -> tuple[Tensors, Tensors]:
+        hidden, cell = self._step(word["inputs"], *states)
+        return (hidden, cell), (hidden,)
 
     def _step(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Return the hidden and the cell state after one more token. All are `[batch, width]`."""
@@ -182,11 +224,20 @@ class GRU(OneWayRNN):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the state after every token `[batch, length, width]`, from zero, and the last state."""
-        return self._run(torch.gru, inputs, inputs.new_zeros(inputs.shape[0], self.hidden_size))
+        state = inputs.new_zeros(inputs.shape[0], self.hidden_size)
+        if is_exported():
+            (state,), (outputs,) = scan_words(self, self._read_word, (state,), {"inputs": inputs})
+            return outputs, state
+        # As in an LSTM.
+        with torch.autocast(inputs.device.type, enabled=False):
+            dtype = self.weight_ih_l0.dtype
+            start = state.to(dtype).unsqueeze(0)
+            outputs, state = torch.gru(inputs.to(dtype), start, self._weights(), **self._fused_options())
+        return outputs, state.squeeze(0)
 
-    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
-        weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
-        state = torch.gru_cell(*word, *states, *weights)
+    def _read_word(self, states: Tensors, word: NamedTensors, _: NamedTensors) -> tuple[Tensors, Tensors]:
+        (before,) = states
+        state = torch.gru_cell(word["inputs"], before, *self._weights())
         return (state,), (state,)
 
 
@@ -202,8 +253,8 @@ class BidirectionalLayer(GradientCheckpointingLayer):
 
     def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
-        forward = _read(self.forward_lstm, hidden_states, forward_order)
-        backward = _read(self.backward_lstm, hidden_states, backward_order)
+        forward = _read_in_order(self.forward_lstm, hidden_states, forward_order)
+        backward = _read_in_order(self.backward_lstm, hidden_states, backward_order)
         return self.layer_norm(hidden_states + self.dropout(torch.cat([forward, backward], dim=-1)))
 
 
@@ -219,8 +270,8 @@ class BidirectionalGRULayer(GradientCheckpointingLayer):
     def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
         states = self.dropout(hidden_states)
-        forward = _read(self.forward_gru, states, forward_order)
-        backward = _read(self.backward_gru, states, backward_order)
+        forward = _read_in_order(self.forward_gru, states, forward_order)
+        backward = _read_in_order(self.backward_gru, states, backward_order)
         return torch.cat([forward, backward], dim=-1)
 
 
@@ -238,26 +289,36 @@ class RecurrentLayer(GradientCheckpointingLayer):
         """Map states `[batch, length, d]`, given a mask `[batch, length]`, False for padding, and update the cache."""
         if cache is not None:
             outputs = self._continue(hidden_states, mask, cache)
+        elif mask is None:
+            outputs = _read_in_order(self.lstm, hidden_states, None)
         else:
-            outputs = _read(self.lstm, hidden_states, None if mask is None else reading_orders(mask)[0])
+            first_to_last, _ = reading_orders(mask)
+            outputs = _read_in_order(self.lstm, hidden_states, first_to_last)
         return self.layer_norm(hidden_states + self.dropout(outputs))
 
     def _continue(self, inputs: Tensor, mask: Tensor | None, cache: RecurrentCache) -> Tensor:
+        """Read on from the states in the cache, and update it."""
         states = cache.states[self.layer]
         if mask is None:
             outputs, *states = self.lstm(inputs, states)
         else:
             # If padding follows, the fused kernel does not return the cell state after the last token.
-            states = states or (torch.zeros_like(inputs[:, 0]),) * 2
-            states, (outputs,) = scan_words(self.lstm, self._read_word, tuple(states), (inputs, mask))
+            if states is None:
+                zeros = torch.zeros_like(inputs[:, 0])
+                states = (zeros, zeros)
+            words = {"inputs": inputs, "is_word": mask}
+            states, (outputs,) = scan_words(self.lstm, self._read_word, states, words)
         cache.update(self.layer, *states, num_words=inputs.shape[1])
         return outputs
 
-    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
-        inputs, is_word = word
-        output, *after = self.lstm(inputs.unsqueeze(1), states)
-        states = tuple(torch.where(is_word.unsqueeze(1), new, old) for new, old in zip(after, states))
-        return states, (output.squeeze(1),)
+    def _read_word(self, states: Tensors, word: NamedTensors, _: NamedTensors) -> tuple[Tensors, Tensors]:
+        """Read a token. Padding does not change the states."""
+        is_word = word["is_word"].unsqueeze(1)
+        hidden, cell = states
+        output, next_hidden, next_cell = self.lstm(word["inputs"].unsqueeze(1), states)
+        hidden = torch.where(is_word, next_hidden, hidden)
+        cell = torch.where(is_word, next_cell, cell)
+        return (hidden, cell), (output.squeeze(1),)
 
 
 def reading_orders(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -265,20 +326,27 @@ def reading_orders(mask: Tensor) -> tuple[Tensor, Tensor]:
 
     In both orders padding comes last, so no recurrence carries it to a token.
     """
-    places = torch.arange(mask.shape[1], device=mask.device)
-    padding = places + mask.shape[1]
-    return torch.where(mask, places, padding).argsort(-1), torch.where(mask, places.flip(0), padding).argsort(-1)
+    positions = torch.arange(mask.shape[1], device=mask.device)
+    # Larger than the rank of any token.
+    padding = positions + mask.shape[1]
+    first_to_last = torch.where(mask, positions, padding).argsort(-1)
+    last_to_first = torch.where(mask, positions.flip(0), padding).argsort(-1)
+    return first_to_last, last_to_first
 
 
-def _read(network: OneWayRNN, states: Tensor, order: Tensor | None) -> Tensor:
+def _read_in_order(network: OneWayRNN, states: Tensor, order: Tensor | None) -> Tensor:
     """Return the outputs at the positions of `states`, which are read in an order `[batch, length]`, if given."""
     if order is None:
         return network(states)[0]
-    return _take(network(_take(states, order))[0], order.argsort(-1))
+    outputs = network(_at_positions(states, order))[0]
+    # The order of the order leads back to where the states were.
+    return _at_positions(outputs, order.argsort(-1))
 
 
-def _take(states: Tensor, places: Tensor) -> Tensor:
-    return states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+def _at_positions(states: Tensor, positions: Tensor) -> Tensor:
+    """Return the states `[batch, length, d]` at positions `[batch, length]`."""
+    width = states.shape[-1]
+    return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, width))
 
 
 class GRUStep(nn.Module):
@@ -291,11 +359,13 @@ class GRUStep(nn.Module):
     def forward(self, from_inputs: Tensor, hidden: Tensor) -> Tensor:
         """Return the state `[batch, width]` after `hidden`. `from_inputs` is `[batch, 3 * width]`."""
         # In bfloat16 a gate near 1 would be rounded to 1.
-        from_inputs, hidden = in_full_precision(from_inputs), in_full_precision(hidden)
+        from_inputs = in_full_precision(from_inputs)
+        hidden = in_full_precision(hidden)
         reset, keep, candidate = from_inputs.chunk(3, dim=-1)
         reset_by_hidden, keep_by_hidden, candidate_by_hidden = self.from_hidden(hidden).chunk(3, dim=-1)
+        reset = (reset + reset_by_hidden).sigmoid()
         keep = (keep + keep_by_hidden).sigmoid()
-        candidate = (candidate + (reset + reset_by_hidden).sigmoid() * candidate_by_hidden).tanh()
+        candidate = (candidate + reset * candidate_by_hidden).tanh()
         return keep * hidden + (1 - keep) * candidate
 
 
@@ -312,10 +382,16 @@ class AdditiveAttention(nn.Module):
         init.normal_(self.score, mean=0.0, std=self.score.shape[0] ** -0.5)
 
     def forward(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the mean `[batch, d]` and the weights `[batch, source]`, both zero for a sentence without tokens.
+        """Attend to the source.
 
-        The query is `[batch, d]`, and keys and values `[batch, source, d]`. The mask `[batch, source]` is False for
-        padding.
+        Args:
+            query: `[batch, d]`.
+            keys: `[batch, source, d]`.
+            values: `[batch, source, d]`.
+            mask: `[batch, source]`, False for padding, or None.
+
+        Returns:
+            The mean `[batch, d]` and the weights `[batch, source]`, both zero for a sentence without tokens.
         """
         scores = (self.query(query).unsqueeze(1) + keys).tanh() @ self.score
         scores = scores.to(compute_dtype(scores))
@@ -340,18 +416,32 @@ class ConditionalGRUStep(GradientCheckpointingLayer):
         self.second = GRUStep(width)
 
     def forward(
-        self, from_word: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, real: Tensor | None
+        self,
+        from_word: Tensor,
+        state: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        is_word: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read a token. Return the next state, the context `[batch, d]`, and the weights `[batch, source]`.
+        """Read a token.
 
-        `from_word` is the projected token for the gates of GRU_1, `[batch, 3 * d]`. `real`, `[batch]`, is False for
-        padding, which leaves the state unchanged. All else is as in [`AdditiveAttention.forward`].
+        Args:
+            from_word: the projected token for the gates of GRU_1, `[batch, 3 * d]`.
+            state: the state before it, `[batch, d]`.
+            keys: as in [`AdditiveAttention.forward`].
+            values: the same.
+            mask: the same.
+            is_word: `[batch]`, False for padding, which leaves the state unchanged, or None.
+
+        Returns:
+            The next state, the context `[batch, d]`, and the weights of attention, `[batch, source]`.
         """
         between = self.first(from_word, state)
         context, weights = self.attention(between, keys, values, mask)
         after = self.second(self.from_context(context), between)
-        if real is not None:
-            after = torch.where(real.unsqueeze(-1), after, state)
+        if is_word is not None:
+            after = torch.where(is_word.unsqueeze(-1), after, state)
         return after, context, weights
 
 
@@ -370,20 +460,37 @@ class ConditionalGRU(nn.Module):
         keys: Tensor,
         values: Tensor,
         mask: Tensor | None = None,
-        real: Tensor | None = None,
+        is_word: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read token embeddings `[batch, target, d]`. Return states, contexts, both of this shape, and weights.
+        """Read all tokens.
 
-        Weights are `[batch, 1, target, source]`, as of one head. `state` is `[batch, d]`, before the first token.
-        `real`, `[batch, target]`, is False for padding, which does not change the state. All else is as in
-        [`AdditiveAttention.forward`].
+        Args:
+            words: token embeddings, `[batch, target, d]`.
+            state: the state before the first token, `[batch, d]`.
+            keys: `[batch, source, d]`, for the attention.
+            values: `[batch, source, d]`, for the attention.
+            mask: `[batch, source]`, False for padding of the source. By default there is none.
+            is_word: `[batch, target]`, False for padding, which does not change the state. By default there is none.
+
+        Returns:
+            States `[batch, target, d]`, contexts `[batch, target, d]`, and weights of attention as of one head,
+            `[batch, 1, target, source]`.
         """
-        read = (self.from_words(words), *(() if real is None else (real,)))
-        source = (keys, values, *(() if mask is None else (mask,)))
-        _, (states, contexts, weights) = scan_words(self.step, self._read_word, (state,), read, source)
+        inputs = {"from_word": self.from_words(words)}
+        if is_word is not None:
+            inputs["is_word"] = is_word
+        source = {"keys": keys, "values": values}
+        if mask is not None:
+            source["mask"] = mask
+        _, outputs = scan_words(self.step, self._read_word, (state,), inputs, source)
+        states, contexts, weights = outputs
         return states, contexts, weights.unsqueeze(1)
 
-    def _read_word(self, states: Tensors, word: Tensors, source: Tensors) -> tuple[Tensors, Tensors]:
-        (from_word, *real), (keys, values, *mask) = word, source
-        outputs = self.step(from_word, *states, keys, values, *(mask or [None]), *(real or [None]))
-        return outputs[:1], outputs
+    def _read_word(self, states: Tensors, word: NamedTensors, source: NamedTensors) -> tuple[Tensors, Tensors]:
+        (before,) = states
+        # Positional arguments, because gradient checkpointing passes nothing else.
+        outputs = self.step(
+            word["from_word"], before, source["keys"], source["values"], source.get("mask"), word.get("is_word")
+        )
+        state, _, _ = outputs
+        return (state,), outputs
