@@ -1,8 +1,7 @@
 """Aggregation of the layers of a stack (Dou et al. 2019), and of attention heads (Li et al. 2019)."""
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +30,7 @@ class BlockLinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map block b of the inputs by `weight[b]`."""
+        # Blocks come first: [blocks, rows, in_features].
         flat = inputs.reshape(-1, *inputs.shape[-2:]).transpose(0, 1)
         outputs = torch.baddbmm(self.bias.unsqueeze(1), flat, self.weight)
         return outputs.transpose(0, 1).reshape(*inputs.shape[:-1], -1)
@@ -82,7 +82,9 @@ class LayerAttention(nn.Module):
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, None]:
         """Aggregate `[..., L, d]` to `[..., d]`."""
-        scores = (self.weight * F.rms_norm(layers, layers.shape[-1:], eps=1e-6)).sum(-1, keepdim=True)
+        width = layers.shape[-1]
+        keys = F.rms_norm(layers, (width,), eps=1e-6)
+        scores = (self.weight * keys).sum(-1, keepdim=True)
         return (scores.softmax(-2) * layers).sum(-2), None
 
 
@@ -100,26 +102,35 @@ class RoutedAggregation(nn.Module):
 
     def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
         super().__init__()
-        self.num_layers, width = num_layers, config.d_model
-        concatenated, joint = num_layers * width, config.layer_aggregation_parameterization == "joint"
-        whole = config.layer_aggregation_context == "all"
-        self.inputs = Linear(concatenated, concatenated) if whole else BlockLinear(num_layers, width, width)
-        self.votes = Linear(concatenated, concatenated) if joint else BlockLinear(num_layers, width, width)
+        self.num_layers = num_layers
+        width = config.d_model
+        concatenated = num_layers * width
+        is_joint = config.layer_aggregation_parameterization == "joint"
+        if config.layer_aggregation_context == "all":
+            self.inputs = Linear(concatenated, concatenated)
+        else:
+            self.inputs = BlockLinear(num_layers, width, width)
+        self.votes = Linear(concatenated, concatenated) if is_joint else BlockLinear(num_layers, width, width)
         self.routing = CapsuleRouting(config.layer_aggregation, config)
-        self.activations = None
-        if ROUTINGS[config.layer_aggregation].reads_activations:
-            pairs = num_layers * self.routing.num_capsules
-            self.activations = Linear(concatenated, pairs) if joint else BlockLinear(num_layers, width, 1)
+        if not ROUTINGS[config.layer_aggregation].reads_activations:
+            self.activations = None
+        elif is_joint:
+            self.activations = Linear(concatenated, num_layers * self.routing.num_capsules)
+        else:
+            self.activations = BlockLinear(num_layers, width, 1)
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, Tensor | None]:
         """Aggregate `[..., L, d]` to `[..., d]`. [`LayerAggregation.forward`] describes the second result."""
         capsules = self._map(self.inputs, layers)
-        activations = None if self.activations is None else self._map(self.activations, capsules).sigmoid()
+        activations = None
+        if self.activations is not None:
+            activations = self._map(self.activations, capsules).sigmoid()
         votes = self._map(self.votes, capsules)
         aggregate, assignment = self.routing(votes, activations, every_iteration=output_routing == "all")
         return aggregate, assignment if output_routing else None
 
     def _map(self, module: nn.Module, capsules: Tensor) -> Tensor:
+        """Apply one of the three maps above to capsules `[..., L, d]`."""
         if isinstance(module, BlockLinear):
             return module(capsules)
         return module(capsules.flatten(-2)).unflatten(-1, (self.num_layers, -1))
@@ -134,9 +145,12 @@ class LayerAggregation(nn.Module):
 
     def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
         super().__init__()
-        kind, width = config.layer_aggregation, config.d_model
-        combine = COMBINATIONS.get(kind)
-        self.aggregator = RoutedAggregation(config, num_layers) if combine is None else combine(num_layers, width)
+        width = config.d_model
+        combination = COMBINATIONS.get(config.layer_aggregation)
+        if combination is None:
+            self.aggregator = RoutedAggregation(config, num_layers)
+        else:
+            self.aggregator = combination(num_layers, width)
         self.layer_norm = nn.LayerNorm(width)
         is_residual = config.layer_aggregation_output == "residual"
         self.gamma = nn.Parameter(torch.zeros(width)) if is_residual else None
@@ -161,6 +175,20 @@ class LayerAggregation(nn.Module):
         return aggregate, routing
 
 
+class RecordedHeads(NamedTuple):
+    """What [`HeadRouting`] returns. Transformers records elements of it by their index.
+
+    Attributes:
+        capsules: `[..., d]`.
+        assignment: the place of the heads, and their assignment of the last iteration, `[..., H, N]`.
+        votes: the module, and the votes `[..., H, d]` that it read.
+    """
+
+    capsules: Tensor
+    assignment: tuple[str, Tensor]
+    votes: tuple["HeadRouting", Tensor]
+
+
 class HeadRouting(CapsuleRouting):
     """Routes the votes of heads, and lets Transformers record the assignment under a place such as "encoder_self.0"."""
 
@@ -168,12 +196,10 @@ class HeadRouting(CapsuleRouting):
         super().__init__(config.head_aggregation, config)
         self.place = place
 
-    def forward(
-        self, votes: Tensor, every_iteration: bool = False
-    ) -> tuple[Tensor, tuple[str, Tensor], tuple["HeadRouting", Tensor]]:
-        """Route votes `[..., H, d]` to capsules `[..., d]`. The other results are for [`RECORDED_HEADS`]."""
+    def forward(self, votes: Tensor, every_iteration: bool = False) -> RecordedHeads:
+        """Route votes `[..., H, d]` to capsules `[..., d]`."""
         capsules, assignment = super().forward(votes, every_iteration=every_iteration)
-        return capsules, (self.place, assignment), (self, votes)
+        return RecordedHeads(capsules, (self.place, assignment), (self, votes))
 
 
 class RoutedHeads(nn.Module):
@@ -195,7 +221,8 @@ class RoutedHeads(nn.Module):
 
     def forward(self, heads: Tensor) -> Tensor:
         """Aggregate concatenated heads `[..., d]` to `[..., d]`."""
-        return self.routing(self.votes(self.input_capsules(heads)))[0]
+        votes = self.votes(self.input_capsules(heads))
+        return self.routing(votes).capsules
 
     def input_capsules(self, heads: Tensor) -> Tensor:
         """Return the input capsules `[..., H, d]` of concatenated heads `[..., d]` (Eq. 5)."""
@@ -228,7 +255,8 @@ class ResidualRoutedHeads(nn.Module):
 
     def forward(self, heads: Tensor) -> Tensor:
         """Aggregate concatenated heads `[..., d]` to `[..., d]`."""
-        return F.linear(heads, self.weight, self.bias) + self.gamma * self.routed(heads)
+        projected = F.linear(heads, self.weight, self.bias)
+        return projected + self.gamma * self.routed(heads)
 
 
 RECORDED_HEADS = {
@@ -239,16 +267,31 @@ RECORDED_HEADS = {
 
 
 def with_head_routing(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stack's outputs with `head_routing`, the assignments of heads by place, made of what was recorded.
+    """Return the outputs of a stack with `head_routing`, made of what Transformers recorded.
 
-    Assignments are `[batch, positions, H, N]`, or for every iteration `[batch, positions, iterations, H, N]`.
+    Args:
+        outputs: the outputs of Marian's encoder or decoder, with `head_routing` for the assignment of the last
+            iteration, or `head_votes` for that of every iteration, or neither.
+
+    Returns:
+        The outputs. `head_routing` has assignments by place, `[batch, positions, H, N]`, or for every iteration
+        `[batch, positions, iterations, H, N]`. It is None if nothing was recorded.
     """
     others = {name: value for name, value in outputs.items() if name not in RECORDED_HEADS}
     assignments = dict(outputs.get("head_routing", ()))
-    with torch.no_grad():
-        for routing, votes in outputs.get("head_votes", ()):
-            # Call the module, so that sharding hooks gather its weights. A compiler cannot trace the recording hook.
-            run = routing if not torch.compiler.is_compiling() else partial(HeadRouting.forward, routing)
-            _, (place, assignment), _ = run(votes, every_iteration=True)
-            assignments[place] = assignment
+    for routing, votes in outputs.get("head_votes", ()):
+        assignments[routing.place] = _assignment_of_every_iteration(routing, votes)
     return {**others, "head_routing": assignments or None}
+
+
+@torch.no_grad()
+def _assignment_of_every_iteration(routing: HeadRouting, votes: Tensor) -> Tensor:
+    """Route votes `[..., H, d]` again. Return the assignment `[..., iterations, H, N]`."""
+    if torch.compiler.is_compiling():
+        # A compiler cannot trace the hook by which Transformers records a call of the module.
+        recorded = HeadRouting.forward(routing, votes, every_iteration=True)
+    else:
+        # Hooks of sharding gather the weights only for a call of the module.
+        recorded = routing(votes, every_iteration=True)
+    _, assignment = recorded.assignment
+    return assignment

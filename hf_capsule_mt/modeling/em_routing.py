@@ -5,23 +5,25 @@ em_routing_kernels.py, if these run. All functions but [`em_routing`] take flat 
 input capsules, N output capsules of width D.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers.utils import logging
 
 from .differentiation import differentiable_once
 from .precision import in_compute_dtype
 from .routing import EPSILON, ROUTINGS, RoutingAlgorithm, RoutingOutput, hide_missing
 
-VARIANCE_FLOOR = 0.01
-"""Floor of the variance in EM routing, as a fraction of the mean square of a position's votes.
+VARIANCE_SHARE = 0.01
+"""What is added to the variance in EM routing, as a share of the mean square of a position's votes.
 
 Without it a capsule can collapse onto a single vote, and its gradient, 1 / sigma, dominates all others. Because it is a
-fraction, the assignment does not depend on the scale of the votes.
+share, the assignment does not depend on the scale of the votes. In the code the result is called `floor`: no variance
+is smaller.
 """
 
 # Votes in a chunk. On a CPU their temporaries stay in the cache of a core. On an accelerator they are 16 MiB.
@@ -53,6 +55,9 @@ def em_routing(
         inverse_temperature: lambda's limit. Iteration t = 1, 2, ... uses `inverse_temperature * (1 - 0.95**t)`.
         mask: `[..., I]` bool, False for input capsules that do not exist.
         return_all_coefficients: whether to also return the assignment of every iteration.
+
+    Returns:
+        Capsules, assignment and activations in the dtype of the votes.
     """
     *batch, num_inputs, num_outputs, width = votes.shape
     if input_activations is None:
@@ -64,19 +69,23 @@ def em_routing(
         input_activations = input_activations.masked_fill(~mask[..., None], 0.0)
     votes = votes.reshape(-1, num_inputs, num_outputs, width)
     input_activations = input_activations.reshape(-1, *input_activations.shape[-2:])
+    floor = _variance_floor(votes, mask)
     schedule = tuple(inverse_temperature * (1 - 0.95**t) for t in range(1, num_iterations + 1))
-    arguments = votes, input_activations, _variance_floor(votes, mask), beta_a, beta_u, schedule
+    arguments = votes, input_activations, floor, beta_a, beta_u, schedule
     capsules, coefficients, activations = EMRoutingFunction.apply(*arguments)
-    every = None
+    coefficients = hide_missing(coefficients.view(*batch, num_inputs, num_outputs), mask)
+    all_coefficients = None
     if return_all_coefficients:
         with torch.no_grad():
-            every = torch.stack([state.coefficients for state in em_iterations(*arguments)]).to(dtype)
-        every = hide_missing(every.view(num_iterations, *batch, num_inputs, num_outputs), mask)
+            states = em_iterations(*arguments)
+        all_coefficients = torch.stack([state.coefficients for state in states]).to(dtype)
+        all_coefficients = all_coefficients.view(num_iterations, *batch, num_inputs, num_outputs)
+        all_coefficients = hide_missing(all_coefficients, mask)
     return RoutingOutput(
         capsules.view(*batch, num_outputs, width).to(dtype),
-        hide_missing(coefficients.view(*batch, num_inputs, num_outputs), mask).to(dtype),
+        coefficients.to(dtype),
         activations.view(*batch, num_outputs).to(dtype),
-        every,
+        all_coefficients,
     )
 
 
@@ -85,12 +94,14 @@ ROUTINGS["em_routing"] = RoutingAlgorithm(em_routing, parameters=("beta_a", "bet
 
 def _variance_floor(votes: Tensor, mask: Tensor | None) -> Tensor:
     """Return the floor `[P]` for votes `[P, I, N, D]`, from the input capsules that exist."""
-    mean_square = votes.square().mean((-1, -2))
+    of_inputs = votes.square().mean((-1, -2))
     if mask is None:
-        mean_square = mean_square.mean(-1)
+        of_position = of_inputs.mean(-1)
     else:
-        mean_square = mean_square.sum(-1) / mask.reshape(mean_square.shape).sum(-1).clamp(min=1)
-    return VARIANCE_FLOOR * mean_square + EPSILON
+        num_inputs = mask.reshape(of_inputs.shape).sum(-1)
+        # A position without input capsules would be divided by zero.
+        of_position = of_inputs.sum(-1) / num_inputs.clamp(min=1)
+    return VARIANCE_SHARE * of_position + EPSILON
 
 
 class EMState(NamedTuple):
@@ -109,7 +120,19 @@ class EMState(NamedTuple):
 def em_iterations(
     votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
 ) -> list[EMState]:
-    """Run EM routing on votes `[P, I, N, D]`, with an inverse temperature for every iteration."""
+    """Run EM routing.
+
+    Args:
+        votes: `[P, I, N, D]`.
+        input_activations: `[P, I, 1 or N]`.
+        floor: what is added to every variance, `[P]`.
+        beta_a: `[N]`.
+        beta_u: `[N]`.
+        schedule: the inverse temperature of each iteration.
+
+    Returns:
+        The state of each iteration.
+    """
     coefficients = votes.new_full(votes.shape[:-1], 1 / votes.shape[-2])
     states = []
     for inverse_temperature in schedule:
@@ -132,10 +155,11 @@ def _m_step(
     assigned = coefficients * input_activations
     assigned_sum = assigned.sum(-2)
     divisor = (assigned_sum + EPSILON).unsqueeze(-1)
-    mean = (assigned.unsqueeze(-1) * votes).sum(-3) / divisor
+    weights = assigned.unsqueeze(-1)
+    mean = (weights * votes).sum(-3) / divisor
     deviation = votes - mean.unsqueeze(-3)
     squared_deviation = deviation.square()
-    variance = (assigned.unsqueeze(-1) * squared_deviation).sum(-3) / divisor + floor[:, None, None]
+    variance = (weights * squared_deviation).sum(-3) / divisor + floor[:, None, None]
     cost = _cost_per_assignment(variance) * assigned_sum
     logits = inverse_temperature * (beta_a - beta_u * assigned_sum - cost)
     return EMState(coefficients, assigned, assigned_sum, mean, variance, deviation, squared_deviation, logits)
@@ -149,12 +173,15 @@ def _cost_per_assignment(variance: Tensor) -> Tensor:
 
 def _e_step(state: EMState) -> Tensor:
     """Eq. 15-16: the assignment, from the Gaussian log density of every vote and the activations."""
-    per_output = torch.nn.functional.logsigmoid(state.activation_logits) - _sum_width(0.5 * state.variance.log())
+    log_activation = F.logsigmoid(state.activation_logits)
+    log_deviation = _sum_width(0.5 * state.variance.log())
+    per_output = (log_activation - log_deviation).unsqueeze(-2)
     precision = (-0.5 / state.variance).unsqueeze(-3)
     if precision.shape[-1] == 1:
-        logits = torch.addcmul(per_output.unsqueeze(-2), state.squared_deviation.squeeze(-1), precision.squeeze(-1))
+        # The same in one pass over the memory.
+        logits = torch.addcmul(per_output, state.squared_deviation.squeeze(-1), precision.squeeze(-1))
     else:
-        logits = (state.squared_deviation * precision).sum(-1) + per_output.unsqueeze(-2)
+        logits = (state.squared_deviation * precision).sum(-1) + per_output
     return logits.softmax(-1)
 
 
@@ -171,8 +198,8 @@ class EMRoutingFunction(torch.autograd.Function):
         """Route, and keep only the arguments, which are those of [`em_iterations`]."""
         *tensors, ctx.schedule = arguments
         ctx.save_for_backward(*tensors)
-        route, _ = _implementation(tensors[0])
-        capsules, coefficients, activations = route(*arguments)
+        votes = tensors[0]
+        capsules, coefficients, activations = _implementation(votes).route(*arguments)
         ctx.mark_non_differentiable(coefficients, activations)
         return capsules, coefficients, activations
 
@@ -181,33 +208,67 @@ class EMRoutingFunction(torch.autograd.Function):
     def backward(ctx: Any, grad_capsules: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Differentiate every iteration, last to first."""
         arguments = ctx.saved_tensors
-        _, route_backward = _implementation(arguments[0])
-        return *route_backward(grad_capsules, *arguments, ctx.schedule), None
+        votes = arguments[0]
+        gradients = _implementation(votes).route_backward(grad_capsules, *arguments, ctx.schedule)
+        # The schedule has no gradient.
+        return *gradients, None
 
 
-def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
+class EMImplementation(NamedTuple):
+    """The forward and the backward pass of EM routing: those below, or Triton kernels.
+
+    Attributes:
+        route: returns capsules, assignment and activations, given the arguments of [`em_iterations`].
+        route_backward: returns the gradients of votes, input activations, floor, beta_a and beta_u, given the gradient
+            of the capsules and the same arguments.
+    """
+
+    route: Callable[..., Sequence[Tensor]]
+    route_backward: Callable[..., Sequence[Tensor]]
+
+
+class EMKernels(NamedTuple):
+    """Triton kernels that work on this machine.
+
+    Attributes:
+        fit: whether they can route votes of a given shape.
+        implementation: their forward and backward pass.
+    """
+
+    fit: Callable[[Tensor], bool]
+    implementation: EMImplementation
+
+
+def _implementation(votes: Tensor) -> EMImplementation:
+    """Return how to route votes `[P, I, N, D]`: by Triton kernels, or by PyTorch."""
     # A subclass may have no memory, as in tracing.
-    traced = type(votes) is not Tensor or torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if votes.device.type == "cuda" and votes.dtype == torch.float32 and not traced:
-        kernels = _kernels(votes.device)
-        if kernels is not None and kernels[0](votes):
-            return kernels[1:]
-        if kernels is not None and len(votes):
-            logger.warning_once(f"EM routing is slower here: its Triton kernels do not fit votes {[*votes.shape[1:]]}.")
-    return _route, _route_backward
+    is_traced = type(votes) is not Tensor or torch.compiler.is_compiling() or torch.jit.is_tracing()
+    by_pytorch = EMImplementation(_route, _route_backward)
+    if is_traced or votes.device.type != "cuda" or votes.dtype != torch.float32:
+        return by_pytorch
+    kernels = _kernels(votes.device)
+    if kernels is None:
+        return by_pytorch
+    if kernels.fit(votes):
+        return kernels.implementation
+    # Without votes nothing is slow.
+    if len(votes):
+        logger.warning_once(f"EM routing is slower here: its Triton kernels do not fit votes {[*votes.shape[1:]]}.")
+    return by_pytorch
 
 
 @cache
-def _kernels(device: torch.device) -> tuple[Callable, Callable, Callable] | None:
-    """Return `fit`, `route` and `route_backward` of Triton kernels, if they run here and compute what `_route` does.
+def _kernels(device: torch.device) -> EMKernels | None:
+    """Return the Triton kernels, if they run here and compute what `_route` does.
 
     They need a C compiler. A version of Triton may compile them wrongly, so they are tried first.
     """
     try:
         from .em_routing_kernels import fit, route, route_backward
 
+        implementation = EMImplementation(route, route_backward)
         with torch.autocast(device.type, enabled=False):
-            _check_kernels(device, route, route_backward)
+            _check_kernels(device, implementation)
     # Memory may be free again later.
     except torch.OutOfMemoryError:
         raise
@@ -217,23 +278,34 @@ def _kernels(device: torch.device) -> tuple[Callable, Callable, Callable] | None
             f"{type(error).__name__}: {error}"
         )
         return None
-    return fit, route, route_backward
+    return EMKernels(fit, implementation)
 
 
-def _check_kernels(device: torch.device, route: Callable, route_backward: Callable) -> None:
+def _check_kernels(device: torch.device, implementation: EMImplementation) -> None:
     """Raise ArithmeticError unless kernels compute the same as `_route` and `_route_backward`, up to rounding."""
-    # With input activations of both shapes.
-    for width, columns in ((1, 64), (2, 1)):
+    # The kernels have a branch for input activations of each shape.
+    for width, activation_columns in ((1, 64), (2, 1)):
         votes = torch.arange(2 * 3 * 64 * width, device=device, dtype=torch.float32).sin().view(2, 3, 64, width)
-        activations, floor = votes[..., :columns, 0].abs(), votes[:, 0, 0, 0].square()
-        arguments = votes, activations, floor, *votes[0, :2, :, 0], (0.1, 0.2, 0.3)
-        capsules, *others = _route(*arguments)
-        wanted = capsules, *others, *_route_backward(capsules, *arguments)
-        found = *route(*arguments), *route_backward(capsules, *arguments)
+        activations = votes[..., :activation_columns, 0].abs()
+        floor = votes[:, 0, 0, 0].square()
+        beta_a = votes[0, 0, :, 0]
+        beta_u = votes[0, 1, :, 0]
+        arguments = votes, activations, floor, beta_a, beta_u, (0.1, 0.2, 0.3)
+        expected = _route(*arguments)
+        grad_capsules = expected[0]
+        errors = _relative_errors(implementation.route(*arguments), expected)
+        errors += _relative_errors(
+            implementation.route_backward(grad_capsules, *arguments), _route_backward(grad_capsules, *arguments)
+        )
         # The maximum of a tensor is NaN if any element is. Python's max() may skip it.
-        error = torch.stack([(a - b).norm() / b.norm() for a, b in zip(found, wanted, strict=True)]).max().item()
+        error = torch.stack(errors).max().item()
         if not error < _ROUNDING:
             raise ArithmeticError(f"their relative error is {error:.1g}")
+
+
+def _relative_errors(computed: Sequence[Tensor], expected: Sequence[Tensor]) -> list[Tensor]:
+    """Return the relative error of each tensor."""
+    return [(one - other).norm() / other.norm() for one, other in zip(computed, expected, strict=True)]
 
 
 def _route(
@@ -242,7 +314,8 @@ def _route(
     """Return the capsules `[P, N, D]`, the assignment `[P, I, N]` and the activations `[P, N]`, chunk by chunk."""
     results = []
     for part in _vote_chunks(votes):
-        state = em_iterations(votes[part], input_activations[part], floor[part], beta_a, beta_u, schedule)[-1]
+        states = em_iterations(votes[part], input_activations[part], floor[part], beta_a, beta_u, schedule)
+        state = states[-1]
         activations = state.activation_logits.sigmoid()
         results.append((activations.unsqueeze(-1) * state.mean, state.coefficients, activations))
     return _concatenate(results)
@@ -252,12 +325,14 @@ def _route_backward(
     grad_capsules: Tensor, votes: Tensor, input_activations: Tensor, floor: Tensor, *others: Any
 ) -> list[Tensor]:
     """Return gradients of votes, input activations, floor, beta_a and beta_u, chunk by chunk."""
-    results = []
+    by_position, of_betas = [], []
     for part in _vote_chunks(votes):
-        parts = (tensor[part] for tensor in (grad_capsules, votes, input_activations, floor))
-        results.append(_chunk_gradients(*parts, *others))
-    of_chunks, of_betas = [result[:3] for result in results], [result[3:] for result in results]
-    return [*_concatenate(of_chunks), *map(sum, zip(*of_betas))]
+        gradients = _chunk_gradients(grad_capsules[part], votes[part], input_activations[part], floor[part], *others)
+        by_position.append(gradients[:3])
+        of_betas.append(gradients[3:])
+    grad_beta_a = sum(grad_beta_a for grad_beta_a, _ in of_betas)
+    grad_beta_u = sum(grad_beta_u for _, grad_beta_u in of_betas)
+    return [*_concatenate(by_position), grad_beta_a, grad_beta_u]
 
 
 def _chunk_gradients(
@@ -277,8 +352,11 @@ def _chunk_gradients(
     grad_mean = probability.unsqueeze(-1) * grad_capsules
     grad_variance = None
     grad_logits = _sum_width(grad_capsules * last.mean) * probability * (1 - probability)
-    grad_votes, grad_activations = torch.zeros_like(votes), torch.zeros_like(input_activations)
-    grad_floor, grad_beta_a, grad_beta_u = map(torch.zeros_like, (floor, beta_a, beta_u))
+    grad_votes = torch.zeros_like(votes)
+    grad_activations = torch.zeros_like(input_activations)
+    grad_floor = torch.zeros_like(floor)
+    grad_beta_a = torch.zeros_like(beta_a)
+    grad_beta_u = torch.zeros_like(beta_u)
     for iteration in reversed(range(len(schedule))):
         state = states[iteration]
         scaled = grad_logits * schedule[iteration]
@@ -286,8 +364,11 @@ def _chunk_gradients(
         grad_beta_u -= (scaled * state.assigned_sum).sum(0)
         grad_assigned = _m_step_backward(state, floor, scaled, beta_u, grad_mean, grad_variance, grad_votes, grad_floor)
         contribution = grad_assigned * state.coefficients
-        grad_activations += contribution.sum(-1, keepdim=True) if input_activations.shape[-1] == 1 else contribution
-        if iteration:
+        if input_activations.shape[-1] == 1:
+            contribution = contribution.sum(-1, keepdim=True)
+        grad_activations += contribution
+        # The first iteration has no E-step before it.
+        if iteration > 0:
             grad_coefficients = grad_assigned.mul_(input_activations)
             grad_mean, grad_variance, grad_logits = _e_step_backward(
                 states[iteration - 1], state.coefficients, grad_coefficients, grad_votes
@@ -318,7 +399,8 @@ def _m_step_backward(
     # sum_i r * deviation is EPSILON * mean, not exactly zero
     grad_mean = grad_mean - 2 * EPSILON * grad_squares * state.mean
     grad_weighted = grad_mean / divisor
-    grad_divisor = _sum_width(-grad_squares * (state.variance - floor[:, None, None]) - grad_weighted * state.mean)
+    weighted_variance = state.variance - floor[:, None, None]
+    grad_divisor = _sum_width(-grad_squares * weighted_variance - grad_weighted * state.mean)
     grad_sum = grad_divisor - scaled * (beta_u + _cost_per_assignment(state.variance))
     # With V = mean + deviation, d/dr = grad_squares * deviation^2 + grad_weighted * (mean + deviation) + grad_sum
     constant = _sum_width(grad_weighted * state.mean) + grad_sum
@@ -352,9 +434,13 @@ def _vote_chunks(votes: Tensor) -> list[slice]:
     positions = votes.shape[0]
     if torch.compiler.is_compiling() or positions == 0:
         return [slice(None)]
-    size = max(1, _VOTE_CHUNK.get(votes.device.type, _ACCELERATOR_VOTE_CHUNK) // votes[0].numel())
+    votes_in_chunk = _VOTE_CHUNK.get(votes.device.type, _ACCELERATOR_VOTE_CHUNK)
+    size = max(1, votes_in_chunk // votes[0].numel())
     return [slice(start, start + size) for start in range(0, positions, size)]
 
 
-def _concatenate(results: list) -> list[Tensor]:
-    return list(results[0]) if len(results) == 1 else [torch.cat(tensors) for tensors in zip(*results)]
+def _concatenate(results: list[Sequence[Tensor]]) -> list[Tensor]:
+    """Join the results of all chunks, one tensor after the other."""
+    if len(results) == 1:
+        return list(results[0])
+    return [torch.cat(tensors) for tensors in zip(*results)]

@@ -19,10 +19,18 @@ _CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make p
 
 
 def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return sum_n weight_n logsumexp(embedding @ query_n + bias), in the dtype of the weights.
+    """Return sum_n weight_n logsumexp(embedding @ query_n + bias).
 
-    Queries are `[N, d]`, the embedding `[V, d]`, weights `[N]` and the bias `[V]` without gradient. Sums use the dtype
-    of the weights, and products that of the queries. The gradient of the embedding has its own dtype.
+    Sums use the dtype of the weights, products that of the queries, and the gradient of the embedding its own.
+
+    Args:
+        queries: `[N, d]`.
+        embedding: `[V, d]`.
+        weights: `[N]`, without gradient.
+        bias: `[V]`, without gradient, none by default.
+
+    Returns:
+        The sum, in the dtype of the weights.
     """
     queries, weights = _with_weight(weights, queries)
     differentiable = torch.is_grad_enabled() and (queries.requires_grad or embedding.requires_grad)
@@ -38,7 +46,7 @@ def _with_weight(weights: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
     """Drop positions of weight 0 on a CPU. An accelerator computes them, because counting them would make it wait."""
     if weights.device.type == "cpu" and not torch.compiler.is_compiling():
         wanted = weights.nonzero().squeeze(-1)
-        return *(each[wanted] for each in states), weights[wanted]
+        return *(positions[wanted] for positions in states), weights[wanted]
     return *states, weights
 
 
@@ -47,8 +55,9 @@ class KnownGradients(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, total: Tensor, *tensors_and_gradients: Tensor) -> Tensor:
-        """Keep the gradients."""
-        ctx.save_for_backward(*tensors_and_gradients[len(tensors_and_gradients) // 2 :])
+        """Keep the gradients, which are the second half of the arguments."""
+        num_tensors = len(tensors_and_gradients) // 2
+        ctx.save_for_backward(*tensors_and_gradients[num_tensors:])
         return total.clone()
 
     @staticmethod
@@ -56,7 +65,9 @@ class KnownGradients(torch.autograd.Function):
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients."""
         scaled = [grad_total * gradient for gradient in ctx.saved_tensors]
-        return None, *scaled, *[None] * len(scaled)
+        # The sum and the gradients themselves have none.
+        nothing = [None] * len(scaled)
+        return None, *scaled, *nothing
 
 
 # Custom operators, because `torch.compile` would unroll the loop or compute the scores of all positions at once.
@@ -99,14 +110,19 @@ def _log_partition(
 def _shapes_of_log_partition(
     queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool
 ) -> list[Tensor]:
-    return [weights.new_empty(()), *(torch.empty_like(tensor) for tensor in (queries, embedding) if gradients)]
+    total = weights.new_empty(())
+    if not gradients:
+        return [total]
+    return [total, torch.empty_like(queries), torch.empty_like(embedding)]
 
 
 def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
     """Return slices of queries whose scores may exist at the same time."""
     device = queries.device.type
-    positions = max(1, _SCORE_CHUNK.get(device, _ACCELERATOR_SCORE_CHUNK) // embedding.shape[0])
-    positions = min(positions, _CPU_POSITIONS) if device == "cpu" else positions
+    scores_in_chunk = _SCORE_CHUNK.get(device, _ACCELERATOR_SCORE_CHUNK)
+    positions = max(1, scores_in_chunk // embedding.shape[0])
+    if device == "cpu":
+        positions = min(positions, _CPU_POSITIONS)
     return [slice(start, start + positions) for start in range(0, queries.shape[0], positions)]
 
 
@@ -133,42 +149,55 @@ def _two_passes(
 
     States are those of the first and of the second pass, `[N, d]`. All else is as in [`log_partition_sum`].
     """
-    partitions, apart = weights.new_zeros(()), weights.new_zeros(())
-    grads = torch.empty_like(one), torch.empty_like(other)
+    partitions = weights.new_zeros(())
+    apart = weights.new_zeros(())
+    grad_one = torch.empty_like(one)
+    grad_other = torch.empty_like(other)
     # Transposed, because that sum is fastest.
     grad_embedding = weights.new_zeros(embedding.shape[::-1])
     factors = embedding.to(one.dtype)
+    half = alpha / 2
     for part in score_chunks(one, factors):
         weight = weights[part].unsqueeze(-1)
-        p, q = (product(states[part], factors).to(weights.dtype) for states in (one, other))
-        difference = p - q
+        scores_one = product(one[part], factors).to(weights.dtype)
+        scores_other = product(other[part], factors).to(weights.dtype)
+        difference = scores_one - scores_other
         if bias is not None:
-            p += bias
-            q += bias
-        (p_sum, log_p_sum), (q_sum, log_q_sum) = exponentiate(p), exponentiate(q)
+            scores_one += bias
+            scores_other += bias
+        # The memory of the scores holds their exponentials from here on.
+        exp_one, exp_other = scores_one, scores_other
+        sum_one, log_sum_one = exponentiate(scores_one)
+        sum_other, log_sum_other = exponentiate(scores_other)
         # The divergence is half of the difference between the means of d under p and under q.
-        p_mean = torch.linalg.vecdot(p, difference).unsqueeze(-1) / p_sum
-        q_mean = torch.linalg.vecdot(q, difference).unsqueeze(-1) / q_sum
-        partitions += (weight * (log_p_sum + log_q_sum)).sum()
-        apart += (weight * (p_mean - q_mean)).sum() / 2
+        mean_one = torch.linalg.vecdot(exp_one, difference).unsqueeze(-1) / sum_one
+        mean_other = torch.linalg.vecdot(exp_other, difference).unsqueeze(-1) / sum_other
+        partitions += (weight * (log_sum_one + log_sum_other)).sum()
+        apart += (weight * (mean_one - mean_other)).sum() / 2
+        share_one = weight / sum_one
+        share_other = weight / sum_other
         # The gradient of the first scores is p (1 + alpha/2 (1 + d - mean of d under p)) - alpha/2 q.
-        half, p_share, q_share = alpha / 2, weight / p_sum, weight / q_sum
-        of_p = torch.addcmul((1 + half - half * p_mean) * p_share, difference, half * p_share)
-        of_q = torch.addcmul((1 + half + half * q_mean) * q_share, difference, -half * q_share)
-        of_p.mul_(p).addcmul_(q, -half * q_share)
-        of_q.mul_(q).addcmul_(p, -half * p_share)
-        for states, grad, of_scores in ((one, grads[0], of_p), (other, grads[1], of_q)):
-            of_scores = of_scores.to(states.dtype)
-            grad[part] = product(of_scores, factors.t())
-            add_product(grad_embedding, states[part].t(), of_scores.t())
-    return [partitions + alpha * apart, apart, *grads, grad_embedding.t().contiguous().to(embedding.dtype)]
+        grad_scores_one = torch.addcmul((1 + half - half * mean_one) * share_one, difference, half * share_one)
+        grad_scores_one.mul_(exp_one).addcmul_(exp_other, -half * share_other)
+        # That of the second scores is the same with p and q exchanged, and -d in the place of d.
+        grad_scores_other = torch.addcmul((1 + half + half * mean_other) * share_other, difference, -half * share_other)
+        grad_scores_other.mul_(exp_other).addcmul_(exp_one, -half * share_one)
+        for states, grad_states, grad_scores in (
+            (one, grad_one, grad_scores_one.to(one.dtype)),
+            (other, grad_other, grad_scores_other.to(other.dtype)),
+        ):
+            grad_states[part] = product(grad_scores, factors.t())
+            add_product(grad_embedding, states[part].t(), grad_scores.t())
+    grad_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
+    return [partitions + alpha * apart, apart, grad_one, grad_other, grad_embedding]
 
 
 @_two_passes.register_fake
 def _shapes_of_two_passes(
     one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
 ) -> list[Tensor]:
-    return [*(weights.new_empty(()) for _ in range(2)), *map(torch.empty_like, (one, other, embedding))]
+    gradients = [torch.empty_like(tensor) for tensor in (one, other, embedding)]
+    return [weights.new_empty(()), weights.new_empty(()), *gradients]
 
 
 def label_smoothed_cross_entropy(
@@ -176,13 +205,19 @@ def label_smoothed_cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of target tokens, in nats, with label smoothing (Szegedy et al. 2016).
 
-    Logits `[batch, length, vocabulary]` are converted to float32, unless they are float64. Labels `[batch, length]` of
-    -100 do not count. The smoothing is the probability that is spread evenly over the vocabulary. The sum is divided by
-    `num_items_in_batch`, which the Trainer counts over all accumulation steps and processes, or by the labels.
+    Args:
+        logits: `[batch, length, V]`. They are converted to float32, unless they are float64.
+        labels: token ids `[batch, length]`, -100 for positions that do not count.
+        label_smoothing: the probability in [0, 1) that is spread evenly over the vocabulary.
+        num_items_in_batch: what the sum is divided by. The Trainer counts it over all accumulation steps and processes.
+            By default it is the number of labels that count.
+
+    Returns:
+        The loss, a scalar in float32 or float64.
     """
-    labels = labels.to(logits.device)
+    logits = logits.flatten(0, 1).to(compute_dtype(logits))
+    labels = labels.to(logits.device).flatten().long()
     reduction = "mean" if num_items_in_batch is None else "sum"
-    logits, labels = logits.flatten(0, 1).to(compute_dtype(logits)), labels.flatten().long()
     loss = F.cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction=reduction)
     if num_items_in_batch is None:
         return loss
@@ -202,14 +237,22 @@ def linear_cross_entropy(
     With logits z, label y and smoothing e, the loss of a position is logsumexp(z) - (1 - e) z_y - e mean(z). Only
     logsumexp needs all scores: mean(z) is the product of the state with the mean row of the embedding.
 
-    States are `[batch, length, d]`, the embedding is `[V, d]`, and the bias `[V]`. The loss is in float32 (float64 for
-    float64 states).
+    Args:
+        states: `[batch, length, d]`.
+        embedding: `[V, d]`.
+        labels: as in [`label_smoothed_cross_entropy`].
+        bias: `[V]`, without gradient, none by default.
+        label_smoothing: as in [`label_smoothed_cross_entropy`].
+        num_items_in_batch: the same.
+
+    Returns:
+        The loss, a scalar in float32 (float64 for float64 states).
     """
-    words = _real_words(states, embedding, labels)
+    targets = _real_targets(states, embedding, labels)
     with torch.autocast(states.device.type, enabled=False):
-        partitions = log_partition_sum(words.states, words.embedding, words.weights, bias)
-        loss = partitions - _scores_of_targets(words, bias, label_smoothing)
-    return loss / words.items(num_items_in_batch)
+        partitions = log_partition_sum(targets.states, targets.embedding, targets.weights, bias)
+        loss = partitions - _scores_of_targets(targets, bias, label_smoothing)
+    return loss / targets.items(num_items_in_batch)
 
 
 def rdrop_cross_entropy(
@@ -223,67 +266,87 @@ def rdrop_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return [`linear_cross_entropy`] of two passes, plus alpha times their divergence (R-Drop, Liang et al. 2021).
 
-    The passes are the two halves of a batch, and differ by dropout. States are `[2 * batch, length, d]`, and labels
-    `[2 * batch, length]`, with two equal halves. The divergence is the mean of both Kullback-Leibler divergences (Eq.
-    2, in nats, without its alpha). Sums are divided by the tokens of both passes, so the loss is half of Eq. 3. The
-    divergence is returned too, without gradient.
+    The passes are the two halves of a batch, and differ by dropout. The divergence is the mean of both Kullback-Leibler
+    divergences (Eq. 2, in nats, without its alpha). Sums are divided by the tokens of both passes, so the loss is half
+    of Eq. 3.
+
+    Args:
+        states: `[2 * batch, length, d]`, first those of one pass, then those of the other.
+        embedding: `[V, d]`.
+        labels: token ids `[2 * batch, length]` with two equal halves, -100 for positions that do not count.
+        alpha: the weight of the divergence.
+        bias: as in [`linear_cross_entropy`].
+        label_smoothing: the same.
+        num_items_in_batch: the same.
+
+    Returns:
+        The loss, and the divergence without gradient, two scalars.
     """
-    words = _real_words(states, embedding, labels)
+    targets = _real_targets(states, embedding, labels)
     with torch.autocast(states.device.type, enabled=False):
-        one, other, weights = _with_weight(words.weights.chunk(2)[0], *words.states.chunk(2))
+        states_one, states_other = targets.states.chunk(2)
+        weights_one, _ = targets.weights.chunk(2)
+        one, other, weights = _with_weight(weights_one, states_one, states_other)
         with torch.no_grad():
-            total, apart, *gradients = _two_passes(one, other, words.embedding, bias, weights, alpha)
-        loss = KnownGradients.apply(total, one, other, words.embedding, *gradients)
-        loss = loss - _scores_of_targets(words, bias, label_smoothing)
-    items = words.items(num_items_in_batch)
+            total, apart, *gradients = _two_passes(one, other, targets.embedding, bias, weights, alpha)
+        loss = KnownGradients.apply(total, one, other, targets.embedding, *gradients)
+        loss = loss - _scores_of_targets(targets, bias, label_smoothing)
+    items = targets.items(num_items_in_batch)
     return loss / items, apart / items
 
 
-class _RealWords(NamedTuple):
-    """States `[N, d]`, target token ids `[N]` and weights `[N]`, all zero for padding, and the embedding.
+class _RealTargets(NamedTuple):
+    """The positions of a batch in one row, with zeros for padding, and the embedding.
 
-    The embedding has the dtype of the weights, not of the states, because the gradient of a frequent token is a small
-    difference of large sums.
+    Attributes:
+        states: `[N, d]`.
+        embedding: `[V, d]`. It has the dtype of the weights, not of the states, because the gradient of a frequent
+            token is a small difference of large sums.
+        token_ids: `[N]`.
+        weights: `[N]`, 1 for target tokens.
     """
 
     states: Tensor
     embedding: Tensor
-    words: Tensor
+    token_ids: Tensor
     weights: Tensor
 
     def items(self, num_items_in_batch: Tensor | int | None) -> Tensor:
         """Return the number to divide a sum by."""
-        given = num_items_in_batch is not None
-        return torch.as_tensor(num_items_in_batch, device=self.weights.device) if given else self.weights.sum()
+        if num_items_in_batch is None:
+            return self.weights.sum()
+        return torch.as_tensor(num_items_in_batch, device=self.weights.device)
 
 
-def _real_words(states: Tensor, embedding: Tensor, labels: Tensor) -> _RealWords:
+def _real_targets(states: Tensor, embedding: Tensor, labels: Tensor) -> _RealTargets:
     labels = labels.to(states.device)
     mask = labels != -100
     weights = mask.flatten().to(compute_dtype(states))
+    token_ids = labels.masked_fill(~mask, 0).flatten()
     # Padding may hold anything, even NaN, so it is replaced and not multiplied by zero.
-    states = in_autocast_dtype(states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1))
-    return _RealWords(states, embedding.to(weights.dtype), labels.masked_fill(~mask, 0).flatten(), weights)
+    states = states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1)
+    return _RealTargets(in_autocast_dtype(states), embedding.to(weights.dtype), token_ids, weights)
 
 
-def _scores_of_targets(of: _RealWords, bias: Tensor | None, label_smoothing: float) -> Tensor:
-    """Return the sum of (1 - e) z_y + e mean(z)."""
-    dtype = of.weights.dtype
-    states, targets = of.states.to(dtype), F.embedding(of.words, of.embedding)
-    scores = (states * targets).sum(-1)
-    if of.states.dtype != dtype:
+def _scores_of_targets(targets: _RealTargets, bias: Tensor | None, label_smoothing: float) -> Tensor:
+    """Return the sum of (1 - e) z_y + e mean(z), with logits z, target y and label smoothing e."""
+    dtype = targets.weights.dtype
+    states = targets.states.to(dtype)
+    vectors = F.embedding(targets.token_ids, targets.embedding)
+    scores = (states * vectors).sum(-1)
+    if targets.states.dtype != dtype:
         # Round as the products in log Z are rounded. Otherwise the loss could be negative.
-        rounded = (states * targets.to(of.states.dtype)).sum(-1).to(of.states.dtype)
+        rounded = (states * vectors.to(targets.states.dtype)).sum(-1).to(targets.states.dtype)
         scores = scores + (rounded - scores).detach()
     scores = (1 - label_smoothing) * scores.sum()
     if label_smoothing:
-        scores = scores + label_smoothing * (states.sum(0) @ of.embedding.mean(0))
+        scores = scores + label_smoothing * (states.sum(0) @ targets.embedding.mean(0))
     if bias is None:
         return scores
-    biases = (1 - label_smoothing) * bias[of.words].to(dtype)
+    biases = (1 - label_smoothing) * bias[targets.token_ids].to(dtype)
     if label_smoothing:
         biases = biases + label_smoothing * bias.mean(dtype=dtype)
-    return scores + of.weights @ biases
+    return scores + targets.weights @ biases
 
 
 def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:
@@ -301,25 +364,35 @@ def shares(members: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return members / members.sum(-1, keepdim=True).clamp(min=1)
 
 
-def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: Tensor) -> Tensor:
+def bag_of_words_loss(queries: Tensor, embedding: Tensor, token_ids: Tensor, bags: Tensor) -> Tensor:
     """Return the sum over all positions of the mean of -log p over the tokens in the position's bag.
 
-    p is softmax(embedding @ query), of queries `[B, T, d]` and an embedding `[V, d]`. `words` are token ids `[B, T]`,
-    and `bags`, `[B, T, T]`, have the share of every token in the bag of every position. Shares sum to 1, or to 0 in an
-    empty bag, which adds nothing. The sum is in float32 (float64 for float64 bags).
+    p is softmax(embedding @ query).
+
+    Args:
+        queries: `[B, T, d]`.
+        embedding: `[V, d]`.
+        token_ids: `[B, T]`.
+        bags: `[B, T, T]`, the share of every token in the bag of every position. Shares sum to 1, or to 0 in an empty
+            bag, which adds nothing.
+
+    Returns:
+        The sum, a scalar in float32 (float64 for float64 bags).
     """
     queries = in_autocast_dtype(queries)
     # The gradient of a frequent token is a small difference of large sums.
     embedding = embedding.to(bags.dtype)
-    vectors = F.embedding(words, embedding)
+    vectors = F.embedding(token_ids, embedding)
     with torch.autocast(queries.device.type, enabled=False):
-        of_the_bags = (queries.to(bags.dtype) * (bags @ vectors)).sum()
+        mean_vectors = bags @ vectors
+        of_the_bags = (queries.to(bags.dtype) * mean_vectors).sum()
         weights = bags.sum(-1).flatten()
         return log_partition_sum(queries.flatten(0, 1), embedding, weights) - of_the_bags
 
 
-def bag_of_words_loss_of_scores(scores: Tensor, words: Tensor, bags: Tensor) -> Tensor:
+def bag_of_words_loss_of_scores(scores: Tensor, token_ids: Tensor, bags: Tensor) -> Tensor:
     """Return [`bag_of_words_loss`], given the scores `[B, T, V]` of all tokens."""
-    log_shares = scores.to(bags.dtype).log_softmax(-1)
-    each = log_shares.gather(-1, words.unsqueeze(1).expand(bags.shape))
-    return -(bags * each).sum()
+    log_probabilities = scores.to(bags.dtype).log_softmax(-1)
+    # Of every token of the sentence, at every position: [B, T, T].
+    of_tokens = log_probabilities.gather(-1, token_ids.unsqueeze(1).expand(bags.shape))
+    return -(bags * of_tokens).sum()

@@ -11,15 +11,20 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
 
 def in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors in the dtype of routing for the first of them."""
-    return tuple(tensor.to(compute_dtype(tensors[0])) for tensor in tensors)
+    dtype = compute_dtype(tensors[0])
+    return tuple(tensor.to(dtype) for tensor in tensors)
 
 
 def in_full_precision(tensor: Tensor) -> Tensor:
     """Return the tensor in the dtype of routing, if autocast is on and may have lowered it."""
-    return tensor.to(compute_dtype(tensor)) if torch.is_autocast_enabled(tensor.device.type) else tensor
+    if torch.is_autocast_enabled(tensor.device.type):
+        return tensor.to(compute_dtype(tensor))
+    return tensor
 
 
 def in_autocast_dtype(tensor: Tensor) -> Tensor:
     """Return the tensor in the dtype of autocast, if that is on."""
     device = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor
+    if torch.is_autocast_enabled(device):
+        return tensor.to(torch.get_autocast_dtype(device))
+    return tensor

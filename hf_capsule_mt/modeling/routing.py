@@ -55,6 +55,9 @@ def dynamic_routing(
         num_iterations: iterations, at least 1.
         mask: `[..., I]` bool, False for input capsules that do not exist.
         return_all_coefficients: whether to also return the assignment of every iteration.
+
+    Returns:
+        Capsules and assignment in the dtype of the votes.
     """
     return _agreement_routing(votes, num_iterations, mask, return_all_coefficients, normalize=False)
 
@@ -65,7 +68,15 @@ def simple_routing(
     """Simple routing (Li et al. 2019, Algorithm 1, Eq. 7-8): the total input is a weighted mean of the votes.
 
     Algorithm 1 names only Eq. 7. Capsules are also squashed (Eq. 8), in every iteration: the paper does not say when.
-    Arguments and result are those of [`dynamic_routing`].
+
+    Args:
+        votes: `[..., I, N, D]`, any floating dtype.
+        num_iterations: iterations, at least 1.
+        mask: `[..., I]` bool, False for input capsules that do not exist.
+        return_all_coefficients: whether to also return the assignment of every iteration.
+
+    Returns:
+        Capsules and assignment in the dtype of the votes.
     """
     return _agreement_routing(votes, num_iterations, mask, return_all_coefficients, normalize=True)
 
@@ -78,19 +89,20 @@ def _agreement_routing(
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0.0)
     logits = votes.new_zeros(votes.shape[:-1])
-    every = []
+    assignments = []
     for iteration in range(num_iterations):
         coefficients = hide_missing(logits.softmax(-1), mask)
-        every.append(coefficients.detach().to(dtype))
+        assignments.append(coefficients.detach().to(dtype))
         total = (coefficients.unsqueeze(-1) * votes).sum(-3)
         if normalize:
             total = total / (coefficients.sum(-2).unsqueeze(-1) + EPSILON)
         capsules = squash(total)
+        # The assignment after the last capsules would not be read.
         if iteration + 1 < num_iterations:
-            logits = logits + (capsules.unsqueeze(-3) * votes).sum(-1)
-    return RoutingOutput(
-        capsules.to(dtype), every[-1], all_coefficients=torch.stack(every) if return_all_coefficients else None
-    )
+            agreement = (capsules.unsqueeze(-3) * votes).sum(-1)
+            logits = logits + agreement
+    all_coefficients = torch.stack(assignments) if return_all_coefficients else None
+    return RoutingOutput(capsules.to(dtype), assignments[-1], all_coefficients=all_coefficients)
 
 
 class RoutingAlgorithm(NamedTuple):
@@ -131,23 +143,36 @@ class CapsuleRouting(nn.Module):
     def forward(
         self, votes: Tensor, input_activations: Tensor | None = None, every_iteration: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Route the votes `[..., I, d]` of I input capsules. Output capsule n reads their n-th part of width d / N.
+        """Route the votes of I input capsules. Output capsule n reads the n-th part, of width d / N, of every vote.
 
-        `input_activations` are `[..., I, 1 or N]`, for an algorithm that reads them, 1 by default. Return the output
-        capsules `[..., d]`, and the assignment of the last iteration, `[..., I, N]`, or of `every_iteration`,
-        `[..., iterations, I, N]`.
+        Args:
+            votes: `[..., I, d]`.
+            input_activations: `[..., I, 1 or N]`, for an algorithm that reads them, 1 by default.
+            every_iteration: whether to return the assignment of all iterations.
+
+        Returns:
+            The output capsules, `[..., d]`, and the assignment of the last iteration, `[..., I, N]`, or of every one,
+            `[..., iterations, I, N]`.
         """
-        route, parameters, reads_activations = ROUTINGS[self.algorithm]
-        given = {name: getattr(self, name) for name in parameters}
-        if reads_activations:
-            given |= {"input_activations": input_activations, "inverse_temperature": self.inverse_temperature}
-        votes = votes.unflatten(-1, (self.num_capsules, -1))
-        given |= {"num_iterations": self.num_iterations, "return_all_coefficients": every_iteration}
-        routed = route(votes, **given)
-        assignment = routed.all_coefficients.movedim(0, -3) if every_iteration else routed.coefficients
-        return routed.capsules.flatten(-2), assignment
+        algorithm = ROUTINGS[self.algorithm]
+        arguments = {name: getattr(self, name) for name in algorithm.parameters}
+        if algorithm.reads_activations:
+            arguments["input_activations"] = input_activations
+            arguments["inverse_temperature"] = self.inverse_temperature
+        routed = algorithm.route(
+            votes.unflatten(-1, (self.num_capsules, -1)),
+            num_iterations=self.num_iterations,
+            return_all_coefficients=every_iteration,
+            **arguments,
+        )
+        capsules = routed.capsules.flatten(-2)
+        if every_iteration:
+            return capsules, routed.all_coefficients.movedim(0, -3)
+        return capsules, routed.coefficients
 
 
 def hide_missing(coefficients: Tensor, mask: Tensor | None) -> Tensor:
     """Zero the assignment `[..., I, N]` where the mask `[..., I]` is False."""
-    return coefficients if mask is None else coefficients.masked_fill(~mask.unsqueeze(-1), 0.0)
+    if mask is None:
+        return coefficients
+    return coefficients.masked_fill(~mask.unsqueeze(-1), 0.0)

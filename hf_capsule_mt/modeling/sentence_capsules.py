@@ -34,8 +34,8 @@ class SentenceCapsules(nn.Module):
         self.num_capsules = config.num_sentence_capsules
         self.num_iterations = config.routing_iterations
         self.position_aware = config.position_aware_routing
-        own_weights = 1 if config.share_routing_weights else self.num_iterations
-        self.weight = nn.Parameter(torch.empty(own_weights, width, self.num_capsules * width))
+        num_weights = 1 if config.share_routing_weights else self.num_iterations
+        self.weight = nn.Parameter(torch.empty(num_weights, width, self.num_capsules * width))
         self.scoring = None
         # A single iteration compares nothing.
         if config.separable_scoring and self.num_iterations > 1:
@@ -48,11 +48,16 @@ class SentenceCapsules(nn.Module):
     def forward(
         self, states: Tensor, mask: Tensor | None = None, output_routing: OutputRouting = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Route states `[batch, source, d]` to capsules `[batch, M, d]`. The mask is False for padding.
+        """Route states to capsules.
 
-        If asked for, also return the assignment of the last iteration `[batch, source, M]`, or with "all" of every
-        iteration `[batch, iterations, source, M]`, without gradient. It sums to 1 over M for a token, and is 0 for
-        padding.
+        Args:
+            states: `[batch, source, d]`.
+            mask: `[batch, source]`, False for padding. By default there is none.
+            output_routing: True returns the assignment of the last iteration, "all" those of every iteration.
+
+        Returns:
+            The capsules, `[batch, M, d]`, and the assignment or None: `[batch, source, M]`, or with "all"
+            `[batch, iterations, source, M]`, without gradient. It sums to 1 over M for a token, and is 0 for padding.
         """
         children = self._children(states, mask)
         scored = None if self.scoring is None else self.scoring(children)
@@ -62,18 +67,28 @@ class SentenceCapsules(nn.Module):
             assignment = hide_missing(logits.softmax(-1), mask)
             assignments.append(assignment.detach().to(states.dtype))
             messages = self._messages(children, iteration)
-            capsules = squash(_einsum("bsm,bsmd->bmd", assignment, *in_compute_dtype(messages)))
+            (exact_messages,) = in_compute_dtype(messages)
+            capsules = squash(_einsum("bsm,bsmd->bmd", assignment, exact_messages))
             if iteration + 1 < self.num_iterations:
                 logits = logits + self._score(capsules, messages, scored)
-        routing = torch.stack(assignments, dim=1) if output_routing == "all" else assignments[-1]
-        return capsules.to(states.dtype), routing if output_routing else None
+        if output_routing == "all":
+            routing = torch.stack(assignments, dim=1)
+        else:
+            routing = assignments[-1] if output_routing else None
+        return capsules.to(states.dtype), routing
 
     def _children(self, states: Tensor, mask: Tensor | None) -> Tensor:
         """Return the input capsules: the states, with the sinusoids of their positions."""
         if self.position_aware:
-            table = sinusoids(states.shape[1], states).to(states.dtype)
-            states = states + (table if mask is None else table[(mask.long().cumsum(-1) - 1).clamp(min=0)])
-        return states if mask is None else states.masked_fill(~mask.unsqueeze(-1), 0.0)
+            positions = sinusoids(states.shape[1], states).to(states.dtype)
+            if mask is not None:
+                # Padding does not count, so a sentence means the same wherever its padding is.
+                number = (mask.long().cumsum(-1) - 1).clamp(min=0)
+                positions = positions[number]
+            states = states + positions
+        if mask is None:
+            return states
+        return states.masked_fill(~mask.unsqueeze(-1), 0.0)
 
     def _messages(self, children: Tensor, iteration: int) -> Tensor:
         """Return f(h_s, theta_j) of every token and capsule, `[batch, source, M, d]` (Eq. 8)."""
@@ -84,10 +99,13 @@ class SentenceCapsules(nn.Module):
         """Return the agreement to add to the logits, `[batch, source, M]` (Eq. 12 or 14)."""
         parents = capsules
         if self.position_aware:
-            parents = capsules + sinusoids(self.num_capsules, capsules) * (capsules.shape[-1] / 2) ** -0.5
+            scale = (capsules.shape[-1] / 2) ** -0.5
+            parents = capsules + sinusoids(self.num_capsules, capsules) * scale
         if scored is None:
-            return _einsum("bmd,bsmd->bsm", parents, *in_compute_dtype(messages))
-        return _einsum("bmd,bsd->bsm", *in_compute_dtype(self.scoring(parents.to(messages.dtype)), scored))
+            (messages,) = in_compute_dtype(messages)
+            return _einsum("bmd,bsmd->bsm", parents, messages)
+        scored_parents, scored = in_compute_dtype(self.scoring(parents.to(messages.dtype)), scored)
+        return _einsum("bmd,bsd->bsm", scored_parents, scored)
 
 
 class SentencePooling(nn.Module):
@@ -107,7 +125,8 @@ class SentencePooling(nn.Module):
         first = mask.long().argmax(1)
         last = mask.shape[1] - 1 - mask.flip(1).long().argmax(1)
         rows = torch.arange(states.shape[0], device=states.device)
-        pooled = torch.stack([largest, mean.to(states.dtype), states[rows, first], states[rows, last]], dim=1)
+        vectors = [largest, mean.to(states.dtype), states[rows, first], states[rows, last]]
+        pooled = torch.stack(vectors, dim=1)
         return pooled.masked_fill(missing.all(1, keepdim=True), 0.0), None
 
 
@@ -116,7 +135,8 @@ SENTENCE_AGGREGATIONS = {"capsule": SentenceCapsules, "pooling": SentencePooling
 
 def sinusoids(length: int, vectors: Tensor) -> Tensor:
     """Return sinusoids `[length, d]` for vectors `[..., d]`: first sines, then cosines, as in Marian."""
-    width, options = vectors.shape[-1], {"dtype": compute_dtype(vectors), "device": vectors.device}
+    width = vectors.shape[-1]
+    options = {"dtype": compute_dtype(vectors), "device": vectors.device}
     frequencies = 10000 ** -(torch.arange(0, width, 2, **options) / width)
     angles = torch.arange(length, **options).unsqueeze(-1) * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1)

@@ -5,7 +5,14 @@ from torch import Tensor
 
 
 def word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
-    """Return the attention mask of embeddings `[batch, length, d]` as bool, or None.
+    """Return an attention mask as bool.
+
+    Args:
+        attention_mask: `[batch, length]`, 1 for tokens and 0 for padding, or None.
+        words: embeddings or states of the tokens, `[batch, length, d]`.
+
+    Returns:
+        The mask, or None if there is none.
 
     Raises:
         ValueError: if the mask is not `[batch, length]`.
@@ -19,12 +26,17 @@ def word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
 
 def next_word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
     """Return `word_mask` for the last columns of a mask, which may include the tokens before."""
-    return None if attention_mask is None else word_mask(attention_mask[:, -words.shape[1] :], words)
+    if attention_mask is None:
+        return None
+    length = words.shape[1]
+    return word_mask(attention_mask[:, -length:], words)
 
 
 def reading_mask(mask: Tensor | None, words: Tensor) -> Tensor:
     """Return the mask of `word_mask`, or one that is True everywhere."""
-    return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device) if mask is None else mask
+    if mask is not None:
+        return mask
+    return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device)
 
 
 def mean_over_words(states: Tensor, mask: Tensor | None) -> Tensor:
@@ -32,4 +44,5 @@ def mean_over_words(states: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return states.mean(1)
     total = states.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)
+    # A sentence without tokens would be divided by zero.
     return total / mask.sum(1, keepdim=True).clamp(min=1)

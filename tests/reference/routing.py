@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from hf_capsule_mt.modeling.em_routing import VARIANCE_FLOOR
+from hf_capsule_mt.modeling.em_routing import VARIANCE_SHARE
 from hf_capsule_mt.modeling.routing import EPSILON, RoutingOutput
 
 
@@ -93,7 +93,7 @@ def _route_by_em(
     coefficients = votes.new_zeros(num_inputs, num_outputs)
     coefficients[inputs] = 1 / num_outputs
     squares = [votes[i, n].dot(votes[i, n]) / width for i in inputs for n in range(num_outputs)]
-    floor = VARIANCE_FLOOR * sum(squares, votes.new_zeros(())) / max(1, len(squares)) + EPSILON
+    floor = VARIANCE_SHARE * sum(squares, votes.new_zeros(())) / max(1, len(squares)) + EPSILON
     history = []
     for iteration in range(1, num_iterations + 1):
         history.append(coefficients)
