@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import fields
 
 import pytest
 import torch
@@ -15,8 +16,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, Mar
 from hf_capsule_mt import METHODS
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.data.tokenizer import tokenizer_hash
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
+FIELDS = {field.name for field in fields(TranslationTrainingArguments)}
+# Newer Transformers deprecate the older name.
+CHECKPOINTING = "activation_checkpointing" if "activation_checkpointing" in FIELDS else "gradient_checkpointing"
 FROM_CHECKPOINT = {"size": None, "tokenizer_name": None, "config_overrides": None}
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
 
@@ -130,19 +135,28 @@ def test_two_updates_of_every_method(corpus, tmp_path, method):
     assert not [name for name in second if not name.endswith(buffers) and torch.equal(first[name], second[name])]
 
 
-@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     ("method", "option"),
     [
         ("em-routing", "bf16"),
-        ("gdr", "gradient_checkpointing"),
-        ("capsnmt", "gradient_checkpointing"),
+        ("gdr", CHECKPOINTING),
+        ("capsnmt", CHECKPOINTING),
         ("rnmt-gdr", "bf16"),
     ],
 )
-def test_precision_and_memory_options(corpus, tmp_path, option, method):
+def test_precision_and_memory_options(corpus, tmp_path, monkeypatch, option, method):
+    found = []
+    step = TranslationTrainer.training_step
+
+    def recorded_step(self, model, *args, **kwargs):
+        layers = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
+        found.append(("bf16" if self.accelerator.mixed_precision == "bf16" else None, bool(layers)))
+        return step(self, model, *args, **kwargs)
+
+    monkeypatch.setattr(TranslationTrainer, "training_step", recorded_step)
     options = {"method": method, "validation_file": files(corpus, "validation"), option: "true", **EVALUATED}
     main(arguments(corpus, tmp_path, **options))
+    assert found == [("bf16", False) if option == "bf16" else (None, True)] * 2
     assert all(0 < loss < 20 for loss in history(tmp_path, "loss"))
     assert history(tmp_path, "eval_bleu")
     assert {tensor.dtype for tensor in weights(tmp_path).values()} == {torch.float32}
@@ -184,41 +198,65 @@ def test_data_set_of_the_hub(corpus, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run" / "run_record.json").read_text())["data_report"]["kept"] == 4
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"train_file": ["three", "two"]},
+MISTAKES = {
+    "other lengths": ({"train_file": ["three", "two"]}, "three has 3 lines and two has 2"),
+    "no such language": (
         {"train_file": ["x.jsonl"], "source_lang": "en", "target_lang": "fr"},
-        {"train_file": None},
-        {"max_source_length": 1},
+        'x.jsonl:1 has no text for both "en" and "fr"',
+    ),
+    "no data": ({"train_file": None}, "Give either --train_file or --dataset_name"),
+    "all too long": ({"max_source_length": 1}, "are longer than 1 or 256 tokens"),
+    "few positions": (
         {"config_overrides": [*SMALL, "max_position_embeddings=9"]},
-        {"config_overrides": [*SMALL, "vocab_size=9"]},
-        {"config_overrides": [*SMALL, "layers=9"]},
-        {"config_overrides": ["encoder_layers"]},
-        {"config_overrides": ["layer_aggregation_sides=[encoder"]},
-        {"early_stopping_patience": 3},
-        {"push_to_hub": True, "bf16_full_eval": True},
-        {"streaming": True, "max_steps": -1},
+        "max_source_length is 256, and the model has 9 positions",
+    ),
+    "few embeddings": ({"config_overrides": [*SMALL, "vocab_size=9"]}, "vocab_size is 9 in the model's config"),
+    "no such field": ({"config_overrides": [*SMALL, "layers=9"]}, "layers"),
+    "no value": ({"config_overrides": ["encoder_layers"]}, "Write name=value"),
+    "no JSON": ({"config_overrides": ["layer_aggregation_sides=[encoder"]}, "Write lists as JSON"),
+    "stops without scores": ({"early_stopping_patience": 3}, "needs an eval_strategy"),
+    "rounded weights": ({"push_to_hub": True, "bf16_full_eval": True}, "Evaluation in 16 bits would round"),
+    "no end": ({"streaming": True, "max_steps": -1}, "A stream has no end"),
+    "dropout without a budget": (
         {"bpe_dropout": 0.1, "max_tokens_per_batch": 0},
-        {"bpe_dropout": 0.1},
-        {"bpe_dropout": 1.5},
-        {"eval_strategy": "epoch"},
-        {"method": "em"},
-    ],
-)
-def test_mistakes_end_with_one_line(corpus, tmp_path, monkeypatch, capsys, changes):
+        "streaming and bpe_dropout need --max_tokens_per_batch",
+    ),
+    "dropout of words": ({"bpe_dropout": 0.1}, "needs a byte-level BPE tokenizer"),
+    "a probability over 1": ({"bpe_dropout": 1.5}, "bpe_dropout is 1.5. It must be between 0 and 1"),
+    "nothing to evaluate": ({"eval_strategy": "epoch"}, "there is no --validation_file"),
+    "no such method": ({"method": "em"}, "invalid choice: 'em'"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_end_with_one_line(corpus, tmp_path, monkeypatch, capsys, name):
     """They are found before training."""
+    changes, message = MISTAKES[name]
     monkeypatch.setattr(TranslationTrainer, "__init__", None)
     monkeypatch.chdir(tmp_path)
-    texts = {"three": "a\nb\nc\n", "two": "a\nb\n", "blank": "\n\n"}
-    texts["x.jsonl"] = '{"translation": {"en": "a", "de": "b"}}\n'
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
+    (tmp_path / "three").write_text("a\nb\nc\n")
+    (tmp_path / "two").write_text("a\nb\n")
+    (tmp_path / "x.jsonl").write_text('{"translation": {"en": "a", "de": "b"}}\n')
     with pytest.raises(SystemExit) as stop:
         main(arguments(corpus, tmp_path / "output", **changes))
     assert stop.value.code == 2
-    assert "error: " in capsys.readouterr().err
+    assert message in capsys.readouterr().err.rpartition("error: ")[2]
     assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_a_card_claims_no_score_of_other_weights(corpus, tmp_path, monkeypatch, step):
+    """As if the last evaluation had been after an earlier update."""
+    create_model_card = TranslationTrainer.create_model_card
+
+    def create_model_card_later(self, *args, **kwargs):
+        [*_, last] = (entry for entry in self.state.log_history if "eval_bleu" in entry)
+        last["step"] = step
+        create_model_card(self, *args, **kwargs)
+
+    monkeypatch.setattr(TranslationTrainer, "create_model_card", create_model_card_later)
+    main(arguments(corpus, tmp_path, max_steps=3, validation_file=files(corpus, "validation")))
+    assert bool(ModelCard.load(tmp_path / "README.md").data.eval_results) == (step == 3)
 
 
 @pytest.mark.parametrize(

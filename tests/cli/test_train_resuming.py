@@ -268,13 +268,20 @@ def test_data_that_is_begun_again(corpus, tmp_path, monkeypatch, capsys, options
         return training_step(self, model, inputs, *args)
 
     monkeypatch.setattr(TranslationTrainer, "training_step", step)
-    options = {**options, "resume_from_checkpoint": "last", "max_tokens_per_batch": 70}
+    options = {**options, "max_tokens_per_batch": 70}
+    train(corpus, tmp_path / "new", max_steps=4, **options)
+    new_run = list(found)
+    found.clear()
+    options["resume_from_checkpoint"] = "last"
     train(corpus, tmp_path / "run", ignore_data_skip=True, max_steps=6, **options)
     assert len(found) == 4
     if options.get("streaming"):
+        # The pass that was begun is over, and the next one has another order.
+        assert found != new_run
         train(corpus, tmp_path / "run", max_steps=8, **options)
         assert len(found) == 6
     else:
+        assert found == new_run
         assert "had data_began 2" in error_of(capsys, corpus, tmp_path / "run", max_steps=8, **options)
 
 
@@ -342,10 +349,19 @@ def test_sigterm(corpus, finished, tmp_path, monkeypatch, capsys, caplog, save_s
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoints(tmp_path / "run")[-1].name == "checkpoint-3"
     assert not (tmp_path / "run" / "model.safetensors").exists()
+    state = read_trainer_state(tmp_path / "run" / "checkpoint-3")
+    assert state["global_step"] == 3
+    scores = {entry["step"]: entry["eval_bleu"] for entry in state["log_history"] if "eval_bleu" in entry}
+    # The evaluation of the last update is left out, and the best one is that of an earlier one.
+    assert list(scores) == ([1, 2] if save_strategy == "best" else [])
+    assert state["best_global_step"] == (max(scores, key=scores.get) if scores else None)
     train(corpus, tmp_path / "run", resume_from_checkpoint="last")
     assert f"Resuming from {tmp_path}/run/checkpoint-3" in caplog.text
-    # Evaluation draws random numbers, which the other run has not drawn.
-    assert is_finished_as(tmp_path / "run", finished) == (save_strategy == "no")
+    if save_strategy == "no":
+        assert is_finished_as(tmp_path / "run", finished)
+    else:
+        # Evaluation drew random numbers, so dropout is not that of the other run.
+        assert read_trainer_state(tmp_path / "run")["global_step"] == 6
 
 
 def test_ctrl_c(corpus, tmp_path, monkeypatch, capsys):

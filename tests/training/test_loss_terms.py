@@ -6,7 +6,8 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_marian import tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
+from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers.utils import logging
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
@@ -96,3 +97,17 @@ def test_label_smoothing_of_transformers_is_that_of_the_model(tmp_path):
     assert train(tmp_path, label_smoothing_factor=0.1, **options)[0]["loss"] == expected
     made = train(tmp_path, label_smoothing_factor=0.1, model_init=True, **options)[-1]
     assert made["loss"] == pytest.approx(sum(weight * made[name] for name, weight in zip(TERMS, (1, 0.5, 2))))
+
+
+def test_a_plain_trainer_that_smooths_labels_itself_is_told_what_it_loses(tmp_path, caplog):
+    """It gives the model no labels, so the losses of capsules are left out."""
+    # Another test may have been told.
+    logging.warning_once.cache_clear()
+    tokenizer = tiny_tokenizer()
+    model = AutoModelForSeq2SeqLM.from_config(preset_config("rnmt-gdr", "tiny", **TINY))
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path), max_steps=1, label_smoothing_factor=0.1, save_strategy="no", report_to="none", use_cpu=True
+    )
+    data = [dict(tokenizer(line, text_target=line)) for line in LINES]
+    Seq2SeqTrainer(model, args, train_dataset=data, data_collator=DataCollatorForSeq2Seq(tokenizer, model)).train()
+    assert "label_smoothing and the losses of capsules have no effect" in caplog.text

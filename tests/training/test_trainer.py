@@ -1,6 +1,7 @@
 """Batches of a token budget in the Trainer, and training that does not depend on how batches are cut."""
 
 import copy
+import dataclasses
 import gc
 import json
 import shutil
@@ -448,12 +449,23 @@ def test_accumulated_token_budgets_are_one_big_batch(pairs, tmp_path):
     assert_same(loss_and_gradients(whole), loss_and_gradients(parts))
 
 
+FIELDS = {field.name for field in dataclasses.fields(TranslationTrainingArguments)}
+CHECKPOINTING = [name for name in ("activation_checkpointing", "gradient_checkpointing") if name in FIELDS]
+
+
+# Newer Transformers have two names for it, and deprecate the older one.
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated:FutureWarning")
-def test_gradient_checkpointing_gives_the_same_gradients(pairs, tmp_path):
+@pytest.mark.parametrize("name", CHECKPOINTING)
+def test_checkpointing_gives_the_same_gradients(pairs, tmp_path, name):
     plain = make_trainer(pairs, tmp_path)
-    checkpointed = make_trainer(pairs, tmp_path, gradient_checkpointing=True)
+    checkpointed = make_trainer(pairs, tmp_path, **{name: True})
     assert_same(loss_and_gradients(plain), loss_and_gradients(checkpointed))
-    assert checkpointed.model.is_gradient_checkpointing
+    assert is_checkpointed(checkpointed.model)
+    assert not is_checkpointed(plain.model)
+
+
+def is_checkpointed(model):
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 class Averaging(torch.optim.SGD):
