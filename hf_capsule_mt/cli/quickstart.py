@@ -1,4 +1,4 @@
-"""Translate with a ready model, then train a small one and show what it translates.
+"""Translate with a ready model, then train a small one and show what it writes.
 
     hf-capsule-mt quickstart --output_dir outputs/quickstart
     ...
