@@ -1,6 +1,5 @@
 """What would be silently wrong, or fail after the work, is refused. Other refusals are tested next to their code."""
 
-from inspect import getsource
 from types import SimpleNamespace
 
 import pytest
@@ -56,53 +55,79 @@ def routed(folder):
     return folder
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda folder: train_joint_bpe(iter(()), 300),
-        lambda folder: check_padding_side(SimpleNamespace(padding_side="left")),
-        lambda folder: read_lines(folder / "latin"),
-        lambda folder: read_json(folder / "list"),
-        lambda folder: find_corpora([], Columns()),
-        lambda folder: read_corpus(SIZE + 1),
-        lambda folder: batch_by_tokens([3, 21, 0], 20),
+REFUSED = [
+    (lambda folder: train_joint_bpe(iter(()), 300), "There are no texts to train"),
+    (lambda folder: check_padding_side(SimpleNamespace(padding_side="left")), "The tokenizer pads on the left"),
+    (lambda folder: read_lines(folder / "latin"), "latin:1 is not UTF-8"),
+    (lambda folder: read_json(folder / "list"), "list holds no JSON object"),
+    (lambda folder: find_corpora([], Columns()), "there are no files"),
+    (lambda folder: read_corpus(SIZE + 1), "num_sentences is 8601"),
+    (lambda folder: batch_by_tokens([3, 21, 0], 20), "Line 2 has 21 tokens"),
+    (
         lambda folder: TokenBudgetBatchSampler([(1, 1)], 10, num_replicas=2),
+        "1 pairs in 1 batches cannot be dealt evenly",
+    ),
+    (
         lambda folder: TokenBudgetBatchSampler([(9, 9)] * 3, 10, num_replicas=2),
-        lambda folder: TokenBudgetBatchSampler([(3, 4), (2, 11)], 10, num_replicas=1),
-        lambda folder: stream_loader(None, None, None, num_workers=2),
-        lambda folder: preset_config("em", "tiny"),
-        lambda folder: preset_config("em-routing", "huge"),
-        lambda folder: CapsuleRouting("em", preset_config("em-routing", "tiny")),
-        lambda folder: Model.from_marian(tiny_model(), dtype=torch.float16),
-        lambda folder: Model.from_marian(translator("marian-em_routing_joint")),
-        lambda folder: Model.from_marian(routed(folder / "model")),
+        "3 pairs in 3 batches cannot be dealt evenly",
+    ),
+    (lambda folder: TokenBudgetBatchSampler([(3, 4), (2, 11)], 10, num_replicas=1), "pair 1 has 11 tokens"),
+    (lambda folder: stream_loader(None, None, None, num_workers=2), "A stream takes at most one worker"),
+    (lambda folder: preset_config("em", "tiny"), "method is 'em'"),
+    (lambda folder: preset_config("em-routing", "huge"), "size is 'huge'"),
+    (lambda folder: CapsuleRouting("em", preset_config("em-routing", "tiny")), "There is no routing 'em'"),
+    (lambda folder: Model.from_marian(tiny_model(), dtype=torch.float16), "from_marian takes a MarianMTModel"),
+    (lambda folder: Model.from_marian(translator("marian-em_routing_joint")), "from_marian takes a plain Marian model"),
+    (lambda folder: Model.from_marian(routed(folder / "model")), "from_marian takes a plain Marian model"),
+    (
         lambda folder: type(translator("recurrent-rnmt")).from_rnmt(tiny_model()),
+        "from_rnmt takes a trained RNMTForConditionalGeneration",
+    ),
+    (
         lambda folder: translator("recurrent-rnmt").model.encoder(WORDS, inputs_embeds=torch.zeros(1, 3, 8)),
-        lambda folder: hooked()(WORDS, labels=WORDS, rdrop_alpha=1.0),
+        "takes either input_ids or inputs_embeds",
+    ),
+    (lambda folder: hooked()(WORDS, labels=WORDS, rdrop_alpha=1.0), "a hook on the output projection"),
+    (
         lambda folder: tiny_model().generate(WORDS, custom_generate=generate, penalty_alpha=0.6, top_k=4),
-        lambda folder: translate_lines(tiny_model(), tiny_tokenizer(), ["a"], engine="slow"),
+        "does not know the mode 'contrastive_search'",
+    ),
+    (lambda folder: translate_lines(tiny_model(), tiny_tokenizer(), ["a"], engine="slow"), "engine is 'slow'"),
+    (
         lambda folder: translate_lines(tiny_model(), train_joint_bpe(["a b"], 300), ["a"]),
-        lambda folder: cut_text("a", "en", lambda text: False),
-        lambda folder: check_aligned([], [[]]),
-        lambda folder: check_aligned(["a"], [["a", "b"]]),
-        lambda folder: make_metrics(("bleu",), "none at all"),
+        "The tokenizer has token id 259",
+    ),
+    (lambda folder: cut_text("a", "en", lambda text: False), "The model cannot read 'a'"),
+    (lambda folder: check_aligned([], [[]]), "Nothing to score"),
+    (lambda folder: check_aligned(["a"], [["a", "b"]]), "1 hypotheses but 2 segments in reference 1"),
+    (lambda folder: make_metrics(("bleu",), "none at all"), "'none at all' is unknown"),
+    (
         lambda folder: measure_adequacy([Alignment(1, ("a",), ())], [Alignment(1, ("a",), ())]),
-        lambda folder: Corpus([[]], [[3]]),
-        lambda folder: read_sentence(translator("recurrent-capsule"), tiny_tokenizer(), "  "),
+        "No word of the references is aligned",
+    ),
+    (lambda folder: Corpus([[]], [[3]]), "No line has both a source and a translation"),
+    (lambda folder: read_sentence(translator("recurrent-capsule"), tiny_tokenizer(), "  "), "The source has no tokens"),
+    (
         lambda folder: read_sentence(translator("recurrent-capsule"), marian_tokenizer(folder, False), "\u200b"),
-        lambda folder: ModelArguments(),
-        lambda folder: ModelArguments(method="em-routing"),
-        lambda folder: ModelArguments(model="folder", size="tiny"),
+        "The source has no tokens",
+    ),
+    (lambda folder: ModelArguments(), "Give --method and --tokenizer_name"),
+    (lambda folder: ModelArguments(method="em-routing"), "Give --method and --tokenizer_name"),
+    (lambda folder: ModelArguments(model="folder", size="tiny"), "folder has a size already"),
+    (
         lambda folder: ModelArguments(model="folder", method="gdr", lora_rank=2),
-        lambda folder: find_checkpoint(True, folder),
-        lambda folder: adapted(folder / "model"),
-        lambda folder: filled_meanwhile(folder),
-        lambda folder: check_installed("no_such_package", "figures"),
-    ],
-    ids=lambda call: getsource(call).split("folder: ")[1].strip(" ,\n"),
-)
-def test_refused(call, tmp_path):
+        "trains an adapter for --model, without --method",
+    ),
+    (lambda folder: find_checkpoint(True, folder), "holds no complete checkpoint to resume from"),
+    (lambda folder: adapted(folder / "model"), "add weights that an adapter would leave random"),
+    (lambda folder: filled_meanwhile(folder), "new is there and not empty"),
+    (lambda folder: check_installed("no_such_package", "figures"), "no_such_package is not installed"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_refused(call, words, tmp_path):
     (tmp_path / "latin").write_bytes("ä".encode("latin-1"))
     (tmp_path / "list").write_text("[1]")
-    with pytest.raises((ValueError, FileExistsError)):
+    with pytest.raises((ValueError, FileExistsError), match=words):
         call(tmp_path)

@@ -57,7 +57,6 @@ from .common import check_option_names, leave_group_at_exit, report_user_errors,
 logger = logging.get_logger(__name__)
 
 _FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": None}
-# What other programs, and earlier versions, call our options.
 _NOTHING_KEPT = 3
 """Exit status of a run in which every checkpoint loses too much on the general validation data."""
 # Of layers that a method adds, and of an adapter: they start at zero, and would stay there at the rate above.

@@ -86,7 +86,7 @@ def test_hyphens_will_do_for_underscores():
     for words in (["--input-file", "a-b"], ["--input-file=a-b"], ["--input_file", "a-b"]):
         assert parser.parse_args(words).input_file == "a-b"
     # Not of the beginning of an option.
-    with pytest.raises(UserError, match="There is no option --input. Use --input_file."):
+    with pytest.raises(UserError, match=r"There is no option --input\. Use --input_file\."):
         parser.parse_args(["--input=a"])
 
 
@@ -243,6 +243,8 @@ def test_a_closed_standard_output_is_no_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with report_user_errors():
         print("nobody reads this")
+        assert sys.stdout.writable()
+        assert sys.stderr.writable()
 
 
 @pytest.mark.parametrize(("load", "threads", "warns"), [(0.1, None, False), (9.0, None, True), (9.0, "1", False)])

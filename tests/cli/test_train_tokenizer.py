@@ -70,19 +70,20 @@ def test_refuses_to_overwrite(files, capsys):
     assert (files / "tokenizer" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--train_file", "gone.en", "train.de"],
-        ["--train_file", "train.jsonl"],
-        ["--train_file", "train.en", "train.de", "--vocab_size", "100"],
-        ["--dataset_name", "hub"],
-        [],
-    ],
-)
-def test_mistakes_are_one_line_and_leave_nothing(files, capsys, monkeypatch, arguments):
+MISTAKES = {
+    "no such file": (["--train_file", "gone.en", "train.de"], "No such file or directory: 'gone.en'"),
+    "no languages": (["--train_file", "train.jsonl"], "train.jsonl needs two different names"),
+    "too small": (["--train_file", "train.en", "train.de", "--vocab_size", "100"], "vocab_size is 100"),
+    "no languages of a data set": (["--dataset_name", "hub"], "--dataset_name hub needs two different names"),
+    "no data": ([], "one of the arguments --train_file --dataset_name is required"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_one_line_and_leave_nothing(files, capsys, monkeypatch, arguments, words):
     monkeypatch.chdir(files)
-    assert "error: " in error_of(capsys, *arguments, "--output_dir", "tokenizer")
+    error = error_of(capsys, *arguments, "--output_dir", "tokenizer")
+    assert words in error.splitlines()[-1]
     assert not (files / "tokenizer").exists()
 
 

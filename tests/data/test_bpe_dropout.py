@@ -5,11 +5,15 @@ import numpy as np
 import pytest
 from datasets import Dataset
 from reference.bpe_dropout import segmentations
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerFast
 
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.errors import UserError
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde sehen das Haus"] * 9
 ODD = [" two  spaces ", "Größe, naïve", "中文 🐕‍🦺", "</s> is text", "don't"]
@@ -86,3 +90,15 @@ def test_epochs_of_other_segmentations_in_the_same_batches_within_the_budget(tok
     for batch in first:
         assert len(batch) * max(max(len(row["input_ids"]), len(row["labels"])) for row in batch) <= 64
         assert all(len(row[side]) <= 16 for row in batch for side in row)
+
+
+@pytest.mark.parametrize("probability", [-0.1, 0.0, 1.0, 1.5])
+def test_only_a_probability_is_taken(tokenizer, probability):
+    with pytest.raises(UserError, match=f"bpe_dropout is {probability}. It must be between 0 and 1"):
+        BPEDropout(tokenizer, probability, (16, 16))
+
+
+def test_another_kind_of_tokenizer_is_refused():
+    words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}, unk_token="a")))
+    with pytest.raises(UserError, match="needs a byte-level BPE tokenizer"):
+        BPEDropout(words, 0.1, (16, 16))

@@ -94,6 +94,19 @@ def test_check_refuses_another_models_tokenizer(tokenizer, fields):
         check_tokenizer(tokenizer, tiny_config(**fields))
 
 
+def test_check_counts_a_vocabulary_with_gaps_to_its_largest_id(tokenizer):
+    """An embedding for each token would be too few, and an index error far from its cause."""
+    settings = json.loads(tokenizer.backend_tokenizer.to_str())
+    last = max(settings["model"]["vocab"], key=settings["model"]["vocab"].get)
+    settings["model"]["vocab"][last] = VOCAB_SIZE
+    backend = Tokenizer.from_str(json.dumps(settings))
+    gapped = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
+    assert len(gapped) == VOCAB_SIZE
+    with pytest.raises(ValueError, match=f"vocab_size is {VOCAB_SIZE} in the model's config. The tokenizer needs 301"):
+        check_tokenizer(gapped, tiny_config())
+    check_tokenizer(gapped, tiny_config(vocab_size=VOCAB_SIZE + 1))
+
+
 def test_check_refuses_a_tokenizer_without_pad_or_final_eos(tokenizer):
     bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, eos_token="</s>")
     with pytest.raises(ValueError, match="pad token"):
