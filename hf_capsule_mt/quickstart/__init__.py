@@ -23,24 +23,41 @@ def read_corpus(num_sentences: int = SIZE) -> list[tuple[str, str]]:
     """
     if num_sentences > SIZE:
         raise UserError(f"num_sentences is {num_sentences}. The built-in corpus has {SIZE}.")
+    pairs = []
     with gzip.open(_FILE, "rt", encoding="utf-8") as lines:
-        return [tuple(line.rstrip("\n").split("\t")) for line in islice(lines, num_sentences)]
+        for line in islice(lines, num_sentences):
+            english, german = line.rstrip("\n").split("\t")
+            pairs.append((english, german))
+    return pairs
 
 
 def write_corpus(
     directory: str | Path, *, num_train: int = 8000, num_validation: int = 200, num_test: int = 400
 ) -> None:
-    """Write {train,validation,test}.{en,de} to `directory`: a sentence a line, the two languages aligned.
+    """Write train.en, train.de, validation.en, validation.de, test.en and test.de: a sentence a line, aligned.
 
     No English sentence is in two of the three parts.
 
+    Args:
+        directory: the folder, which is made if it does not exist.
+        num_train: pairs in the training text.
+        num_validation: pairs in the validation text.
+        num_test: pairs in the test text.
+
     Raises:
-        UserError: if there are not so many.
+        UserError: if there are not so many pairs.
     """
-    sizes = {"train": num_train, "validation": num_validation, "test": num_test}
-    pairs = iter(read_corpus(sum(sizes.values())))
+    pairs = read_corpus(num_train + num_validation + num_test)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    for part, size in sizes.items():
-        for language, lines in zip(("en", "de"), zip(*islice(pairs, size))):
-            replace_text(directory / f"{part}.{language}", "".join(f"{line}\n" for line in lines))
+    test_start = num_train + num_validation
+    _write_part(directory, "train", pairs[:num_train])
+    _write_part(directory, "validation", pairs[num_train:test_start])
+    _write_part(directory, "test", pairs[test_start:])
+
+
+def _write_part(directory: Path, part: str, pairs: list[tuple[str, str]]) -> None:
+    english = [f"{source}\n" for source, _ in pairs]
+    german = [f"{target}\n" for _, target in pairs]
+    replace_text(directory / f"{part}.en", "".join(english))
+    replace_text(directory / f"{part}.de", "".join(german))
