@@ -276,6 +276,7 @@ class _Run:
                 note = "  best"
             elif scores["general_bleu"] < least:
                 note = "  loses too much"
-            print(f"{scores['updates']:>9}{scores['bleu']:>17.2f}{scores['general_bleu']:>14.2f}{note}")
+            columns = [f"{scores['updates']:>9}", f"{scores['bleu']:>17.2f}", f"{scores['general_bleu']:>14.2f}", note]
+            print("".join(columns))
         if best_update is not None and max(scores["bleu"] for scores in later) <= start["bleu"]:
             logger.warning(f"No checkpoint is better than the model at the start. Do not use {self.args.output_dir}.")

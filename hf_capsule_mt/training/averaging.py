@@ -46,8 +46,10 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     with new_folder(output_dir) as temporary:
         _copy_other_files(folders[-1], temporary)
         for path in sorted(set(newest_files.values())):
-            names = [name for name, file in newest_files.items() if file == path]
-            averages = {name: _average([tensors[name] for tensors in files], name) for name in names}
+            averages = {}
+            for name, file in newest_files.items():
+                if file == path:
+                    averages[name] = _average([tensors[name] for tensors in files], name)
             save_file(averages, temporary / path.name, metadata={"format": "pt"})
         write_json(temporary / RECORD, {"checkpoints": folders})
 
@@ -82,7 +84,8 @@ def best_checkpoints(run_dir: str | Path, count: int, metric: str = "bleu") -> l
     folders = _complete_checkpoints(run_dir)
     _check_enough(folders, 1, run_dir)
     name = f"eval_{metric.removeprefix('eval_')}"
-    scores = {entry["step"]: entry[name] for entry in SavedRun.read(folders[-1]).comparable_log if name in entry}
+    log = SavedRun.read(folders[-1]).comparable_log
+    scores = {entry["step"]: entry[name] for entry in log if name in entry}
     scored = [folder for folder in folders if step_of(folder) in scores]
     _check_enough(scored, count, run_dir)
     # Of equal scores the newer checkpoint's is the better BLEU, and the older one's the better loss.

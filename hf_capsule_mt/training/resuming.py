@@ -323,7 +323,8 @@ def check_same_run(checkpoint: str, current: Mapping[str, Any], saved: Mapping[s
         if name == "scores" or saved.get(name) == current.get(name):
             continue
         remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip"
-        raise UserError(f"{checkpoint} had {name} {saved.get(name)}, now it is {current.get(name)}. Go back{remedy}.")
+        change = f"{checkpoint} had {name} {saved.get(name)}, now it is {current.get(name)}."
+        raise UserError(f"{change} Go back{remedy}.")
 
 
 def check_same_everywhere(identity: RunIdentity, update: int | None) -> None:

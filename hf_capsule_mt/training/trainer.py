@@ -411,7 +411,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.general_dataset is not None and eval_dataset is None:
             prefix = f"{metric_key_prefix}_general"
             scores = self.predict(self.general_dataset, ignore_keys, prefix, **gen_kwargs).metrics
-            self.log({name: scores[name] for name in (f"{prefix}_loss", f"{prefix}_bleu") if name in scores})
+            logged = (f"{prefix}_loss", f"{prefix}_bleu")
+            self.log({name: scores[name] for name in logged if name in scores})
         options = self._decoding_options(gen_kwargs)
         metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **options)
         if self.is_in_train and self.has_forgotten:

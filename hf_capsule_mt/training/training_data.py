@@ -286,4 +286,7 @@ def _hashes(texts: Sequence[TextCorpus]) -> dict[str, str]:
     """Return the hash of each side: a corpus has its own, and several have the hash of theirs."""
     if len(texts) == 1:
         return dict(texts[0].sha256)
-    return {side: hash_text(text.sha256[side] for text in texts) for side in ("source", "target")}
+    hashes = {}
+    for side in ("source", "target"):
+        hashes[side] = hash_text(text.sha256[side] for text in texts)
+    return hashes
