@@ -39,18 +39,22 @@ class PastAndFutureSums:
             target_mask: `[batch, target]` bool, True where there is a word.
         """
         length = aligned.shape[1]
-        steps = torch.arange(length, device=aligned.device)[None, :, None]
+        steps = torch.arange(length, device=aligned.device)
+        steps = steps[None, :, None]
         first = torch.where(aligned, steps, length).amin(1, keepdim=True)
         last = torch.where(aligned, steps, -1).amax(1, keepdim=True)
         is_before = steps <= first
         is_after = steps > last
         is_aligned = aligned.any(1, keepdim=True)
-        counted = is_aligned & target_mask[:, :, None] & (is_before | is_after)
+        is_written = target_mask[:, :, None]
+        counted = is_aligned & is_written & (is_before | is_after)
         distances = torch.where(is_before, steps - first, steps - last)
-        rows = distances.clamp(-FARTHEST - 1, FARTHEST + 1) + FARTHEST + 1
+        farther = FARTHEST + 1
+        rows = distances.clamp(-farther, farther) + farther
         ones = torch.ones_like(shares[..., :1])
-        counts_and_shares = torch.cat([ones, shares], dim=-1).double()
-        self._sums.index_add_(0, rows[counted].cpu(), counts_and_shares[counted].cpu())
+        counts_and_shares = torch.cat([ones, shares], dim=-1)
+        counts_and_shares = counts_and_shares[counted].double()
+        self._sums.index_add_(0, rows[counted].cpu(), counts_and_shares.cpu())
         # Every source has an end.
         self.words += int(source_mask.sum()) - len(source_mask)
         self.aligned_words += int(is_aligned.sum())
@@ -90,9 +94,10 @@ def attended_words(cross_attentions: Sequence[Tensor], source_mask: Tensor, targ
     `[batch, source]` and `[batch, target]`, are True where there is a word, the end included.
     """
     attended = attended_positions(cross_attentions, source_mask)
-    aligned = torch.nn.functional.one_hot(attended, source_mask.shape[1]).bool()
-    is_target_word = _before_end(target_mask)[:, :, None]
-    is_source_word = _before_end(source_mask)[:, None]
+    num_sources = source_mask.shape[1]
+    aligned = torch.nn.functional.one_hot(attended, num_sources).bool()
+    is_target_word = _before_end(target_mask).unsqueeze(2)
+    is_source_word = _before_end(source_mask).unsqueeze(1)
     return aligned & is_target_word & is_source_word
 
 
@@ -135,33 +140,39 @@ def bag_overlaps(
     rates = torch.empty(len(targets), 2, dtype=torch.float64)
     for row, length in enumerate(target_mask.sum(1).tolist()):
         words = targets[row, :length]
-        rates[row, 0] = _overlap(past_queries[row, :length] @ embedding.t(), words, _past_bags(words))
-        rates[row, 1] = _overlap(future_queries[row, :length] @ embedding.t(), words, _future_bags(words))
+        past_logits = past_queries[row, :length] @ embedding.t()
+        future_logits = future_queries[row, :length] @ embedding.t()
+        rates[row, 0] = _overlap(past_logits, words, _past_bags(words))
+        rates[row, 1] = _overlap(future_logits, words, _future_bags(words))
     return rates
 
 
 def _overlap(logits: Tensor, words: Tensor, bags: _Bags) -> Tensor:
     """Return the mean rate over the steps of a sentence, from logits `[steps, vocabulary]`."""
-    ranks = logits.argsort(-1, descending=True).argsort(-1)
-    is_likely = ranks[:, words] < 5 * bags.words.sum(1, keepdim=True)
-    likely = (bags.distinct & is_likely).sum(1)
+    order = logits.argsort(-1, descending=True)
+    ranks = order.argsort(-1)
+    most_likely = 5 * bags.words.sum(1, keepdim=True)
+    is_likely = ranks[:, words] < most_likely
+    hits = (bags.distinct & is_likely).sum(1)
     sizes = bags.distinct.sum(1)
     has_words = sizes > 0
-    return (likely[has_words].double() / sizes[has_words]).mean()
+    rates = hits[has_words].double() / sizes[has_words]
+    return rates.mean()
 
 
 def _past_bags(words: Tensor) -> _Bags:
     """Return the bags of the words before each step. Of a repeated word the first one is kept."""
     before = _all_pairs(words).tril(-1)
-    repeated = (_same(words) & before).any(1)
-    return _Bags(before, before & ~repeated)
+    has_same_before = (_same(words) & before).any(1)
+    return _Bags(before, before & ~has_same_before)
 
 
 def _future_bags(words: Tensor) -> _Bags:
     """Return the bags of the words from each step on. Of a repeated word the last one is kept."""
-    from_here = _all_pairs(words).triu()
-    repeated = (_same(words) & _all_pairs(words).triu(1)).any(1)
-    return _Bags(from_here, from_here & ~repeated)
+    from_step_on = _all_pairs(words).triu()
+    after = _all_pairs(words).triu(1)
+    has_same_after = (_same(words) & after).any(1)
+    return _Bags(from_step_on, from_step_on & ~has_same_after)
 
 
 def _all_pairs(words: Tensor) -> Tensor:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_AROUND = "PAST and FUTURE around a word's translation"
+"""The title of a figure."""
 MOST_WORDS = 40
 """Pieces of a sentence that fit into a picture. Its title says how many it leaves out."""
 TEXTS = yaml.safe_load(Path(__file__).with_name("report.yaml").read_text(encoding="utf-8"))
@@ -102,16 +104,19 @@ def _draw_inputs(routing: SentenceRouting, title: str, assignment: Tensor, step:
 
 def _draw_sentence_capsules(routing: SentenceRouting) -> "Figure":
     words = routing.source_words
-    rows = ("capsule", _numbers(routing.sentence.shape[-1]))
+    num_capsules = routing.sentence.shape[-1]
+    rows = ("capsule", _numbers(num_capsules))
     columns = ("source", words[:MOST_WORDS])
-    maps = _by_iteration(routing.sentence[:, :MOST_WORDS].transpose(1, 2))
-    return draw_heat_maps(maps, "Source words in sentence capsules" + _what_is_cut(words), rows, columns)
+    capsules_first = routing.sentence[:, :MOST_WORDS].transpose(1, 2)
+    title = "Source words in sentence capsules" + _what_is_cut(words)
+    return draw_heat_maps(_by_iteration(capsules_first), title, rows, columns)
 
 
 def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
-    starts = [routing.num_past, routing.num_past + routing.num_future]
+    end_of_past = routing.num_past
+    end_of_future = routing.num_past + routing.num_future
     last = routing.guided[:MOST_WORDS, -1, :MOST_WORDS]
-    past, future, _ = last.tensor_split(starts, -1)
+    past, future, _ = last.tensor_split([end_of_past, end_of_future], -1)
     maps = {"PAST": past.sum(-1).t(), "FUTURE": future.sum(-1).t()}
     source = routing.source_words
     target = routing.target_words
@@ -124,7 +129,8 @@ def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
 def _draw_guided_step(routing: SentenceRouting, step: int) -> "Figure":
     source = routing.source_words
     rows = ("source", source[:MOST_WORDS])
-    columns = ("", guided_names(routing.num_past, routing.num_future, routing.guided.shape[-1]))
+    num_capsules = routing.guided.shape[-1]
+    columns = ("", guided_names(routing.num_past, routing.num_future, num_capsules))
     maps = _by_iteration(routing.guided[step, :, :MOST_WORDS])
     title = f"Guided routing {_at(routing, step)}" + _what_is_cut(source)
     return draw_heat_maps(maps, title, rows, columns, side_by_side=True)
@@ -158,8 +164,9 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
     if record["routing"]:
         figures["Entropy and diversity"] = _draw_curves(record["routing"])
     past_and_future = record["past_and_future"]
-    if past_and_future is not None and past_and_future["around"]:
-        figures["PAST and FUTURE around a word's translation"] = _draw_around(past_and_future["around"])
+    around = past_and_future["around"] if past_and_future is not None else []
+    if around:
+        figures[_AROUND] = _draw_around(around)
     return figures
 
 
@@ -174,10 +181,10 @@ def _draw_curves(routing: Mapping[str, Any]) -> "Figure":
     figure.suptitle("Entropy and diversity")
     rows = figure.subplots(len(kinds), 2, squeeze=False)
     for (kind, names), (entropy, diversity) in zip(kinds.items(), rows, strict=True):
-        _draw_measure(entropy, {name: routing[name]["entropy"] for name in names})
-        entropy.set(title=f"{kind}: entropy", ylabel="nats")
-        _draw_measure(diversity, {name: routing[name]["diversity"] for name in names})
-        diversity.set(title=f"{kind}: diversity", ylabel="")
+        for axes, measure in ((entropy, "entropy"), (diversity, "diversity")):
+            _draw_measure(axes, {name: routing[name][measure] for name in names})
+            axes.set_title(f"{kind}: {measure}")
+        entropy.set_ylabel("nats")
         if len(names) > 1:
             diversity.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     return figure
@@ -193,10 +200,11 @@ def _kind_of_curve(name: str) -> str:
 
 def _draw_measure(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
     """Draw a line for each name: its values by iteration."""
-    for number, (name, values) in enumerate(curves.items()):
-        axes.plot(range(1, len(values) + 1), values, label=name, **line_style(number))
     most = max(len(values) for values in curves.values())
-    axes.set_xticks(range(1, most + 1))
+    iterations = range(1, most + 1)
+    for number, (name, values) in enumerate(curves.items()):
+        axes.plot(iterations[: len(values)], values, label=name, **line_style(number))
+    axes.set_xticks(iterations)
     axes.set_xlabel("iteration")
     axes.grid(alpha=0.3)
 
@@ -204,10 +212,12 @@ def _draw_measure(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
 def _draw_around(around: Sequence[Mapping[str, Any]]) -> "Figure":
     steps = [means["step"] for means in around]
     figure, [axes] = new_panels(1, 6)
-    axes.plot(steps, [means["past"] for means in around], color=COLOURS[0], marker="o", label="PAST")
-    axes.plot(steps, [means["future"] for means in around], color=COLOURS[1], marker="s", label="FUTURE")
+    past = [means["past"] for means in around]
+    future = [means["future"] for means in around]
+    axes.plot(steps, past, color=COLOURS[0], marker="o", label="PAST")
+    axes.plot(steps, future, color=COLOURS[1], marker="s", label="FUTURE")
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
-    axes.set(title="PAST and FUTURE around a word's translation", ylim=(0, None))
+    axes.set(title=_AROUND, ylim=(0, None))
     axes.set(xlabel="steps since its translation was written", ylabel="mean assignment")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()

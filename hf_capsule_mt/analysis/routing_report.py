@@ -43,13 +43,19 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
     """
     past_and_future = statistics.past_and_future
     overlaps = statistics.overlaps
-    return {
+    record = {
         "routing": {name: _record_sums(sums) for name, sums in statistics.sums.items()},
         "words": {name: _record_words(shares, tokenizer) for name, shares in statistics.word_shares.items()},
         "guided_names": statistics.guided_names,
-        "past_and_future": None if past_and_future is None else past_and_future.result(),
-        "top_5_overlap": None if overlaps is None else {"past": overlaps[0], "future": overlaps[1]},
+        "past_and_future": None,
+        "top_5_overlap": None,
     }
+    if past_and_future is not None:
+        record["past_and_future"] = past_and_future.result()
+    if overlaps is not None:
+        past, future = overlaps
+        record["top_5_overlap"] = {"past": past, "future": future}
+    return record
 
 
 def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
@@ -73,7 +79,8 @@ def _capsules_led(assignment: Tensor) -> list[int]:
     leaders = assignment.argmax(0)
     spread = assignment.max(0).values - assignment.min(0).values
     # After one iteration all are alike, and none leads.
-    return leaders[spread > ALIKE].bincount(minlength=len(assignment)).tolist()
+    leaders = leaders[spread > ALIKE]
+    return leaders.bincount(minlength=len(assignment)).tolist()
 
 
 def _record_words(shares: WordShares, tokenizer: PreTrainedTokenizerBase) -> list[list[dict[str, Any]]]:
@@ -129,29 +136,32 @@ def _table(title: str, rows: list[list[str]], of: str = "", **values: int) -> Ta
 def _gates_table(gates: Mapping[str, Mapping[str, float]]) -> Table:
     rows = [["place", "mean", "largest"]]
     for place, gate in gates.items():
-        rows.append([place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"])
+        rows.append([place, _number(gate["mean"], digits=4), _number(gate["largest"], digits=4)])
     return _table("How far new parts are switched on", rows)
 
 
 def _worth_table(worth: Mapping[str, Any]) -> Table:
     rows = [["capsules", "loss", "added without them"]]
+    loss = _number(worth["loss"])
     for place, added in worth["added"].items():
         # Adding 0 makes "-0.000" a "0.000".
         rounded = round(added, 3) + 0.0
-        rows.append([place, f"{worth['loss']:.3f}", f"{rounded:.3f}"])
+        rows.append([place, loss, _number(rounded)])
     return _table("What the capsules are worth", rows)
 
 
 def _entropy_table(routing: Mapping[str, Any]) -> Table:
-    most = max(len(sums["entropy"]) for sums in routing.values())
+    iterations = max(len(sums["entropy"]) for sums in routing.values())
     head = ["routing", "capsules"]
     for measure in ("entropy", "diversity"):
-        head += [f"{measure} {number}" for number in _numbers_to(most)]
+        for number in _numbers_to(iterations):
+            head.append(f"{measure} {number}")
     rows = [head]
     for name, sums in routing.items():
-        entropy = _filled(_cells(sums["entropy"]), most)
-        diversity = _filled(_cells(sums["diversity"]), most)
-        rows.append([name, str(sums["capsules"]), *entropy, *diversity])
+        row = [name, str(sums["capsules"])]
+        row += _filled(_cells(sums["entropy"]), iterations)
+        row += _filled(_cells(sums["diversity"]), iterations)
+        rows.append(row)
     return _table("Entropy and diversity", rows)
 
 
@@ -159,7 +169,8 @@ def _led_table(led: Mapping[str, Sequence[int]]) -> Table:
     most = max(len(numbers) for numbers in led.values())
     rows = [["routing", *_numbers_to(most)]]
     for name, numbers in led.items():
-        rows.append([name, *_filled([str(number) for number in numbers], most)])
+        cells = [str(number) for number in numbers]
+        rows.append([name, *_filled(cells, most)])
     return _table("Capsules led by each layer or head", rows)
 
 
@@ -173,35 +184,46 @@ def _shares_table(name: str, capsules: Sequence[str], means: Sequence[Sequence[f
 def _words_table(name: str, capsules: Sequence[str], words_of_capsules: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
     rows = [["capsule", "source pieces"]]
     for capsule, words in zip(capsules, words_of_capsules, strict=True):
-        rows.append([capsule, ", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words)])
+        pieces = []
+        for word in words:
+            share = _number(word["share"], digits=2)
+            pieces.append(f"{word['piece']} ({share})")
+        rows.append([capsule, ", ".join(pieces)])
     return _table("Words that feed", rows, of=f" {name}", least=LEAST_COUNT)
 
 
 def _past_and_future_table(means: Mapping[str, Any]) -> Table:
-    rows = [
-        ["source words", "to PAST", "to FUTURE"],
-        ["not yet translated", *_past_and_future_cells(means["before"])],
-        ["translated", *_past_and_future_cells(means["after"])],
-    ]
-    title = "PAST and FUTURE of a source word"
-    return _table(title, rows, aligned_words=means["aligned_words"], words=means["words"])
+    rows = [["source words", "to PAST", "to FUTURE"]]
+    rows.append(["not yet translated", *_past_and_future_cells(means["before"])])
+    rows.append(["translated", *_past_and_future_cells(means["after"])])
+    counts = {"aligned_words": means["aligned_words"], "words": means["words"]}
+    return _table("PAST and FUTURE of a source word", rows, **counts)
 
 
 def _numbers_to(most: int) -> list[str]:
     return [str(number) for number in range(1, most + 1)]
 
 
+def _number(value: float, digits: int = 3) -> str:
+    return f"{value:.{digits}f}"
+
+
 def _cells(values: Sequence[float]) -> list[str]:
-    return [f"{value:.3f}" for value in values]
+    return [_number(value) for value in values]
 
 
 def _filled(cells: Sequence[str], most: int) -> list[str]:
     """Return the cells of a row that has `most` of them, the last ones empty."""
-    return [*cells, *[""] * (most - len(cells))]
+    empty = most - len(cells)
+    return [*cells, *[""] * empty]
 
 
 def _past_and_future_cells(means: Mapping[str, float | None]) -> list[str]:
-    return ["" if means[side] is None else f"{means[side]:.3f}" for side in ("past", "future")]
+    cells = []
+    for side in ("past", "future"):
+        mean = means[side]
+        cells.append("" if mean is None else _number(mean))
+    return cells
 
 
 def write_report(
@@ -217,14 +239,17 @@ def write_report(
     """
     figures = _write_figures(folder, statistics, record, sentences)
     links = {"report.md": "the tables in Markdown", "routing.json": "the numbers"}
-    means = {name: sums.mean_assignment for name, sums in statistics.sums.items() if sums.keep_inputs}
-    if means:
-        arrays = {name: assignment.float().numpy() for name, assignment in means.items()}
+    arrays = {}
+    for name, sums in statistics.sums.items():
+        if sums.keep_inputs:
+            arrays[name] = sums.mean_assignment.float().numpy()
+    if arrays:
         with replaced_file(folder / "mean_assignment.npz") as file:
             np.savez_compressed(file, **arrays)
         links["mean_assignment.npz"] = "mean assignment [iterations, layers or heads, capsules], arrays of NumPy"
     title = f"Routing of {record['settings']['model']}"
-    replace_text(folder / "report.md", "\n".join([f"# {title}", "", *report(record)]) + "\n")
+    lines = [f"# {title}", "", *report(record)]
+    replace_text(folder / "report.md", "".join(f"{line}\n" for line in lines))
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
     page = Template(template, autoescape=True).render(
         title=title, about=describe(record), links=links, tables=routing_tables(record), figures=figures
@@ -237,14 +262,17 @@ def _write_figures(
     folder: Path, statistics: RoutingStatistics, record: Mapping[str, Any], sentences: Mapping[str, SentenceRouting]
 ) -> dict[str, tuple[str, str]]:
     """Draw all figures. Return title and hint of each, by its file without the ending."""
-    drawn = {title: (figure, look_for(title)) for title, figure in draw_routing(statistics, record).items()}
+    drawn = {}
+    for title, figure in draw_routing(statistics, record).items():
+        drawn[title] = (figure, look_for(title))
     for name, routing in sentences.items():
         for title, draw in sentence_pictures(routing).items():
             drawn[f"{name}: {title}"] = (draw(), look_for(title))
     (folder / "figures").mkdir()
     figures = {}
     for title, (figure, hint) in tqdm(drawn.items(), unit=" figures", desc="drawing"):
-        file = "figures/" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        file = f"figures/{name}"
         figures[file] = (title, hint)
         for ending in (".png", ".svg"):
             save_figure(figure, folder / f"{file}{ending}")
@@ -264,13 +292,13 @@ def report(record: Mapping[str, Any]) -> list[str]:
 def describe(record: Mapping[str, Any]) -> str:
     """Return a line that says what was measured, on what."""
     settings = record["settings"]
+    model = f"{settings['model']} ({record['architecture']})"
+    sentences = f"{record['sentences']} sentences of {settings['input_file']}"
     written = "and the model's translations"
     if settings["references"]:
         written = f"made to write {settings['references']}"
-    return (
-        f"{settings['model']} ({record['architecture']}), {record['sentences']} sentences of {settings['input_file']}, "
-        f"{written}. {_machine(record['environment'])}."
-    )
+    machine = _machine(record["environment"])
+    return f"{model}, {sentences}, {written}. {machine}."
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

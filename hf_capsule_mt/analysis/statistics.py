@@ -64,16 +64,19 @@ class AssignmentSums:
 
     def add(self, assignment: Tensor, mask: Tensor | None = None) -> None:
         """Add routings `[R, iterations, inputs, N]`. Those without an input capsule do not count."""
+        routings, _, inputs, _ = assignment.shape
         if mask is None:
-            mask = torch.ones(assignment.shape[0], assignment.shape[2], dtype=torch.bool, device=assignment.device)
+            mask = torch.ones(routings, inputs, dtype=torch.bool, device=assignment.device)
         has_inputs = mask.any(-1)
         mask = mask[has_inputs]
         assignment = assignment[has_inputs].double()
         assignment = assignment.masked_fill(~mask[:, None, :, None], 0.0)
         self.routings += len(assignment)
         self.inputs += int(mask.sum())
-        self._entropy += entropies(assignment).sum((0, 2)).cpu()
-        self._diversity += diversities(assignment).sum(0).cpu()
+        entropy = entropies(assignment).sum((0, 2))
+        diversity = diversities(assignment).sum(0)
+        self._entropy += entropy.cpu()
+        self._diversity += diversity.cpu()
         summed = assignment.sum(0)
         if not self.keep_inputs:
             summed = summed.sum(1, keepdim=True)
@@ -92,7 +95,8 @@ class AssignmentSums:
     @property
     def mean_assignment(self) -> Tensor:
         """`[iterations, inputs, N]`, float64. Without `keep_inputs` the mean over all words, `[iterations, 1, N]`."""
-        return self._assignment / (self.routings if self.keep_inputs else self.inputs)
+        count = self.routings if self.keep_inputs else self.inputs
+        return self._assignment / count
 
 
 class WordShares:
@@ -105,26 +109,33 @@ class WordShares:
     def add(self, sources: Tensor, shares: Tensor, mask: Tensor) -> None:
         """Add the words `[batch, source]` where the mask is True, with their assignment `[batch, source, M]`."""
         ones = torch.ones_like(shares[..., :1])
-        counts_and_shares = torch.cat([ones, shares], dim=-1)[mask]
-        self._sums.index_add_(0, sources[mask].cpu(), counts_and_shares.double().cpu())
+        counts_and_shares = torch.cat([ones, shares], dim=-1)
+        counts_and_shares = counts_and_shares[mask].double()
+        self._sums.index_add_(0, sources[mask].cpu(), counts_and_shares.cpu())
 
     def largest(self, most: int = 10, least_count: int = LEAST_COUNT) -> list[list[tuple[int, float, int]]]:
         """For every capsule the token ids that it gets most of, best first, with the share and the occurrences of each.
 
         There are none if all are equal.
         """
-        counts = self._sums[:, 0]
-        token_ids = (counts >= max(least_count, 1)).nonzero().squeeze(-1)
-        counts = counts[token_ids]
-        means = self._sums[token_ids, 1:] / counts[:, None]
+        is_frequent = self._sums[:, 0] >= max(least_count, 1)
+        token_ids = is_frequent.nonzero().squeeze(-1)
+        counts = self._sums[token_ids, 0]
+        means = self._sums[token_ids, 1:] / counts.unsqueeze(-1)
         largest = []
         for shares in means.t():
             ranked = []
-            if len(shares) > 0 and shares.max() - shares.min() > ALIKE:
-                best = shares.argsort(descending=True, stable=True)[:most]
-                ranked = [(int(token_ids[i]), float(shares[i]), int(counts[i])) for i in best]
+            for index in _ranking(shares)[:most]:
+                ranked.append((int(token_ids[index]), float(shares[index]), int(counts[index])))
             largest.append(ranked)
         return largest
+
+
+def _ranking(shares: Tensor) -> list[int]:
+    """Return the indices of shares, the largest first, none if all are equal."""
+    if len(shares) == 0 or shares.max() - shares.min() <= ALIKE:
+        return []
+    return shares.argsort(descending=True, stable=True).tolist()
 
 
 class RoutingStatistics:
@@ -161,7 +172,8 @@ class RoutingStatistics:
         for place, assignment in (output.head_routing or {}).items():
             self._add_inputs(f"heads {place}", assignment, forced)
         if output.sentence_routing is not None:
-            self._sums_of("sentence capsules", keep_inputs=False).add(output.sentence_routing, forced.source_mask)
+            sums = self._sums_of("sentence capsules", keep_inputs=False)
+            sums.add(output.sentence_routing, forced.source_mask)
             self._add_words("sentence capsules", model, forced, output.sentence_routing[:, -1])
         if output.guided_routing is not None:
             self._add_guided(model, forced)
@@ -189,10 +201,13 @@ class RoutingStatistics:
         num_past, num_future = guided_groups(model.config)
         self.guided_names = guided_names(num_past, num_future, last.shape[-1])
         if model.config.guided_routing != "attention":
-            source_mask = forced.source_mask[:, None].expand(-1, written.shape[1], -1)
-            self._sums_of("guided capsules", keep_inputs=False).add(assignment[written], source_mask[written])
-            summed = last.masked_fill(~written[..., None, None], 0.0).sum(1)
-            mean_over_targets = summed / written.sum(1)[:, None, None]
+            num_targets = written.shape[1]
+            source_mask = forced.source_mask[:, None].expand(-1, num_targets, -1)
+            sums = self._sums_of("guided capsules", keep_inputs=False)
+            sums.add(assignment[written], source_mask[written])
+            is_padding = ~written[..., None, None]
+            lengths = written.sum(1)[:, None, None]
+            mean_over_targets = last.masked_fill(is_padding, 0.0).sum(1) / lengths
             self._add_words("guided capsules", model, forced, mean_over_targets)
         if self.past_and_future is None:
             self.past_and_future = PastAndFutureSums()
@@ -204,7 +219,8 @@ class RoutingStatistics:
         if model.guided_losses is not None and "bow_loss" in model.guided_losses.names:
             embedding = model.get_output_embeddings().weight
             capsules = forced.output.guided_capsules
-            self._overlaps.append(bag_overlaps(model.guided_losses, capsules, embedding, forced.targets, written))
+            overlaps = bag_overlaps(model.guided_losses, capsules, embedding, forced.targets, written)
+            self._overlaps.append(overlaps)
 
 
 def _none_if_nan(rate: float) -> float | None:

@@ -106,14 +106,21 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
         side = _side_of(name)
         positions = "source" if side == "encoder" else "target"
         if isinstance(module, LayerAggregation) and isinstance(module.aggregator, RoutedAggregation):
+            place = f"{side} layers"
             # Before the LayerNorm the mean would be made as long as what it is the mean of.
-            places.setdefault(f"{side} layers", []).append(_Site(module.layer_norm, positions))
+            site = _Site(module.layer_norm, positions)
         elif isinstance(module, RoutedHeads):
-            places.setdefault("heads", []).append(_Site(module, positions))
+            place = "heads"
+            site = _Site(module, positions)
         elif isinstance(module, GuidedRouting):
-            places.setdefault("guided capsules", []).append(_Site(module.fc1, positions, module.fc2.out_features))
+            place = "guided capsules"
+            site = _Site(module.fc1, positions, start=module.fc2.out_features)
         elif isinstance(getattr(module, "aggregation", None), SentenceCapsules):
-            places.setdefault("sentence capsules", []).append(_Site(module.projection, "sentence"))
+            place = "sentence capsules"
+            site = _Site(module.projection, "sentence")
+        else:
+            continue
+        places.setdefault(place, []).append(site)
     return places
 
 

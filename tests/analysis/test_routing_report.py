@@ -7,7 +7,7 @@ import torch
 from tiny_marian import tiny_model
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.analysis.routing_report import report, write_report
+from hf_capsule_mt.analysis.routing_report import report, routing_tables, write_report
 from hf_capsule_mt.analysis.sentence import SentenceRouting
 from hf_capsule_mt.analysis.statistics import RoutingStatistics
 from hf_capsule_mt.analysis.worth import record_gates
@@ -55,3 +55,9 @@ def test_the_head_says_what_was_measured_where():
         "runs/gdr (caps_nmt), 3 sentences of test.en, and the model's translations. "
         "a processor, torch 2.13.0+cpu, transformers 5.24.0, 2026-11-29."
     ]
+
+
+def test_what_is_added_by_nothing_has_no_sign():
+    worth = {"loss": 2.5, "added": {"heads": -0.0004, "encoder layers": 0.25}}
+    [table] = routing_tables({**NOTHING, "worth": worth})
+    assert table.rows[1:] == [["heads", "2.500", "0.000"], ["encoder layers", "2.500", "0.250"]]
