@@ -52,8 +52,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
-    """Measure all rows; return the results, and what makes the tables of their record."""
-    found = {}
+    """Measure all rows. Return the results, and what makes the tables of their record."""
+    measured = {}
     longest = max(args.new_tokens, args.memory_length or 0, LENGTH_LIMITS[1])
     for row, config in configs_of_rows(args, longest).items():
         torch.manual_seed(args.seed)
@@ -62,16 +62,24 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
             plain = new_model(plain_config(config), args.device)
             runs[f"plain {GENERATE}"] = partial(_generate, plain, args.num_beams, None)
         runs |= decoders(new_model(config, args.device), args.num_beams)
-        timed = [partial(decoder, new_tokens=args.new_tokens) for decoder in runs.values()]
-        seconds = take_turns(timed, decoding_batches(args), args.device)[args.warmup_rounds :]
-        times = dict(zip(runs, zip(*seconds, strict=True), strict=True))
-        rates = {name: [args.batch_size / time for time in own] for name, own in times.items()}
-        found[row] = {"rates": rates, "memory": _memory(args, runs) if args.memory_length is not None else {}}
-    tables = decoders_report if args.memory_length is None else _both
-    return {"results": {}, "decoders": found}, tables
+        memory = {} if args.memory_length is None else _memory(args, runs)
+        measured[row] = {"rates": _rates(args, runs), "memory": memory}
+    tables = decoders_report if args.memory_length is None else _rates_and_memory
+    return {"results": {}, "decoders": measured}, tables
 
 
-def _both(record: Mapping[str, Any]) -> str:
+def _rates(args: argparse.Namespace, runs: Mapping[str, Decoder]) -> dict[str, list[float]]:
+    """Return the sentences a second of each decoder, in every round after the warm-up."""
+    timed = [partial(decoder, new_tokens=args.new_tokens) for decoder in runs.values()]
+    rounds = take_turns(timed, decoding_batches(args), args.device)[args.warmup_rounds :]
+    rates: dict[str, list[float]] = {name: [] for name in runs}
+    for seconds_of_decoders in rounds:
+        for name, seconds in zip(runs, seconds_of_decoders, strict=True):
+            rates[name].append(args.batch_size / seconds)
+    return rates
+
+
+def _rates_and_memory(record: Mapping[str, Any]) -> str:
     return f"{decoders_report(record)}\n\n{memory_report(record)}"
 
 
@@ -86,22 +94,34 @@ def _memory(args: argparse.Namespace, runs: Mapping[str, Decoder]) -> dict[str, 
 
 def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
     """Return all that can decode with the weights of a model, by name."""
-    found: dict[str, Decoder] = {GENERATE: partial(_generate, model, num_beams, None)}
+    runs: dict[str, Decoder] = {GENERATE: partial(_generate, model, num_beams, None)}
     try:
         engine_of(model)
     except UnsupportedModelError:
         pass
     else:
         for precision in precisions_on(model.device):
-            found[f"engine {precision}"] = partial(_generate, model, num_beams, precision)
-    if (plain := for_ctranslate2(model)) is not None:
+            runs[f"engine {precision}"] = partial(_generate, model, num_beams, precision)
+    plain = for_ctranslate2(model)
+    if plain is not None:
         for precision in CTRANSLATE2_PRECISIONS:
-            found[f"CTranslate2 {precision}"] = ctranslate2_decoder(plain, num_beams, precision)
-    return found
+            runs[f"CTranslate2 {precision}"] = ctranslate2_decoder(plain, num_beams, precision)
+    return runs
 
 
 def _generate(model: PreTrainedModel, num_beams: int, precision: str | None, batch: Batch, new_tokens: int) -> Tensor:
-    """Decode by the engine in a precision, which reads the sources too; by the model alone without one."""
+    """Decode by the engine in a precision, which reads the sources too. Without one only the model decodes.
+
+    Args:
+        model: the model that decodes.
+        num_beams: 1 for greedy search.
+        precision: that of the engine, or None.
+        batch: the sources.
+        new_tokens: the length of every translation.
+
+    Returns:
+        Token ids, `[sentences, length]`.
+    """
     if precision is None:
         return decode(model, batch, new_tokens, num_beams)
     encoded = engine_of(model, precision).encode(**batch)
@@ -110,10 +130,11 @@ def _generate(model: PreTrainedModel, num_beams: int, precision: str | None, bat
 
 
 def for_ctranslate2(model: PreTrainedModel) -> MarianMTModel | None:
-    """Return the model as Marian has it; None if it has other weights, is not on a CPU, or there is no CTranslate2."""
-    if not isinstance(model.config, MarianConfig) or model.device.type != "cpu" or find_spec("ctranslate2") is None:
+    """Return the model as Marian has it. None if it has other weights, is not on a CPU, or there is no CTranslate2."""
+    if find_spec("ctranslate2") is None or model.device.type != "cpu" or not isinstance(model.config, MarianConfig):
         return None
-    plain, weights = MarianMTModel(plain_config(model.config)).eval(), model.state_dict()
+    plain = MarianMTModel(plain_config(model.config)).eval()
+    weights = model.state_dict()
     if plain.state_dict().keys() != weights.keys():
         return None
     plain.load_state_dict(weights)
@@ -126,17 +147,23 @@ def ctranslate2_decoder(model: MarianMTModel, num_beams: int, precision: str) ->
 
     def run(batch: Batch, new_tokens: int) -> list[list[int]]:
         lengths = batch["attention_mask"].sum(1).tolist()
-        sources = [[str(word) for word in row[:length]] for row, length in zip(batch["input_ids"].tolist(), lengths)]
-        options = {"beam_size": num_beams, "max_batch_size": len(sources)}
-        options |= {"min_decoding_length": new_tokens, "max_decoding_length": new_tokens}
-        results: Sequence[Any] = translator.translate_batch(sources, **options)
+        sources = []
+        for token_ids, length in zip(batch["input_ids"].tolist(), lengths):
+            sources.append([str(token_id) for token_id in token_ids[:length]])
+        results: Sequence[Any] = translator.translate_batch(
+            sources,
+            beam_size=num_beams,
+            max_batch_size=len(sources),
+            min_decoding_length=new_tokens,
+            max_decoding_length=new_tokens,
+        )
         return [[int(word) for word in result.hypotheses[0]] for result in results]
 
     return run
 
 
 def ctranslate2_translator(model: MarianMTModel, precision: str) -> Any:
-    """Return CTranslate2's translator of a model; its words are the numbers of the model's, as text."""
+    """Return CTranslate2's translator of a model. Its words are the token ids, as text."""
     import ctranslate2
     from ctranslate2.converters.transformers import BartLoader
 

@@ -36,8 +36,8 @@ from hf_capsule_mt.decoding.marian_adapter import folded_aggregation
 from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.aggregation import LayerAggregation
-from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 OPTIONS = {"num_beams": 3, "max_new_tokens": 8}
 CUSTOM = ({}, {"custom_generate": generate})
@@ -68,8 +68,8 @@ def _both(model, **options):
         {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(100)])},
         {"prefix_allowed_tokens_fn": lambda batch, words: list(range(2, 20))},
         {"decoder_input_ids": torch.full((6, 2), 4) * torch.tensor([0, 1])},
-        # One for each sentence, and not the same.
-        {"decoder_input_ids": torch.tensor([[4], [5], [4], [4], [6], [4]])},
+        # Before others than the start token Transformers would write it.
+        {"decoder_input_ids": torch.tensor([[0], [5], [0], [0], [6], [0]])},
         {"encoder_no_repeat_ngram_size": 2},
         {"stopping_criteria": StoppingCriteriaList([EosTokenCriteria(275), EosTokenCriteria(EOS)])},
         {"attention_mask": sources(6)["attention_mask"] * torch.tensor([[1], [1], [0], [1], [1], [1]])},

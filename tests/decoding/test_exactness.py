@@ -31,7 +31,6 @@ OPTIONS = {
     "early_stopping": {**BEAMS, "early_stopping": True},
     "never": {**BEAMS, "early_stopping": "never"},
     "never_length_penalty_0": {**BEAMS, "early_stopping": "never", "length_penalty": 0.0},
-    "never_length_penalty_-1": {**BEAMS, "early_stopping": "never", "length_penalty": -1.0},
     "min_new_tokens": {**BEAMS, "min_new_tokens": 5},
     "min_length": {**BEAMS, "min_length": 7},
     "no_repeat_ngram_size": {**BEAMS, "no_repeat_ngram_size": 2},
@@ -104,13 +103,31 @@ def test_two_likely_ends(early_stopping, models, engine_calls):
     model.final_logits_bias[:, other] += 6
     model.final_logits_bias[:, EOS] += 2
     options = {"eos_token_id": [EOS, other], "num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 9}
-    options |= {"early_stopping": early_stopping}
+    # Longer translations are better, so a sentence goes on when all candidates have ended.
+    options |= {"early_stopping": early_stopping, "length_penalty": 3.0}
     source = sources(24)
     expected = model.generate(**source, **options)
     assert torch.equal(model.generate(**source, **options, custom_generate=generate), expected)
     assert len(engine_calls) == 1
     ends = expected.masked_fill((expected != EOS) & (expected != other), -1).amax(-1)
     assert {EOS, other} <= set(ends.tolist())
+
+
+def test_how_long_never_searches_where_short_translations_are_better(models, engine_calls):
+    """After two steps all beams have ended. The third finds a better end, and one of full length would be worse."""
+    model = copy.deepcopy(models("marian"))
+    with torch.no_grad():
+        # Scores are those of the bias, whatever the source.
+        model.model.decoder.layers[-1].final_layer_norm.weight.mul_(0.001)
+        model.model.decoder.layers[-1].final_layer_norm.bias.zero_()
+    tokens = torch.arange(7, 11)
+    model.final_logits_bias[:] = -50
+    model.final_logits_bias[:, tokens] = torch.tensor([20.0, 19.9, 19.8, 19.7])
+    model.final_logits_bias[:, EOS] = 18.4
+    options = {"num_beams": 4, "num_return_sequences": 4, "early_stopping": "never", "length_penalty": -0.5}
+    options |= {"sequence_bias": {(7, 7, EOS): 3.0}, "max_new_tokens": 30}
+    check_agreement(model, sources(2), engine_calls, **options)
+    assert [7, 7, EOS] in [row[1:4].tolist() for row in engine_calls[-1][0].sequences]
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])

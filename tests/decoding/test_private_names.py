@@ -8,8 +8,8 @@ from transformers.generation import GenerationMode
 from transformers.generation.utils import GENERATION_MODES_MAPPING
 
 from hf_capsule_mt.decoding import products
-from hf_capsule_mt.modeling.linear import has_onednn
-from hf_capsule_mt.modeling.outputs import CACHE
+from hf_capsule_mt.modeling.onednn import has_onednn
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 
 def test_hooks_of_a_module():
