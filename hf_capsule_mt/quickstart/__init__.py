@@ -26,7 +26,8 @@ def read_corpus(num_sentences: int = SIZE) -> list[tuple[str, str]]:
     pairs = []
     with gzip.open(_FILE, "rt", encoding="utf-8") as lines:
         for line in islice(lines, num_sentences):
-            english, german = line.rstrip("\n").split("\t")
+            text = line.rstrip("\n")
+            english, german = text.split("\t")
             pairs.append((english, german))
     return pairs
 
@@ -47,17 +48,21 @@ def write_corpus(
     Raises:
         UserError: if there are not so many pairs.
     """
-    pairs = read_corpus(num_train + num_validation + num_test)
+    train_end = num_train
+    validation_end = train_end + num_validation
+    pairs = read_corpus(validation_end + num_test)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    test_start = num_train + num_validation
-    _write_part(directory, "train", pairs[:num_train])
-    _write_part(directory, "validation", pairs[num_train:test_start])
-    _write_part(directory, "test", pairs[test_start:])
+    _write_part(directory, "train", pairs[:train_end])
+    _write_part(directory, "validation", pairs[train_end:validation_end])
+    _write_part(directory, "test", pairs[validation_end:])
 
 
 def _write_part(directory: Path, part: str, pairs: list[tuple[str, str]]) -> None:
-    english = [f"{source}\n" for source, _ in pairs]
-    german = [f"{target}\n" for _, target in pairs]
-    replace_text(directory / f"{part}.en", "".join(english))
-    replace_text(directory / f"{part}.de", "".join(german))
+    english = ""
+    german = ""
+    for source, target in pairs:
+        english += source + "\n"
+        german += target + "\n"
+    replace_text(directory / f"{part}.en", english)
+    replace_text(directory / f"{part}.de", german)
