@@ -18,7 +18,6 @@ interruption.
 import argparse
 import hashlib
 import json
-import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -61,6 +60,9 @@ _FAILURES = {
     "empty": "empty translation",
 }
 """Why a translation is left out, by what the report of `translate` says of it."""
+_TRANSLATIONS = "translations"
+_REPORT = "report"
+"""Files of the folder for what is unfinished."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -107,8 +109,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
-    inputs = [*_files(args), *(path for path in Path(args.dataset_name or "/dev/null").rglob("*") if path.is_file())]
-    check_distinct((("--output_file", Path(file)) for file in args.output_file), inputs)
+    outputs = [("--output_file", Path(file)) for file in args.output_file]
+    check_distinct(outputs, [*_files(args), *_files_of_dataset(args)])
     state = decoding.process_state(args.device)
     # The first process writes for all.
     folder = Path(f"{args.output_file[0]}.distilling")
@@ -118,43 +120,68 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> None:
+    if not state.is_main_process:
+        [is_translated] = broadcast_object_list([None])
+        if not is_translated:
+            _translate(args, state, folder, iter(()), 0)
+        return
     started = time.time()
+    decoding.pin_revision(args)
+    codes = LanguageCodes(decoding.decoding_options(args).tokenizer())
+    sentences, digest = _look_through(args, codes)
+    settings = {"data": digest, **decoding.settings(args)}
     finished = folder / "finished.json"
-    files = {"output_file": folder / "translations", "report_file": folder / "report"}
-    sentences, settings, sources = 0, {}, iter(())
-    if state.is_main_process:
-        decoding.pin_revision(args)
-        sentences, digest = _look_through(args, LanguageCodes(decoding.decoding_options(args).tokenizer()))
-        settings, sources = {"data": digest, **decoding.settings(args)}, _sources(args)
-        if finished.is_file() and read_json(finished) != settings:
-            raise UserError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
-    if not broadcast_object_list([finished.is_file()])[0]:
-        # Codes of languages are in the data.
-        options = FileTranslationOptions(
-            decoding=decoding.decoding_options(args), device=args.device, chunk_size=args.chunk_size, **files
-        )
-        # The lines go to the file, so there are no windows.
-        list(translate_windows(options, state, sources, sentences))
-        if state.is_main_process:
-            write_json(finished, settings)
-    if state.is_main_process:
-        made_by = environment(state.device)
-        facts = {"settings": settings, "processes": state.num_processes, "environment": made_by}
-        manifest = {**_finish(args, *files.values(), sentences), **facts}
-        manifest["seconds_of_this_call"] = round(time.time() - started, 1)
-        write_json(Path(f"{args.output_file[0]}.manifest.json"), manifest)
-        shutil.rmtree(folder)
+    if finished.is_file() and read_json(finished) != settings:
+        raise UserError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
+    [is_translated] = broadcast_object_list([finished.is_file()])
+    if not is_translated:
+        _translate(args, state, folder, _sources(args), sentences)
+        write_json(finished, settings)
+    manifest = {
+        **_write_corpus(args, folder, sentences),
+        "settings": settings,
+        "processes": state.num_processes,
+        "environment": environment(state.device),
+        "seconds_of_this_call": round(time.time() - started, 1),
+    }
+    write_json(Path(f"{args.output_file[0]}.manifest.json"), manifest)
+    shutil.rmtree(folder)
+
+
+def _translate(
+    args: argparse.Namespace, state: PartialState, folder: Path, sources: Iterator[str], sentences: int
+) -> None:
+    """Write the translations of the sources, and a report, to a folder. Only the main process has sources."""
+    # The codes of target languages are in the data.
+    options = FileTranslationOptions(
+        decoding=decoding.decoding_options(args),
+        output_file=folder / _TRANSLATIONS,
+        report_file=folder / _REPORT,
+        device=args.device,
+        chunk_size=args.chunk_size,
+    )
+    # The lines go to the file, so there are no windows.
+    list(translate_windows(options, state, sources, sentences))
 
 
 def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, str]:
     """Return the number of sentences and their hash. Warn if one lacks a code that it needs."""
-    name, digest, sentences = args.dataset_name or ", ".join(args.train_file), hashlib.sha256(), 0
+    name = args.dataset_name or ", ".join(args.train_file)
+    digest = hashlib.sha256()
+    sentences = 0
     for source in each_checked(codes, _sources(args), name, partial(logger.warning, "%s")):
         digest.update(source.encode() + b"\n")
         sentences += 1
     if not sentences:
         raise UserError(f"{name} holds no usable sentence.")
     return sentences, digest.hexdigest()
+
+
+def _files_of_dataset(args: argparse.Namespace) -> list[Path]:
+    """Return the files of a data set that is a folder."""
+    if args.dataset_name is None:
+        return []
+    return [path for path in Path(args.dataset_name).rglob("*") if path.is_file()]
 
 
 def _files(args: argparse.Namespace) -> list[Path]:
@@ -172,41 +199,71 @@ def _sources(args: argparse.Namespace) -> Iterator[str]:
     return chain.from_iterable(text.sources() for text in texts)
 
 
-def _finish(args: argparse.Namespace, translations: Path, report: Path, sentences: int) -> dict[str, Any]:
-    """Write the corpus, and return its fields of the manifest."""
-    failures, unlikely = {}, []
+class _Choice:
+    """Chooses the translations that are kept, and counts the others."""
 
-    def pairs() -> Iterator[tuple[str, str]]:
-        rows = zip(_sources(args), each_line(translations), map(json.loads, each_line(report)), strict=True)
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self._args = args
+        self._folder = folder
+        self.failures: dict[int, str] = {}
+        """The reasons, by the number of the sentence."""
+        self.unlikely: list[int] = []
+        """The numbers of the sentences with a score that is too low."""
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield the sources and translations that are kept."""
+        translations = each_line(self._folder / _TRANSLATIONS)
+        report = each_line(self._folder / _REPORT)
+        rows = zip(_sources(self._args), translations, report, strict=True)
         for number, (source, translation, judged) in enumerate(rows, start=1):
-            # Copies and blank lines have no score.
-            score = math.inf if judged["score"] is None else judged["score"]
-            if failure := next((reason for name, reason in _FAILURES.items() if judged[name]), None):
-                failures[number] = failure
-            elif not translation:
-                failures[number] = "empty source"
-            elif args.min_score is not None and score < args.min_score:
-                unlikely.append(number)
-            else:
+            if self._is_kept(number, translation, json.loads(judged)):
                 yield source, translation
 
-    good = pairs()
-    first = next(good, None)
+    def _is_kept(self, number: int, translation: str, judged: dict[str, Any]) -> bool:
+        for name, reason in _FAILURES.items():
+            if judged[name]:
+                self.failures[number] = reason
+                return False
+        if not translation:
+            self.failures[number] = "empty source"
+            return False
+        # Copies have no score, and are right.
+        score = judged["score"]
+        if self._args.min_score is not None and score is not None and score < self._args.min_score:
+            self.unlikely.append(number)
+            return False
+        return True
+
+
+def _write_corpus(args: argparse.Namespace, folder: Path, sentences: int) -> dict[str, Any]:
+    """Write the corpus, and return its fields of the manifest."""
+    choice = _Choice(args, folder)
+    pairs = choice.pairs()
+    first = next(pairs, None)
     if first is None:
-        reason = "Lower --min_score" if unlikely else f"The first reason: {next(iter(failures.values()))}"
+        reason = "Lower --min_score"
+        if not choice.unlikely:
+            reason = f"The first reason: {next(iter(choice.failures.values()))}"
         raise UserError(f"None of {sentences} sentences has a translation to keep. {reason}.")
     # Both sides are taken in turns, so that only one pair is held.
-    sources, targets = tee(chain([first], good))
-    languages = args.source_lang, args.target_lang
-    write_parallel_text(args.output_file, (pair[0] for pair in sources), (pair[1] for pair in targets), *languages)
-    left_out = len(failures) + len(unlikely)
-    below = f", {len(unlikely)} of them with a score below {args.min_score}" if unlikely else ""
-    print(f"{', '.join(args.output_file)}: {sentences - left_out} of {sentences} sentences, {left_out} left out{below}")
-    return {
+    of_sources, of_targets = tee(chain([first], pairs))
+    sources = (source for source, _ in of_sources)
+    targets = (target for _, target in of_targets)
+    write_parallel_text(args.output_file, sources, targets, args.source_lang, args.target_lang)
+    left_out = len(choice.failures) + len(choice.unlikely)
+    kept = sentences - left_out
+    summary = f"{', '.join(args.output_file)}: {kept} of {sentences} sentences, {left_out} left out"
+    if choice.unlikely:
+        summary += f", {len(choice.unlikely)} of them with a score below {args.min_score}"
+    print(summary)
+    fields = {
         "teacher": args.model,
         "data": {"files": args.train_file, "dataset_name": args.dataset_name, "sentences": sentences},
         "output": {file: hash_file(Path(file)) for file in args.output_file},
-        "kept": sentences - left_out,
-        **({} if args.min_score is None else {"min_score": args.min_score, "below_min_score": len(unlikely)}),
-        "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
+        "kept": kept,
     }
+    if args.min_score is not None:
+        fields["min_score"] = args.min_score
+        fields["below_min_score"] = len(choice.unlikely)
+    fields["failed"] = [{"sentence": number, "reason": reason} for number, reason in choice.failures.items()]
+    return fields

@@ -86,7 +86,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--metrics", nargs="+", help="bleu, chrf, chrf++, ter (default: bleu chrf ter, with --compare only bleu)."
     )
     parser.add_argument("--output_file", type=Path, help="Write a record of the results in JSON.")
+    _add_model(parser)
+    _add_significance(parser)
+    _add_lengths(parser)
+    _add_adequacy(parser)
+    return parser
 
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group(
         "model", "The model that translates --input_file, or aligns words with --aligner attention."
     )
@@ -94,6 +101,8 @@ def build_parser() -> argparse.ArgumentParser:
     model.add_argument("--target_lang", help="Language to write with multilingual OPUS-MT: pt stands for >>pt<<.")
     model.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
 
+
+def _add_significance(parser: argparse.ArgumentParser) -> None:
     test = parser.add_argument_group("significance", "With --compare: is the difference from the baseline chance?")
     test.add_argument(
         "--significance",
@@ -113,6 +122,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="Random seed of the significance test (default: 12345, as in sacreBLEU).",
     )
 
+
+def _add_lengths(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("length", "BLEU by the length of the source (--input_file).")
     lengths = group.add_mutually_exclusive_group()
     lengths.add_argument("--length_buckets", type=at_least(2), metavar="N", help="BLEU in N buckets by source length.")
@@ -125,6 +136,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--figure_file", type=Path, help="Draw the buckets (.png, .svg or .pdf). It needs matplotlib.")
 
+
+def _add_adequacy(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("adequacy", "Under- and over-translated words of the sources (--input_file).")
     group.add_argument("--adequacy", action="store_true", help="Coverage difference ratio (Kong et al. 2019).")
     group.add_argument(
@@ -139,7 +152,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar=("SOURCE", "TARGET"),
         help="More parallel text for eflomal. A test set is too small for good alignments.",
     )
-    return parser
 
 
 @report_user_errors()
@@ -150,19 +162,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     texts = _read(args)
     # Processes that only help with translating have no translations.
     if texts is not None:
-        settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
-        record: dict[str, Any] = {}
-        for name, found, table in _measure(args, texts, settings):
-            print(f"\n{table}" if record else table, flush=True)
-            record[name] = found
-        if args.output_file is not None:
-            record = {"kind": "evaluation", "version": 2, **record, "settings": settings, **_provenance(args)}
-            if "scores" in record and "bleu" in args.metrics:
-                [hypotheses] = texts.systems.values()
-                bleu = make_metrics(("bleu",), args.tokenize, args.lowercase)["bleu"]
-                record["bleu_statistics"] = pack_statistics(sentence_statistics(bleu, hypotheses, texts.references))
-            write_json(args.output_file, record)
+        _evaluate(args, texts)
     leave_group_at_exit()
+
+
+def _evaluate(args: argparse.Namespace, texts: _Texts) -> None:
+    settings = {"tokenize": args.tokenize, "lowercase": args.lowercase, "metrics": args.metrics}
+    results: dict[str, Any] = {}
+    for name, result, table in _measure(args, texts, settings):
+        if results:
+            print()
+        print(table, flush=True)
+        results[name] = result
+    if args.output_file is None:
+        return
+    record = {"kind": "evaluation", "version": 2, **results, "settings": settings, **_provenance(args)}
+    if "scores" in results and "bleu" in args.metrics:
+        [hypotheses] = texts.systems.values()
+        bleu = make_metrics(("bleu",), args.tokenize, args.lowercase)["bleu"]
+        record["bleu_statistics"] = pack_statistics(sentence_statistics(bleu, hypotheses, texts.references))
+    write_json(args.output_file, record)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -177,9 +196,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         if args.significance == "sign" and args.metrics != ["bleu"]:
             raise UserError(f"The sign test is only for bleu, not for {', '.join(args.metrics)}. Use bootstrap.")
         args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.significance)
-    edges = args.length_edges or []
-    if any(after <= before for before, after in zip([0, *edges], edges)):
-        raise UserError(f"--length_edges {' '.join(map(str, edges))} must rise, from at least 1.")
+    _check_edges(args.length_edges or [])
     if args.figure_file is not None:
         check_figure_file(args.figure_file)
     if _translates(args):
@@ -199,6 +216,14 @@ def _check_arguments(args: argparse.Namespace) -> None:
     for _, path in outputs:
         check_output_file(path)
     check_distinct(outputs, inputs)
+
+
+def _check_edges(edges: Sequence[int]) -> None:
+    before = 0
+    for edge in edges:
+        if edge <= before:
+            raise UserError(f"--length_edges {' '.join(map(str, edges))} must rise, from at least 1.")
+        before = edge
 
 
 def _translates(args: argparse.Namespace) -> bool:
@@ -226,16 +251,24 @@ def _check_adequacy(args: argparse.Namespace) -> None:
 
 def _read(args: argparse.Namespace) -> _Texts | None:
     """Read the texts, or translate. Processes that only help with translating get None."""
-    files = [] if _translates(args) else args.compare or [args.hypotheses]
+    files = []
+    if not _translates(args):
+        files = args.compare or [args.hypotheses]
     systems = {str(file): read_lines(file) for file in files}
     if len(systems) < len(files):
         raise UserError("--compare names a file twice.")
     references = [read_lines(file) for file in args.references]
-    sources = None if args.input_file is None else read_lines(args.input_file)
-    lines = systems | ({} if sources is None else {f"--input_file {args.input_file}": sources})
-    check_line_counts(lines | {f"--references {file}": text for file, text in zip(args.references, references)})
+    sources = None
+    texts = dict(systems)
+    if args.input_file is not None:
+        sources = read_lines(args.input_file)
+        texts[f"--input_file {args.input_file}"] = sources
+    for file, reference in zip(args.references, references, strict=True):
+        texts[f"--references {file}"] = reference
+    check_line_counts(texts)
     if sources is not None and args.length_buckets is not None:
-        quantile_edges([*map(len, split_words(sources, args.source_tokenize))], args.length_buckets)
+        # Too many buckets are refused before the model translates.
+        quantile_edges(_lengths(args, sources), args.length_buckets)
     if _translates(args):
         translations = _translate(args)
         if translations is None:
@@ -281,7 +314,7 @@ def _measure(
         record = {"baseline": first, "settings": options, "systems": compared}
         yield "comparison", record, comparison_report(record)
     if args.length_buckets or args.length_edges:
-        lengths = [*map(len, split_words(texts.sources, args.source_tokenize))]
+        lengths = _lengths(args, texts.sources)
         edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
         cut = {"tokenize": args.tokenize, "lowercase": args.lowercase}
         buckets = score_by_length(texts.systems, texts.references, lengths, edges, **cut)
@@ -294,13 +327,19 @@ def _measure(
         yield "adequacy", record, adequacy_report(record)
 
 
+def _lengths(args: argparse.Namespace, sources: Sequence[str]) -> list[int]:
+    """Return the number of words of each source."""
+    return [len(words) for words in split_words(sources, args.source_tokenize)]
+
+
 def _adequacy(args: argparse.Namespace, texts: _Texts) -> dict[str, Any]:
-    reference, *systems = (_align_words if args.aligner == "eflomal" else _align_by_attention)(args, texts)
+    align = _align_words if args.aligner == "eflomal" else _align_by_attention
+    reference, *systems = align(args, texts)
+    measured = {}
+    for name, system in zip(texts.systems, systems, strict=True):
+        measured[name] = measure_adequacy(reference, system)
     names = ("aligner", "source_tokenize", "alignment_data", "model", "revision")
-    return {
-        "settings": {name: getattr(args, name) for name in names},
-        "systems": {name: measure_adequacy(reference, one) for name, one in zip(texts.systems, systems, strict=True)},
-    }
+    return {"settings": {name: getattr(args, name) for name in names}, "systems": measured}
 
 
 def _align_words(args: argparse.Namespace, texts: _Texts) -> list[list[alignment.Alignment]]:
@@ -329,16 +368,26 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a record that describe the texts and the environment."""
-
-    def describe(path: Path | None) -> dict[str, str | None] | None:
-        # A pipe can be read only once.
-        return path and {"file": str(path), "sha256": None if path.is_fifo() else hash_file(path)}
-
+    translation = None
+    if _translates(args):
+        translation = {name: getattr(args, name) for name in _TRANSLATION}
+    systems = None
+    if args.compare is not None:
+        systems = [_description(file) for file in args.compare]
     return {
-        "hypotheses": describe(args.hypotheses or args.translations_file),
-        "translation": {name: getattr(args, name) for name in _TRANSLATION} if _translates(args) else None,
-        "systems": args.compare and list(map(describe, args.compare)),
-        "sources": describe(args.input_file),
-        "references": list(map(describe, args.references)),
+        "hypotheses": _description(args.hypotheses or args.translations_file),
+        "translation": translation,
+        "systems": systems,
+        "sources": _description(args.input_file),
+        "references": [_description(file) for file in args.references],
         "environment": environment("cpu" if args.model is None else args.device),
     }
+
+
+def _description(path: Path | None) -> dict[str, str | None] | None:
+    """Return the name and the hash of a file."""
+    if path is None:
+        return None
+    # A pipe can be read only once.
+    digest = None if path.is_fifo() else hash_file(path)
+    return {"file": str(path), "sha256": digest}

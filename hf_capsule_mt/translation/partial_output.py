@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,58 @@ def folder_beside(output: Path) -> Path:
     return Path(f"{output}.unfinished")
 
 
+@dataclass
+class _State:
+    """What state.json says of an interrupted run."""
+
+    settings: dict[str, Any]
+    input_lines: int = 0  # Those that are done.
+    input_hash: str = ""  # Of these lines.
+    code: str | None = None  # The code of the language of the last text.
+    sizes: dict[str, int] = field(default_factory=dict)  # Bytes of the lines, and of the report.
+
+    @classmethod
+    def read(cls, path: Path, names: Iterable[str]) -> "_State":
+        """Read a state with the sizes of the files `names`.
+
+        Raises:
+            UserError: if it is damaged.
+        """
+        record = read_json(path)
+        state = cls(
+            settings=record.get("settings"),
+            input_lines=record.get("input_lines"),
+            input_hash=record.get("input"),
+            code=record.get("code"),
+            sizes={name: record.get(name, 0) for name in names},
+        )
+        numbers = [state.input_lines, *state.sizes.values()]
+        are_numbers = all(isinstance(number, int) and number >= 0 for number in numbers)
+        if not isinstance(state.settings, dict) or not are_numbers:
+            raise UserError(f"{path} is damaged. Delete its folder to start again.")
+        return state
+
+    def write(self, path: Path) -> None:
+        """Write the state, whole or not at all."""
+        record = {
+            "settings": self.settings,
+            "input_lines": self.input_lines,
+            "input": self.input_hash,
+            "code": self.code,
+            **self.sizes,
+        }
+        replace_text(path, json.dumps(record))
+
+
 class PartialOutput:
     """The finished lines of an output and of its report. The folder next to the output exists, and is locked.
 
-    The file state.json has the number of finished input lines, their hash, and the sizes of both files. `settings` has
-    everything that translations depend on.
+    The file state.json has the number of finished input lines, their hash, and the sizes of both files.
+
+    Args:
+        output: the file that the lines become.
+        settings: everything that translations depend on.
+        report: the file that the report becomes, if there is one.
 
     Raises:
         UserError: if the folder is of a run with other settings.
@@ -33,30 +81,44 @@ class PartialOutput:
     def __init__(self, output: Path, settings: Mapping[str, Any], report: Path | None = None) -> None:
         self._folder = folder_beside(output)
         self._state_file = self._folder / "state.json"
-        files = {"lines": output} if report is None else {"lines": output, "report": report}
-        self._files = {name: (self._folder / name, file) for name, file in files.items()}
+        self._outputs = {"lines": output}
+        if report is not None:
+            self._outputs["report"] = report
         self._hash = hashlib.sha256()
-        new = {"settings": dict(settings), "input_lines": 0, "input": "", "code": None, **dict.fromkeys(files, 0)}
-        self._state = new
+        self._state = _State(dict(settings), sizes=dict.fromkeys(self._outputs, 0))
         if self._state_file.is_file():
-            found = read_json(self._state_file)
-            before = found.get("settings", {})
-            if names := sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name)):
-                raise UserError(
-                    f"{self._folder} is of an interrupted run with another {', '.join(names)}. Repeat that run, or "
-                    "delete the folder to start again."
-                )
-            # A run that was killed while it finished has moved some of them.
-            if all(path.is_file() and path.stat().st_size >= found[name] for name, (path, _) in self._files.items()):
-                self._state = found
-        # A run that was killed before it wrote its state has left its other files.
-        elif any(path.name not in (LOCK, *files) and path.name[0] != "." for path in self._folder.iterdir()):
-            raise FileExistsError(f"{self._folder} holds other files. Name another output, or move them.")
+            state = _State.read(self._state_file, self._outputs)
+            self._check_settings(state.settings, settings)
+            # A run that was killed while it finished has moved some of the files, and all is translated again.
+            if all(self._size(name) >= state.sizes[name] for name in self._outputs):
+                self._state = state
+        else:
+            self._check_no_other_files()
+
+    def _check_settings(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        different = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        if different:
+            raise UserError(
+                f"{self._folder} is of an interrupted run with another {', '.join(different)}. Repeat that run, or "
+                "delete the folder to start again."
+            )
+
+    def _check_no_other_files(self) -> None:
+        for path in self._folder.iterdir():
+            # A run that was killed before it wrote its state has left its files.
+            is_ours = path.name in (LOCK, *self._outputs) or path.name.startswith(".")
+            if not is_ours:
+                raise FileExistsError(f"{self._folder} holds other files. Name another output, or move them.")
+
+    def _size(self, name: str) -> int:
+        """Return the bytes of a kept file, or -1 if it is not there."""
+        path = self._folder / name
+        return path.stat().st_size if path.is_file() else -1
 
     @property
     def code(self) -> str | None:
         """The code of a language that the last text had."""
-        return self._state["code"]
+        return self._state.code
 
     def skip(self, lines: Iterator[str]) -> int:
         """Pass the lines of the input that are done, and return how many they are.
@@ -64,9 +126,9 @@ class PartialOutput:
         Raises:
             UserError: if they are not those that were translated.
         """
-        done = self._state["input_lines"]
-        self._add(islice(lines, done))
-        if done and self._hash.hexdigest() != self._state["input"]:
+        done = self._state.input_lines
+        self._add_to_hash(islice(lines, done))
+        if done and self._hash.hexdigest() != self._state.input_hash:
             raise UserError(
                 f"{self._folder} is of an interrupted run with another input. Repeat that run, or delete the folder to "
                 "start again."
@@ -86,26 +148,30 @@ class PartialOutput:
             UserError: if another process has removed or shortened what was kept.
         """
         self._check_kept()
-        for (name, (path, _)), new in zip(self._files.items(), (lines, report)):
-            text = text_bytes(new)
-            with naming(path), open(path, "ab") as kept:
-                # A killed run may have written more than its state says.
-                kept.truncate(self._state[name])
-                kept.write(text)
-                kept.flush()
-                os.fsync(kept.fileno())
-            self._state[name] += len(text)
-        self._add(source)
-        self._state["input_lines"] += len(source)
-        self._state["input"] = self._hash.hexdigest()
-        self._state["code"] = code
-        replace_text(self._state_file, json.dumps(self._state))
+        texts = {"lines": text_bytes(lines), "report": text_bytes(report)}
+        for name in self._outputs:
+            self._append(name, texts[name])
+        self._add_to_hash(source)
+        self._state.input_lines += len(source)
+        self._state.input_hash = self._hash.hexdigest()
+        self._state.code = code
+        self._state.write(self._state_file)
+
+    def _append(self, name: str, text: bytes) -> None:
+        path = self._folder / name
+        with naming(path), open(path, "ab") as kept:
+            # A killed run may have written more than its state says.
+            kept.truncate(self._state.sizes[name])
+            kept.write(text)
+            kept.flush()
+            # Otherwise the state could be on the disk before the lines are, when the power fails.
+            os.fsync(kept.fileno())
+        self._state.sizes[name] += len(text)
 
     def _check_kept(self) -> None:
-        for name, (path, _) in self._files.items():
-            size = path.stat().st_size if path.is_file() else 0
+        for name in self._outputs:
             # Truncating a file that is too short would fill it with zeros.
-            if size < self._state[name] or not self._folder.is_dir():
+            if max(self._size(name), 0) < self._state.sizes[name] or not self._folder.is_dir():
                 raise UserError(
                     f"{self._folder} was changed by another process, so translations are lost. Make sure that only "
                     "one process writes this output, and start again."
@@ -113,16 +179,18 @@ class PartialOutput:
 
     def finish(self) -> None:
         """Write the whole files, compressed if their names end in .gz, and delete the rest."""
-        if self._state["input_lines"]:
+        if self._state.input_lines:
             self._check_kept()
-        for name, (path, file) in self._files.items():
+        for name, output in self._outputs.items():
+            path = self._folder / name
             with open(path, "ab") as kept:
-                kept.truncate(self._state[name])
-            with open(path, "rb") as text, replaced_file(file) as whole:
+                kept.truncate(self._state.sizes[name])
+            with open(path, "rb") as text, replaced_file(output) as whole:
                 shutil.copyfileobj(text, whole)
-        for path in (self._state_file, *(path for path, _ in self._files.values())):
-            path.unlink(missing_ok=True)
+        self._state_file.unlink(missing_ok=True)
+        for name in self._outputs:
+            (self._folder / name).unlink(missing_ok=True)
 
-    def _add(self, lines: Iterator[str] | Sequence[str]) -> None:
+    def _add_to_hash(self, lines: Iterable[str]) -> None:
         for line in lines:
             self._hash.update(f"{line}\n".encode(errors="surrogatepass"))

@@ -276,6 +276,18 @@ def test_another_run_does_not_continue_it(checkpoint, source, tmp_path, capsys, 
     assert (tmp_path / "out.de.unfinished" / "lines").is_file()
 
 
+@pytest.mark.parametrize(
+    "change", [{"input_lines": "2"}, {"lines": -1}, {"lines": None}, {"settings": ["a"]}, {"input_lines": None}]
+)
+def test_a_damaged_state_is_refused(checkpoint, source, tmp_path, capsys, interrupted, change):
+    target = interrupted()
+    state = tmp_path / "out.de.unfinished" / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), **change}))
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, source, target)
+    assert "state.json is damaged. Delete its folder to start again" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["out.de.lock", "out.de.partial", "out.de.unfinished/notes"])
 def test_files_of_a_user_stay(checkpoint, source, tmp_path, expected, capsys, name):
     own = tmp_path / name
