@@ -16,7 +16,8 @@ from .fingerprint import Fingerprint, UnsupportedModelError, check_plain
 from .marian_adapter import MarianAdapter
 from .products import PRECISIONS, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
-from .search import BeamSearch, GreedySearch, Settings, Translation
+from .search import BeamSearch, GreedySearch, Search, Settings, Translation
+from .terms import TermBanks, TermSearch
 
 _ADAPTERS: tuple[type[Adapter], ...] = (MarianAdapter, RNMTAdapter, CapsNMTAdapter)
 
@@ -94,7 +95,12 @@ class Engine:
             return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
     def translate(
-        self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Sequence[int]
+        self,
+        encoded: ModelOutput,
+        attention_mask: Tensor | None,
+        settings: Settings,
+        limits: Sequence[int],
+        banks: TermBanks | None = None,
     ) -> list[Translation]:
         """Return a translation of every sentence, on a CPU.
 
@@ -103,6 +109,7 @@ class Engine:
             attention_mask: 1 where the source has a token, `[sentences, source]`. None means everywhere.
             settings: those of the search.
             limits: the most new tokens of every sentence.
+            banks: the terms that every translation must have. Then a sentence has up to `banks.width` translations.
 
         Raises:
             UserError: if the model overflows.
@@ -112,9 +119,17 @@ class Engine:
             for tensor in encoded.values():
                 if isinstance(tensor, Tensor) and tensor.is_floating_point():
                     vocabulary.seen.add(tensor)
+            if banks is not None:
+                settings = banks.settings(settings)
             decoding = self._adapter.decoding(self._adapter, encoded, attention_mask, settings.num_beams)
-            search = GreedySearch if settings.num_beams == 1 else BeamSearch
-            translations = search(decoding, vocabulary, settings, limits).finish()
+            search: Search
+            if banks is not None:
+                search = TermSearch(decoding, vocabulary, settings, limits, banks)
+            elif settings.num_beams == 1:
+                search = GreedySearch(decoding, vocabulary, settings, limits)
+            else:
+                search = BeamSearch(decoding, vocabulary, settings, limits)
+            translations = search.finish()
         vocabulary.seen.check(self._name, self._dtype)
         return [_outside_of_inference_mode(translation) for translation in translations]
 

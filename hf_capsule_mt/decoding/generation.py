@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,6 +23,7 @@ from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .search import Settings
+from .terms import Forms, TermBanks, WordBoundaries, bank_width
 from .vocabulary import FiniteScores
 
 logger = logging.get_logger(__name__)
@@ -63,6 +64,8 @@ def generate(
     stopping_criteria: StoppingCriteriaList | None = None,
     generation_config: GenerationConfig | None = None,
     dtype: str = "float32",
+    terms: Sequence[Sequence[Forms]] | None = None,
+    boundaries: WordBoundaries | None = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
@@ -79,22 +82,31 @@ def generate(
         stopping_criteria: the engine also knows [`NewTokenLimits`].
         generation_config: the settings of the call.
         dtype: precision of the engine's products, as in [`Engine`]. The tokens are those of `generate()` in float32.
+        terms: what the translation of each sentence must have: for each sentence its terms, for each term its forms,
+            for each form its token ids. `force_words_ids` of `generate()` is the same for all sentences.
+        boundaries: which tokens may stand in one word, so that forms are whole words.
         model_kwargs: the encoder's output, and other arguments of the model.
 
     Returns:
         Token ids with the start tokens, `[sentences * num_return_sequences, length]`, or what Transformers returns.
+        A translation without all terms comes last. It is only there if they have no room.
 
     Raises:
-        UserError: if Transformers itself does not have the mode of generation, as with assisted generation, there is
-            no such `dtype`, `length_penalty` is not finite, or the scores of tokens are not finite.
+        UserError: if there are terms and the engine cannot decode, or a form of a term has no tokens. Also if
+            Transformers itself does not have the mode of generation, as with assisted generation, there is no such
+            `dtype`, `length_penalty` is not finite, or the scores of tokens are not finite.
     """
     _check_length_penalty(generation_config)
+    sentences = len(input_ids) // max(1, generation_config.num_beams or 1)
+    terms = _terms_of(terms, generation_config, sentences)
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
         engine = engine_of(model, dtype)
         settings = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
         limits = _limits(engine, len(input_ids), stopping_criteria, generation_config)
     except UnsupportedError as reason:
+        if terms is not None:
+            raise UserError(f"Only the engine writes terms, and it cannot decode here: {reason}.") from reason
         is_expected = dtype == "float32" and not isinstance(reason, UnsupportedModelError)
         log = logger.info_once if is_expected else logger.warning_once
         log(f"Transformers decodes, not the engine: {reason}")
@@ -106,9 +118,42 @@ def generate(
     encoded = _every_nth_row(encoded, settings.num_beams)
     if mask is not None:
         mask = mask[:: settings.num_beams]
-    translations = engine.translate(encoded, mask, settings, limits)
-    rows = [row for translation in translations for row in translation.sequences]
+    banks = None
+    if terms is not None:
+        width = max(bank_width(settings.num_beams), settings.num_return_sequences)
+        banks = TermBanks.of(terms, width, boundaries)
+    translations = engine.translate(encoded, mask, settings, limits, banks)
+    rows = []
+    for translation in translations:
+        sequences = list(translation.sequences)
+        # A search for terms may end with fewer translations than were asked for.
+        repeated = [sequences[-1]] * settings.num_return_sequences
+        rows += [*sequences, *repeated][: settings.num_return_sequences]
     return pad_sequence(rows, batch_first=True, padding_value=settings.filling).to(input_ids.device)
+
+
+def _terms_of(
+    terms: Sequence[Sequence[Forms]] | None, config: GenerationConfig, sentences: int
+) -> Sequence[Sequence[Forms]] | None:
+    """Return the terms of every sentence, from the argument or from `force_words_ids`. None: there are none."""
+    if config.constraints is not None:
+        raise UserError("The engine does not know constraints. Give force_words_ids, with the token ids of words.")
+    if config.force_words_ids is not None:
+        terms = [[_forms_of(words) for words in config.force_words_ids]] * sentences
+    if terms is None:
+        return None
+    if len(terms) != sentences:
+        raise UserError(f"There are {sentences} sentences, but terms of {len(terms)}. Give a list for each sentence.")
+    if not all(form for of_sentence in terms for forms in of_sentence for form in forms):
+        raise UserError("A form of a term has no tokens.")
+    return terms
+
+
+def _forms_of(words: Sequence[int] | Sequence[Sequence[int]]) -> Forms:
+    """Return the forms of an entry of `force_words_ids`: the tokens of one word, or those of several to choose from."""
+    if isinstance(words[0], int):
+        return [words]
+    return words
 
 
 def _every_nth_row(encoded: ModelOutput, n: int) -> ModelOutput:
@@ -171,7 +216,7 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
         model_kwargs: the arguments of the model.
     """
     mode = config.get_generation_mode(None)
-    if mode not in (GenerationMode.BEAM_SEARCH, GenerationMode.GREEDY_SEARCH):
+    if mode not in (GenerationMode.BEAM_SEARCH, GenerationMode.GREEDY_SEARCH, GenerationMode.CONSTRAINED_BEAM_SEARCH):
         raise UnsupportedError(f"the mode of generation is {mode.value}")
     if config.return_dict_in_generate:
         raise UnsupportedError("return_dict_in_generate asks for more than tokens")
@@ -184,7 +229,7 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
     if config.eos_token_id is None or torch.as_tensor(config.eos_token_id).numel() == 0:
         raise UnsupportedError("there is no eos_token_id")
     penalty = config.length_penalty
-    if mode == GenerationMode.BEAM_SEARCH and not _LEAST_PENALTY <= penalty <= _LARGEST_PENALTY:
+    if mode != GenerationMode.GREEDY_SEARCH and not _LEAST_PENALTY <= penalty <= _LARGEST_PENALTY:
         raise UnsupportedError(f"length_penalty is {penalty}")
     _check_arguments(model_kwargs)
 

@@ -1,0 +1,245 @@
+"""Search that must write terms, next to a search in plain Python that reads every hypothesis again."""
+
+import random
+from functools import partial
+
+import pytest
+import torch
+from ending_models import LONGEST, ONE_OF_EACH_FAMILY, STORED, ending, sources, stored
+from reference import terms as reference
+from transformers import AutoTokenizer
+
+from hf_capsule_mt.decoding import generate
+from hf_capsule_mt.decoding.constraints import Constraints
+from hf_capsule_mt.decoding.generation import engine_of
+from hf_capsule_mt.decoding.search import Settings
+from hf_capsule_mt.decoding.terms import State, TermAutomaton, TermBanks, WordBoundaries, bank_width
+from hf_capsule_mt.errors import UserError
+
+
+def words(*tokens):
+    """Boundaries of a vocabulary of 12: tokens 6 to 11 continue a word, and all end with a letter but 0 and 5."""
+    return WordBoundaries([token >= 6 for token in range(12)], [token not in (0, 5) for token in range(12)])
+
+
+def after(automaton, tokens):
+    state = State()
+    for token in tokens:
+        state = automaton.after(state, token)
+        if state is None:
+            return None
+    return state
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_automaton_reads_as_the_whole_text_does(seed):
+    chance = random.Random(seed)
+    boundaries = words() if seed % 2 else None
+    alphabet = [1, 2, 3, 6, 7, 5] if seed % 3 else [1, 2]
+    terms = []
+    for _ in range(chance.randint(1, 4)):
+        forms = [tuple(chance.choices(alphabet, k=chance.randint(1, 3))) for _ in range(chance.randint(1, 4))]
+        terms.append(list(dict.fromkeys(forms)))
+    if seed % 5 == 0:
+        terms.append(terms[0])
+    automaton = TermAutomaton(terms, boundaries)
+    for _ in range(60):
+        state = State()
+        tokens = []
+        while len(tokens) < 12:
+            token = chance.choice(alphabet)
+            following = automaton.after(state, token)
+            assert (following is None) == reference.makes_longer_word([*tokens, token], terms, boundaries)
+            if following is None:
+                continue
+            state = following
+            tokens.append(token)
+            placed, walk = reference.read(tokens, terms, boundaries, ended=False)
+            assert state.walk == walk
+            assert {term for term in range(len(terms)) if state.placed >> term & 1} == placed
+            assert automaton.num_placed(state) == len(reference.read(tokens, terms, boundaries, ended=True)[0])
+            assert automaton.continuations(state) == sorted({*reference.continuations(tokens, terms, boundaries)})
+
+
+def test_no_overlap_is_lost():
+    automaton = TermAutomaton([[(1, 1, 2)], [(3, 4), (3, 4, 5)]])
+    assert automaton.num_placed(after(automaton, [1, 1, 1, 2])) == 1
+    # A form that begins another counts, also where the longer one breaks off.
+    assert automaton.num_placed(after(automaton, [3, 4])) == 1
+    assert automaton.num_placed(after(automaton, [3, 4, 5])) == 1
+    assert automaton.num_placed(after(automaton, [3, 4, 1, 1, 2])) == 2
+
+
+def test_two_equal_terms_need_two_places():
+    automaton = TermAutomaton([[(1, 2)], [(1, 2)]])
+    assert automaton.num_placed(after(automaton, [1, 2, 3])) == 1
+    assert automaton.num_placed(after(automaton, [1, 2, 3, 1, 2])) == 2
+
+
+def test_a_term_is_a_whole_word():
+    automaton = TermAutomaton([[(1, 6), (1, 6, 7)]], words())
+    # "1 6" is a form, and so is "1 6 7", but "1 6 8" is another word.
+    assert after(automaton, [1, 6, 8]) is None
+    assert automaton.num_placed(after(automaton, [1, 6, 2])) == 1
+    assert automaton.num_placed(after(automaton, [1, 6, 7])) == 1
+    assert after(automaton, [1, 6, 7, 8]) is None
+    # A form that begins inside of a word is none, but it may follow a quote.
+    inside = TermAutomaton([[(6, 7)]], words())
+    assert inside.num_placed(after(inside, [1, 6, 7])) == 0
+    assert inside.num_placed(after(inside, [5, 6, 7])) == 1
+    assert inside.num_placed(after(inside, [6, 7])) == 1
+
+
+def test_banks_have_room():
+    terms = [[[(1,)]] * count for count in (1, 3, 40)]
+    assert [bank_width(num_beams) for num_beams in (1, 2, 4, 5, 8)] == [1, 3, 3, 3, 5]
+    assert TermBanks.of(terms[:1], 3).width == 3
+    assert TermBanks.of(terms[1:2], 20).width == 8
+    many = TermBanks.of(terms, 3)
+    assert many.width == 2
+    assert [automaton.num_terms for automaton in many.automata] == [1, 3, 15]
+    assert many.settings(settings(ending("marian"))).num_beams == 32
+
+
+def settings(model, **changes):
+    config = model.generation_config
+    eos = torch.tensor([config.eos_token_id]).flatten()
+    size = model.get_output_embeddings().weight.shape[0]
+    return Settings(
+        **{
+            "constraints": Constraints([], size, torch.device("cpu")),
+            "start": config.decoder_start_token_id,
+            "eos": eos,
+            "pad": config.pad_token_id,
+            "max_length": LONGEST + 1,
+            **changes,
+        }
+    )
+
+
+def log_probabilities_of(model, source, row):
+    """The model in float64, called again for every hypothesis."""
+    model = model.double()
+    one = {name: tensor[row : row + 1] for name, tensor in source.items()}
+
+    def log_probabilities(tokens):
+        with torch.no_grad():
+            logits = model(**one, decoder_input_ids=torch.tensor([tokens])).logits[0, -1]
+        return logits.log_softmax(-1).tolist()
+
+    return log_probabilities
+
+
+def random_terms(chance, size, count):
+    terms = []
+    for _ in range(count):
+        forms = [tuple(chance.sample(range(3, size), chance.randint(1, 3))) for _ in range(chance.randint(1, 4))]
+        # One form begins another.
+        terms.append([*forms, (*forms[0], chance.randrange(3, size))])
+    return terms
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_beams", "changes"),
+    [
+        ("marian", 4, {}),
+        ("marian", 1, {}),
+        ("marian", 6, {"length_penalty": 2.0}),
+        ("marian", 2, {"early_stopping": True}),
+        *((kind, 4, {}) for kind in ONE_OF_EACH_FAMILY[1:]),
+    ],
+)
+def test_tokens_are_those_of_the_reference(kind, num_beams, changes):
+    model = ending(kind)
+    size = model.get_output_embeddings().weight.shape[0]
+    source = sources(4 if kind == "marian" else 2)
+    chance = random.Random(num_beams)
+    boundaries = WordBoundaries([token % 3 == 0 for token in range(size)], [token % 5 > 0 for token in range(size)])
+    counts = [2, 3, 1, 1] if kind == "marian" else [2, 1]
+    terms = [random_terms(chance, size, count) for count in counts]
+    # One ends before its terms have room.
+    limits = [8, 9, 8, 2][: len(terms)]
+    banks = TermBanks.of(terms, bank_width(num_beams), boundaries)
+    found = translate(model, source, settings(model, **changes), limits, banks)
+    for row in range(len(terms)):
+        expected = reference.search(
+            log_probabilities_of(model, source, row),
+            terms[row],
+            boundaries,
+            width=banks.width,
+            ends=[model.generation_config.eos_token_id],
+            limit=limits[row],
+            start=model.generation_config.decoder_start_token_id,
+            length_penalty=changes.get("length_penalty", 1.0),
+            early=changes.get("early_stopping", False),
+        )
+        assert len(expected) == len(found[row].sequences)
+        for sequence, score, (_, expected_score, tokens) in zip(found[row].sequences, found[row].scores, expected):
+            assert score.item() == pytest.approx(expected_score, abs=1e-4)
+            if sequence[: len(tokens)].tolist() != tokens:
+                # Two that are equally good.
+                assert score.item() == pytest.approx(expected_score, abs=1e-6)
+
+
+def translate(model, source, of_search, limits, banks):
+    engine = engine_of(model)
+    encoded = engine.encode(**source)
+    return engine.translate(encoded, source.get("attention_mask"), of_search, limits, banks)
+
+
+def holds(sequence, form):
+    return any(tuple(sequence[start : start + len(form)]) == form for start in range(len(sequence)))
+
+
+def test_force_words_ids_work_again():
+    """As in Transformers 4: a list of ids is a phrase, and a list of lists is one of these."""
+    folder = STORED / "tatoeba-en-de-transformer"
+    model = stored(folder.name)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    source = tokenizer(["Where did you buy that coat?", "The dog is old."], return_tensors="pt", padding=True)
+    jacket, animals = (
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (" Jacke", (" Hund", " Tier"))
+    )
+    options = {"num_beams": 4, "max_new_tokens": 30, "custom_generate": generate}
+    forced = model.generate(**source, force_words_ids=[jacket, animals], **options)
+    texts = tokenizer.batch_decode(forced, skip_special_tokens=True)
+    assert all("Jacke" in text and ("Hund" in text or "Tier" in text) for text in texts)
+    several = model.generate(**source, force_words_ids=[jacket], num_return_sequences=3, **options)
+    texts = tokenizer.batch_decode(several, skip_special_tokens=True)
+    assert len({*texts}) == 6
+    assert all("Jacke" in text for text in texts)
+
+
+def test_each_sentence_has_its_own_terms():
+    model = ending("marian")
+    source = sources(3)
+    options = {"num_beams": 4, "max_new_tokens": LONGEST}
+    plain = model.generate(**source, custom_generate=generate, **options)
+    terms = [[], [[(40, 50)]], [[(60,)], [(70,)]]]
+    found = model.generate(**source, custom_generate=partial(generate, terms=terms), **options).tolist()
+    assert found[0][: plain.shape[1]] == plain[0].tolist()[: len(found[0])]
+    assert holds(found[1], (40, 50))
+    assert holds(found[2], (60,))
+    assert holds(found[2], (70,))
+
+
+def test_no_room_for_a_term_is_no_error():
+    model = ending("marian")
+    call = partial(generate, terms=[[[tuple(range(40, 50))]]])
+    found = model.generate(**sources(1), custom_generate=call, num_beams=4, max_new_tokens=3)
+    assert found.shape[1] <= 4
+
+
+@pytest.mark.parametrize(
+    ("terms", "options", "message"),
+    [
+        ([[]], {}, "There are 2 sentences, but terms of 1"),
+        ([[[()]], []], {}, "has no tokens"),
+        ([[], []], {"do_sample": True}, "Only the engine writes terms"),
+        (None, {"constraints": [object()], "num_beams": 2}, "does not know constraints. Give force_words_ids"),
+    ],
+)
+def test_refusals(terms, options, message):
+    model = ending("marian")
+    with pytest.raises(UserError, match=message):
+        model.generate(**sources(2), custom_generate=partial(generate, terms=terms), max_new_tokens=3, **options)
