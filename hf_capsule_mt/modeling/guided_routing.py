@@ -30,7 +30,8 @@ def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     Queries are `[..., T, D]`, keys `[..., S, D]` with the same leading dimensions, and the weight is `[K, D]`.
     """
     leading = queries.shape[:-2]
-    queries, keys = (tensor.reshape(-1, *tensor.shape[-2:]) for tensor in (queries, keys))
+    queries = queries.reshape(-1, *queries.shape[-2:])
+    keys = keys.reshape(-1, *keys.shape[-2:])
     scores = AdditiveScoresFunction.apply(queries, keys, weight)
     return scores.reshape(*leading, *scores.shape[1:])
 
@@ -40,25 +41,39 @@ class AdditiveScoresFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
-        """Score chunk by chunk."""
+        """Score chunk by chunk.
+
+        Args:
+            ctx: keeps the arguments.
+            queries: `[rows, T, D]`.
+            keys: `[rows, S, D]`.
+            weight: `[K, D]`.
+
+        Returns:
+            The scores, `[rows, T, S, K]`.
+        """
         ctx.save_for_backward(queries, keys, weight)
-        (rows, length, _), source = queries.shape, keys.shape[1]
-        scores = queries.new_empty(rows, length, source, weight.shape[0])
+        rows, length, _ = queries.shape
+        scores = queries.new_empty(rows, length, keys.shape[1], weight.shape[0])
+        hidden_of = _hidden_layer(queries, keys)
         # tanh(x) = 2 sigmoid(2 x) - 1
-        hidden_of, weight = _hidden_layer(queries, keys), 2 * weight
+        twice = 2 * weight
         for row, part in _pair_chunks(queries, keys):
-            scores[row, part] = _product(hidden_of(row, part), weight)
-        return scores.sub_(weight.sum(-1) / 2)
+            scores[row, part] = _product(hidden_of(row, part), twice)
+        return scores.sub_(twice.sum(-1) / 2)
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, grad_scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Differentiate chunk by chunk."""
         queries, keys, weight = ctx.saved_tensors
-        grad_queries, grad_keys, grad_weight = map(torch.zeros_like, (queries, keys, weight))
+        grad_queries = torch.zeros_like(queries)
+        grad_keys = torch.zeros_like(keys)
+        grad_weight = torch.zeros_like(weight)
         hidden_of = _hidden_layer(queries, keys)
         for row, part in _pair_chunks(queries, keys):
-            hidden, gradient = hidden_of(row, part), grad_scores[row, part]
+            hidden = hidden_of(row, part)
+            gradient = grad_scores[row, part]
             if weight.shape[0] == 1:
                 # Every gradient has the weight as a factor, which follows at the end.
                 slope = hidden * gradient
@@ -66,9 +81,11 @@ class AdditiveScoresFunction(torch.autograd.Function):
             else:
                 grad_weight += _product(gradient.flatten(0, -2).t(), hidden.flatten(0, -2).t())
                 slope = _product(gradient, weight.t()).mul_(hidden)
+            # The derivative of a sigmoid h is h (1 - h).
             slope = slope.addcmul_(slope, hidden, value=-1)
             grad_queries[row, part] = slope.sum(-2)
             grad_keys[row] += slope.sum(-3)
+        # From tanh(x) = 2 sigmoid(2 x) - 1: two for each 2.
         factor = 4 * weight[0] if weight.shape[0] == 1 else 4
         grad_weight = 2 * grad_weight - grad_scores.sum((0, 1, 2)).unsqueeze(-1)
         return grad_queries.mul_(factor), grad_keys.mul_(factor), grad_weight
@@ -78,11 +95,20 @@ def _hidden_layer(queries: Tensor, keys: Tensor) -> Callable[[slice, slice], Ten
     """Return the function from a chunk to its sigmoids of twice the sums, `[rows, length, source, D]`."""
     if _can_multiply(queries, keys):
         # sigmoid(2 (q + k)) = 1 / (1 + exp(-2 q) exp(-2 k)) needs no exponential for each pair.
-        queries, keys = (-2 * queries).exp_(), (-2 * keys).exp_()
-        return lambda row, part: (queries[row, part, None] * keys[row, None]).add_(1).reciprocal_()
-    queries = 2 * queries
-    # With 2 * keys, decoding would copy the keys of all sentences at every step.
-    return lambda row, part: torch.add(queries[row, part, None], keys[row, None], alpha=2).sigmoid_()
+        exp_queries = (-2 * queries).exp_()
+        exp_keys = (-2 * keys).exp_()
+
+        def multiply(row: slice, part: slice) -> Tensor:
+            return (exp_queries[row, part, None] * exp_keys[row, None]).add_(1).reciprocal_()
+
+        return multiply
+    twice_queries = 2 * queries
+
+    def add(row: slice, part: slice) -> Tensor:
+        # With 2 * keys, decoding would copy the keys of all sentences at every step.
+        return torch.add(twice_queries[row, part, None], keys[row, None], alpha=2).sigmoid_()
+
+    return add
 
 
 def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
@@ -96,12 +122,13 @@ def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
     if min(queries.shape[1], keys.shape[1]) < _FEW:
         return False
     largest = 0.49 * math.log(torch.finfo(queries.dtype).max)
-    # A tensor of absolute values would take longer.
-    return all(
-        -largest < tensor.amin().item() and tensor.amax().item() < largest
-        for tensor in (queries, keys)
-        if tensor.numel()
-    )
+    for tensor in (queries, keys):
+        if tensor.numel() == 0:
+            continue
+        # A tensor of absolute values would take longer.
+        if not -largest < tensor.amin().item() or not tensor.amax().item() < largest:
+            return False
+    return True
 
 
 def _product(inputs: Tensor, weight: Tensor) -> Tensor:
@@ -113,12 +140,16 @@ def _product(inputs: Tensor, weight: Tensor) -> Tensor:
 
 def _pair_chunks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
     """Return slices of the rows and of the queries in them, or one chunk under compilation, which unrolls loops."""
-    (rows, length, width), source = queries.shape, keys.shape[1]
     if torch.compiler.is_compiling():
         yield slice(None), slice(None)
         return
-    budget = _PAIR_CHUNK.get(queries.device.type, _ACCELERATOR_PAIR_CHUNK) // max(1, source * width)
-    row_step, step = max(1, budget // max(1, length)), max(1, min(length, budget))
+    rows, length, width = queries.shape
+    units_of_query = max(1, keys.shape[1] * width)
+    units_in_chunk = _PAIR_CHUNK.get(queries.device.type, _ACCELERATOR_PAIR_CHUNK)
+    # Queries in a chunk: several rows of them, or a part of one row.
+    budget = units_in_chunk // units_of_query
+    row_step = max(1, budget // max(1, length))
+    step = max(1, min(length, budget))
     for row in range(0, rows, row_step):
         for start in range(0, length, step):
             yield slice(row, row + row_step), slice(start, start + step)
@@ -149,28 +180,36 @@ def guided_dynamic_routing(
 ) -> GuidedRoutingOutput:
     """Guided dynamic routing (Algorithm 1, Eq. 4-7). W_b of Eq. 7 is in three parts.
 
-    Votes v (Eq. 5) and keys W_v v are `[B, J, S, D]`, and queries W_z z are `[B, T, D]`. `capsule_map` is W_Omega
-    `[D, D]`, and `score_weight` is w `[1, D]`. The mask `[B, S]` is False for padding.
+    Args:
+        votes: v of Eq. 5, `[B, J, S, D]`.
+        keys: W_v v, `[B, J, S, D]`.
+        queries: W_z z, `[B, T, D]`.
+        capsule_map: W_Omega, `[D, D]`.
+        score_weight: w, `[1, D]`.
+        num_iterations: iterations, at least 1.
+        mask: `[B, S]`, False for padding. By default there is none.
+        every_iteration: whether to return the assignment of all iterations.
     """
     dtype = queries.dtype
     votes, keys, queries, capsule_map, score_weight = in_compute_dtype(votes, keys, queries, capsule_map, score_weight)
+    num_sentences, num_capsules, source, _ = votes.shape
     # The first assignment is the same for every target position.
-    logits = votes.new_zeros(*votes.shape[:2], 1, votes.shape[2])
-    every = []
+    logits = votes.new_zeros(num_sentences, num_capsules, 1, source)
+    assignments = []
     for iteration in range(num_iterations):
         coefficients = _hide(logits.softmax(1), mask)
-        every.append(coefficients.detach())
+        assignments.append(coefficients.detach())
         capsules = squash(coefficients @ votes)
+        # The assignment after the last capsules would not be read.
         if iteration + 1 < num_iterations:
             guides = queries.unsqueeze(1) + capsules @ capsule_map.t()
             logits = logits + additive_scores(guides, keys, score_weight).squeeze(-1)
-    # After the first iteration there is one position.
-    positions = -1, -1, queries.shape[1], -1
-    assignments = [each.expand(positions).movedim(1, -1) for each in every]
-    return GuidedRoutingOutput(
-        capsules.expand(positions).transpose(1, 2).to(dtype),
-        (torch.stack(assignments, dim=2) if every_iteration else assignments[-1]).to(dtype),
-    )
+    # After the first iteration there is one position for all.
+    target = queries.shape[1]
+    capsules = capsules.expand(-1, -1, target, -1).transpose(1, 2)
+    assignments = [assignment.expand(-1, -1, target, -1).movedim(1, -1) for assignment in assignments]
+    assignment = torch.stack(assignments, dim=2) if every_iteration else assignments[-1]
+    return GuidedRoutingOutput(capsules.to(dtype), assignment.to(dtype))
 
 
 def guided_classifier(
@@ -178,8 +217,13 @@ def guided_classifier(
 ) -> GuidedRoutingOutput:
     """The baseline CLF (Fig. 6, footnote 5): each token is PAST, FUTURE or redundant, and capsules are weighted sums.
 
-    Values are `[B, J, S, D]`, for `num_past` PAST capsules, then for FUTURE. Keys W_h h are `[B, 1, S, D]`, queries
-    W_z z `[B, T, D]`, and weights of the classes `[2 or 3, D]`. The mask `[B, S]` is False for padding.
+    Args:
+        values: for the PAST capsules, then for FUTURE, `[B, J, S, D]`.
+        keys: W_h h, `[B, 1, S, D]`.
+        queries: W_z z, `[B, T, D]`.
+        score_weight: the weights of the classes, `[2 or 3, D]`.
+        num_past: the number of PAST capsules.
+        mask: `[B, S]`, False for padding. By default there is none.
     """
     dtype = queries.dtype
     values, keys, queries, score_weight = in_compute_dtype(values, keys, queries, score_weight)
@@ -193,7 +237,12 @@ def guided_attention(
 ) -> GuidedRoutingOutput:
     """The baseline ATTN (Fig. 6): scaled dot-product attention to PAST, and another to FUTURE.
 
-    Keys are `[B, 2, S, D]`, and queries `[B, T, 2 * D]`. All else is as in [`guided_classifier`].
+    Args:
+        values: as in [`guided_classifier`].
+        keys: for PAST, then for FUTURE, `[B, 2, S, D]`.
+        queries: the same, next to each other, `[B, T, 2 * D]`.
+        num_past: as in [`guided_classifier`].
+        mask: the same.
     """
     dtype = queries.dtype
     values, keys, queries = in_compute_dtype(values, keys, queries)
@@ -201,19 +250,26 @@ def guided_attention(
     scores = queries @ keys.transpose(-1, -2) / keys.shape[-1] ** 0.5
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min)
-    return _weighted_sums(_hide(scores.softmax(-1), mask), values, num_past, dtype)
+    # For a sentence without tokens softmax would spread over the padding.
+    weights = _hide(scores.softmax(-1), mask)
+    return _weighted_sums(weights, values, num_past, dtype)
 
 
 def _hide(coefficients: Tensor, mask: Tensor | None) -> Tensor:
     """Zero the assignment `[B, J, T, S]` of padding."""
-    return coefficients if mask is None else coefficients.masked_fill(~mask[:, None, None], 0.0)
+    if mask is None:
+        return coefficients
+    return coefficients.masked_fill(~mask[:, None, None], 0.0)
 
 
 def _weighted_sums(weights: Tensor, values: Tensor, num_past: int, dtype: torch.dtype) -> GuidedRoutingOutput:
     """Return capsules, given weights `[B, 2 or 3, T, S]` of PAST, FUTURE (and redundant), and values `[B, J, S, D]`."""
-    past, future = values.split([num_past, values.shape[1] - num_past], dim=1)
-    capsules = torch.cat([weights[:, :1] @ past, weights[:, 1:2] @ future], dim=1)
-    return GuidedRoutingOutput(capsules.transpose(1, 2).to(dtype), weights.detach().movedim(1, -1).to(dtype))
+    past_values, future_values = values.tensor_split([num_past], dim=1)
+    past = weights[:, 0:1] @ past_values
+    future = weights[:, 1:2] @ future_values
+    capsules = torch.cat([past, future], dim=1).transpose(1, 2)
+    assignment = weights.detach().movedim(1, -1)
+    return GuidedRoutingOutput(capsules.to(dtype), assignment.to(dtype))
 
 
 class GuidedVotes(nn.Module):
@@ -221,16 +277,19 @@ class GuidedVotes(nn.Module):
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
-        kind, width, self.capsule_dim = config.guided_routing, config.d_model, config.guided_capsule_dim
-        self.routes = kind == "gdr"
-        redundant = config.num_redundant_capsules if self.routes else 0
-        voted_for = config.num_past_capsules + config.num_future_capsules + redundant
-        self.votes = Linear(width, voted_for * self.capsule_dim, bias=False)
+        width = config.d_model
+        self.capsule_dim = config.guided_capsule_dim
+        self.routes = config.guided_routing == "gdr"
+        num_capsules = config.num_past_capsules + config.num_future_capsules
         if self.routes:
+            num_capsules += config.num_redundant_capsules
+        self.votes = Linear(width, num_capsules * self.capsule_dim, bias=False)
+        if self.routes:
+            # The keys are computed from the votes.
             self.keys = Linear(self.capsule_dim, self.capsule_dim, bias=False)
         else:
-            attentions = 2 if kind == "attention" else 1
-            self.keys = Linear(width, attentions * self.capsule_dim, bias=False)
+            num_keys = 2 if config.guided_routing == "attention" else 1
+            self.keys = Linear(width, num_keys * self.capsule_dim, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return votes (Eq. 5) and keys, `[B, ..., S, D]` in the dtype of routing, of states `[B, S, width]`."""
@@ -242,12 +301,14 @@ class GuidedVotes(nn.Module):
 
     def of(self, encoded: ModelOutput, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return votes and keys from the output of an encoder. If it lacks them, compute them."""
-        votes, keys = getattr(encoded, "guided_votes", None), getattr(encoded, "guided_keys", None)
+        votes = getattr(encoded, "guided_votes", None)
+        keys = getattr(encoded, "guided_keys", None)
         if votes is None or keys is None:
             return self(encoded.last_hidden_state, mask)
         return votes, keys
 
     def _split(self, concatenated: Tensor) -> Tensor:
+        """Turn `[B, S, J * D]` into `[B, J, S, D]`."""
         return concatenated.unflatten(-1, (-1, self.capsule_dim)).transpose(1, 2).contiguous()
 
 
@@ -273,19 +334,21 @@ class GuidedRouting(nn.Module):
 
     def __init__(self, config: PreTrainedConfig, hidden_width: int) -> None:
         super().__init__()
-        self.kind = kind = config.guided_routing
-        width, capsule_dim = config.d_model, config.guided_capsule_dim
+        self.kind = config.guided_routing
+        width = config.d_model
+        capsule_dim = config.guided_capsule_dim
         self.num_past = config.num_past_capsules
         self.num_capsules = config.num_past_capsules + config.num_future_capsules
         self.num_iterations = config.guided_routing_iterations
-        attends = kind == "attention"
-        self.queries = Linear(width, (2 if attends else 1) * capsule_dim, bias=False)
+        num_queries = 2 if self.kind == "attention" else 1
+        self.queries = Linear(width, num_queries * capsule_dim, bias=False)
         # Plain parameters: sharding and offloading load the weights of an nn.Linear only while its own forward runs.
-        if kind == "gdr":
+        if self.kind == "gdr":
             self.capsule_map = nn.Parameter(torch.empty(capsule_dim, capsule_dim))
-        if not attends:
-            classes = 1 if kind == "gdr" else 2 + (config.num_redundant_capsules > 0)
-            self.score_weight = nn.Parameter(torch.empty(classes, capsule_dim))
+            self.score_weight = nn.Parameter(torch.empty(1, capsule_dim))
+        elif self.kind == "classifier":
+            num_classes = 3 if config.num_redundant_capsules > 0 else 2
+            self.score_weight = nn.Parameter(torch.empty(num_classes, capsule_dim))
         self.fc1 = Linear(width + self.num_capsules * capsule_dim, hidden_width)
         self.fc2 = Linear(hidden_width, width)
         self.dropout = nn.Dropout(config.dropout)
@@ -308,7 +371,15 @@ class GuidedRouting(nn.Module):
         mask: Tensor | None = None,
         output_routing: OutputRouting = False,
     ) -> GuidedContext:
-        """Route for the decoder's states z `[B, T, width]`, given the result of [`GuidedVotes`] and a mask `[B, S]`."""
+        """Route for the states of the decoder.
+
+        Args:
+            states: z, `[B, T, width]`.
+            votes: from [`GuidedVotes`].
+            keys: the same.
+            mask: `[B, S]`, False for padding of the source. By default there is none.
+            output_routing: True returns the assignment of the last iteration, "all" those of every iteration.
+        """
         queries = self.queries(states)
         with torch.autocast(states.device.type, enabled=False):
             capsules, assignment = self._route(votes, keys, queries, mask, output_routing == "all")
@@ -327,7 +398,10 @@ class GuidedRouting(nn.Module):
             routed = guided_classifier(votes, keys, queries, self.score_weight, self.num_past, mask)
         else:
             routed = guided_attention(votes, keys, queries, self.num_past, mask)
-        return routed._replace(assignment=routed.assignment.unsqueeze(2)) if every_iteration else routed
+        if not every_iteration:
+            return routed
+        # The baselines have one iteration.
+        return GuidedRoutingOutput(routed.capsules, routed.assignment.unsqueeze(2))
 
 
 class GuidedLosses(nn.Module):
@@ -335,13 +409,17 @@ class GuidedLosses(nn.Module):
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
-        width, self.num_past = config.d_model, config.num_past_capsules
-        past, future = (n * config.guided_capsule_dim for n in (config.num_past_capsules, config.num_future_capsules))
+        width = config.d_model
+        self.num_past = config.num_past_capsules
+        past = config.num_past_capsules * config.guided_capsule_dim
+        future = config.num_future_capsules * config.guided_capsule_dim
         self.names = [name for name in ("bow_loss", "bca_loss") if getattr(config, f"{name}_weight") > 0]
         if "bow_loss" in self.names:
-            self.past_bow, self.future_bow = (Linear(size, width, bias=False) for size in (past, future))
+            self.past_bow = Linear(past, width, bias=False)
+            self.future_bow = Linear(future, width, bias=False)
         if "bca_loss" in self.names:
-            self.past_bca, self.future_bca = (Linear(width, size, bias=False) for size in (past, future))
+            self.past_bca = Linear(width, past, bias=False)
+            self.future_bca = Linear(width, future, bias=False)
 
     def forward(
         self,
@@ -351,40 +429,80 @@ class GuidedLosses(nn.Module):
         embedding: Tensor | nn.Module,
         num_items_in_batch: Tensor | int | None = None,
     ) -> dict[str, Tensor]:
-        """Return the losses by name: the mean over the target tokens, or the sum divided by `num_items_in_batch`.
+        """Compute the losses.
 
-        States are z `[B, T, width]`. Capsules are PAST, then FUTURE, `[B, T, J, D]`. Labels are token ids `[B, T]`,
-        -100 for padding. The output embedding is `[V, width]`, or a projection that computes scores.
+        Args:
+            states: z, `[B, T, width]`.
+            capsules: PAST, then FUTURE, `[B, T, J, D]`.
+            labels: token ids `[B, T]`, -100 for padding.
+            embedding: the output embedding `[V, width]`, or a projection that computes scores.
+            num_items_in_batch: what the sums are divided by, the number of target tokens by default.
+
+        Returns:
+            The losses by name, of those in `names`.
         """
         labels = labels.to(states.device)
         mask = labels != -100
         # Padding may hold anything, even NaN.
         capsules = capsules.masked_fill(~mask[..., None, None], 0.0)
         states = states.masked_fill(~mask[..., None], 0.0)
-        past, future = (part.flatten(-2) for part in capsules.tensor_split([self.num_past], dim=2))
-        items = mask.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=mask.device)
-        # For every token: the tokens before it, the tokens until it, and the tokens from it on.
-        pairs, dtype = mask.unsqueeze(1) & mask.unsqueeze(2), compute_dtype(states)
-        before, until, after = (shares(members, dtype) for members in (pairs.tril(-1), pairs.tril(), pairs.triu()))
+        past_capsules, future_capsules = capsules.tensor_split([self.num_past], dim=2)
+        past = past_capsules.flatten(-2)
+        future = future_capsules.flatten(-2)
+        bags = _Bags.of(mask, compute_dtype(states))
         sums = {}
         if "bow_loss" in self.names:
-            words = labels.masked_fill(~mask, 0)
-            # Both bags together need only one pass over the vocabulary.
-            queries, bags = torch.cat([self.past_bow(past), self.future_bow(future)]), torch.cat([before, after])
-            words = words.repeat(2, 1)
-            if isinstance(embedding, Tensor):
-                sums["bow_loss"] = bag_of_words_loss(queries, embedding.to(states.device), words, bags)
-            else:
-                sums["bow_loss"] = bag_of_words_loss_of_scores(embedding(queries).to(states.device), words, bags)
+            token_ids = labels.masked_fill(~mask, 0)
+            sums["bow_loss"] = self._bag_of_words(past, future, token_ids, bags, embedding)
         if "bca_loss" in self.names:
-            with torch.autocast(states.device.type, enabled=False):
-                read, unread = (bag @ states.to(dtype) for bag in (until, after))
-            agreements = (past, self.past_bca, read), (future, self.future_bca, unread)
-            sums["bca_loss"] = sum(
-                content_agreement_loss(part, mapped(content.to(states.dtype)), mask)
-                for part, mapped, content in agreements
-            )
+            sums["bca_loss"] = self._agreement(past, future, states, mask, bags)
+        items = mask.sum()
+        if num_items_in_batch is not None:
+            items = torch.as_tensor(num_items_in_batch, device=mask.device)
         return {name: total / items for name, total in sums.items()}
+
+    def _bag_of_words(
+        self, past: Tensor, future: Tensor, token_ids: Tensor, bags: "_Bags", embedding: Tensor | nn.Module
+    ) -> Tensor:
+        """PAST predicts the tokens before a position, and FUTURE those from it on."""
+        # Both together need only one pass over the vocabulary.
+        queries = torch.cat([self.past_bow(past), self.future_bow(future)])
+        both_bags = torch.cat([bags.before, bags.after])
+        token_ids = token_ids.repeat(2, 1)
+        device = past.device
+        if isinstance(embedding, Tensor):
+            return bag_of_words_loss(queries, embedding.to(device), token_ids, both_bags)
+        return bag_of_words_loss_of_scores(embedding(queries).to(device), token_ids, both_bags)
+
+    def _agreement(self, past: Tensor, future: Tensor, states: Tensor, mask: Tensor, bags: "_Bags") -> Tensor:
+        """PAST is near the mean state until a position, and FUTURE near that from it on."""
+        with torch.autocast(states.device.type, enabled=False):
+            translated = bags.until @ states.to(bags.until.dtype)
+            untranslated = bags.after @ states.to(bags.after.dtype)
+        past_content = self.past_bca(translated.to(states.dtype))
+        past_loss = content_agreement_loss(past, past_content, mask)
+        future_content = self.future_bca(untranslated.to(states.dtype))
+        return past_loss + content_agreement_loss(future, future_content, mask)
+
+
+class _Bags(NamedTuple):
+    """Shares of the tokens of a target in the bag of every position, `[B, T, T]` each.
+
+    Attributes:
+        before: of the tokens before the position.
+        until: of these and its own.
+        after: of its own and those after it.
+    """
+
+    before: Tensor
+    until: Tensor
+    after: Tensor
+
+    @classmethod
+    def of(cls, mask: Tensor, dtype: torch.dtype) -> "_Bags":
+        """Return equal shares for the tokens of a mask `[B, T]`."""
+        pairs = mask.unsqueeze(1) & mask.unsqueeze(2)
+        return cls(shares(pairs.tril(-1), dtype), shares(pairs.tril(), dtype), shares(pairs.triu(), dtype))
 
 
 GUIDED_PARTS = "model.encoder.guided_votes.", "model.guided_routing.", "model.decoder.guided_routing.", "guided_losses."

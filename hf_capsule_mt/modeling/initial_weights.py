@@ -14,6 +14,9 @@ def init_unit_gain(linear: nn.Linear) -> None:
 def init_words(words: nn.Embedding, width: int) -> None:
     """Draw embeddings that have unit variance after multiplication by sqrt(width), unless they were loaded."""
     init.normal_(words.weight, mean=0.0, std=width**-0.5)
-    # A slice lacks the mark of loaded weights.
-    if words.padding_idx is not None and not getattr(words.weight, "_is_hf_initialized", False):
+    if words.padding_idx is None:
+        return
+    # Transformers marks loaded weights, and `init` leaves those as they are. A row of a weight has no mark, so a loaded
+    # row would become zero.
+    if not getattr(words.weight, "_is_hf_initialized", False):
         init.zeros_(words.weight[words.padding_idx])

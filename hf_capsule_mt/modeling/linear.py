@@ -19,17 +19,20 @@ class LinearFunction(torch.autograd.Function):
         """Map the rows."""
         ctx.save_for_backward(inputs, weight)
         outputs = product(inputs, weight)
-        return outputs if bias is None else outputs.add_(bias)
+        if bias is not None:
+            outputs.add_(bias)
+        return outputs
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the gradients that are needed."""
         inputs, weight = ctx.saved_tensors
-        wanted = ctx.needs_input_grad
-        of_inputs = product(gradient, weight.t()) if wanted[0] else None
-        of_weight = product(gradient.t(), inputs.t()) if wanted[1] else None
-        return of_inputs, of_weight, gradient.sum(0) if wanted[2] else None
+        needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad
+        grad_inputs = product(gradient, weight.t()) if needs_inputs else None
+        grad_weight = product(gradient.t(), inputs.t()) if needs_weight else None
+        grad_bias = gradient.sum(0) if needs_bias else None
+        return grad_inputs, grad_weight, grad_bias
 
 
 class Linear(nn.Linear):
@@ -38,17 +41,19 @@ class Linear(nn.Linear):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map `[..., in]` to `[..., out]`."""
         rows = inputs.reshape(-1, self.in_features)
-        autocast = torch.is_autocast_enabled(inputs.device.type)
-        if autocast or type(self.weight) is not nn.Parameter or not is_faster_by_onednn(rows, self.weight):
+        # A quantized or sharded weight has another class, and a product of its own.
+        is_plain = type(self.weight) is nn.Parameter and not torch.is_autocast_enabled(inputs.device.type)
+        if not is_plain or not is_faster_by_onednn(rows, self.weight):
             return super().forward(inputs)
         return LinearFunction.apply(rows, self.weight, self.bias).view(*inputs.shape[:-1], -1)
 
 
 def use_products(module: nn.Module) -> None:
     """Turn every [`torch.nn.Linear`] in a module into a [`Linear`]."""
-    for part in module.modules():
-        if type(part) is nn.Linear:
-            part.__class__ = Linear
+    for submodule in module.modules():
+        if type(submodule) is nn.Linear:
+            # A new module would draw random numbers again.
+            submodule.__class__ = Linear
 
 
 class UnitGainLinear(Linear):

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -71,12 +70,17 @@ class Float32Attention(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is not scaled_dot_product_attention:
             return func(*args, **kwargs)
+        float32_args = [_to_float32(value) for value in args]
+        float32_kwargs = {name: _to_float32(value) for name, value in kwargs.items()}
         with torch.autocast("cpu", enabled=False):
-            return func(*map(_to_float32, args), **{name: _to_float32(value) for name, value in kwargs.items()})
+            return func(*float32_args, **float32_kwargs)
 
 
 def _to_float32(value: Any) -> Any:
-    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    """Convert tensors of floating point numbers. A mask of bool, or a number, stays as it is."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.float()
+    return value
 
 
 def waits_for(device: torch.device) -> bool:
@@ -85,19 +89,34 @@ def waits_for(device: torch.device) -> bool:
 
 
 def ready_mask(stack: nn.Module, mask: Tensor | None, tokens: Tensor, *, causal: bool = False) -> Tensor | None:
-    """In training on an accelerator, turn a mask `[batch, key]` into the `[batch, 1, query, key]` that SDPA takes.
+    """In training on an accelerator, make the mask that SDPA takes.
 
-    Transformers would first look for padding, and the host would wait for the device. Otherwise return the given mask.
+    Given another mask, Transformers would first look for padding, and the host would wait for the device.
+
+    Args:
+        stack: the encoder or the decoder.
+        mask: `[batch, key]`, 1 for tokens and 0 for padding, or None.
+        tokens: token ids or embeddings of the queries, `[batch, query, ...]`.
+        causal: whether a token sees only the tokens up to itself.
+
+    Returns:
+        A mask `[batch, 1, query, key]`, True for what is seen. In all other cases the given mask.
     """
-    is_fit = stack.training and waits_for(tokens.device) and not torch.compiler.is_compiling()
-    if not is_fit or stack.config._attn_implementation != "sdpa" or (mask is not None and mask.dim() != 2):
+    if not stack.training or not waits_for(tokens.device) or torch.compiler.is_compiling():
         return mask
-    ready = None if mask is None else mask.bool()[:, None, None]
-    if causal:
-        length = tokens.shape[1]
-        lower = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[None, None]
-        ready = lower if ready is None else lower & ready
-    return ready
+    # Transformers has no public name for the attention that a model uses.
+    if stack.config._attn_implementation != "sdpa":
+        return mask
+    if mask is not None and mask.dim() != 2:
+        return mask
+    keys = None if mask is None else mask.bool()[:, None, None]
+    if not causal:
+        return keys
+    length = tokens.shape[1]
+    until_itself = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[None, None]
+    if keys is None:
+        return until_itself
+    return until_itself & keys
 
 
 class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedModel):
@@ -133,7 +152,9 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
         Transformers marks every loaded weight as trainable. Positions are fixed sinusoids.
         """
         loaded = super().from_pretrained(*args, **kwargs)
-        for module in (loaded[0] if isinstance(loaded, tuple) else loaded).modules():
+        # With `output_loading_info` there are two results.
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        for module in model.modules():
             if isinstance(module, MarianSinusoidalPositionalEmbedding):
                 module.requires_grad_(False)
         return loaded
@@ -141,9 +162,10 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, MarianSinusoidalPositionalEmbedding):
-            # Marian's own function takes seconds for the same numbers.
+            # Marian's own method takes seconds for the same numbers, so the method of its parent is called instead.
             super(MarianPreTrainedModel, self)._init_weights(module)
-            init.copy_(module.weight, _positions(*module.weight.shape))
+            count, width = module.weight.shape
+            init.copy_(module.weight, _positions(count, width))
         else:
             super()._init_weights(module)
         if type(module) is nn.Embedding and self.config.scale_embedding:
@@ -153,20 +175,27 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
 
 
 def _positions(count: int, width: int) -> Tensor:
-    """Return the sinusoids `[count, width]`, bit for bit those of Marian."""
-    periods = np.array([np.power(10000, 2 * (place // 2) / width) for place in range(width)])
+    """Return the sinusoids `[count, width]`, bit for bit those of Marian: first sines, then cosines."""
+    periods = np.array([np.power(10000, 2 * (column // 2) / width) for column in range(width)])
     angles = np.arange(count)[:, None] / periods
-    return torch.from_numpy(np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)).float()
+    sines = np.sin(angles[:, 0::2])
+    cosines = np.cos(angles[:, 1::2])
+    return torch.from_numpy(np.concatenate([sines, cosines], axis=1)).float()
 
 
 def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig, site: str, layer: int) -> None:
     """Replace `attention.out_proj` by an aggregation, if the configuration has one at this site and layer.
 
-    Sites and layers are those of [`CapsuleAggregatedMarianConfig.aggregates_heads`].
+    Args:
+        attention: an attention of Marian.
+        config: the configuration of the model.
+        site: "encoder_self", "decoder_self" or "cross".
+        layer: the layer of the attention, counted from 0.
     """
-    if config.aggregates_heads(site, layer):
-        kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
-        attention.out_proj = kind(config, attention.num_heads, f"{site}.{layer}")
+    if not config.aggregates_heads(site, layer):
+        return
+    heads_class = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
+    attention.out_proj = heads_class(config, attention.num_heads, f"{site}.{layer}")
 
 
 class _Layer:
@@ -180,9 +209,11 @@ class _Layer:
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Run Marian's layer."""
-        autocast = hidden_states.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-        # Most CPUs have no AMX, and then its backward pass takes several times as long in bfloat16.
-        with Float32Attention() if autocast and not torch.compiler.is_compiling() else nullcontext():
+        is_autocast = hidden_states.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        if not is_autocast or torch.compiler.is_compiling():
+            return super().forward(hidden_states, *args, **kwargs)
+        # Most CPUs have no AMX. There the backward pass of attention takes several times as long in bfloat16.
+        with Float32Attention():
             return super().forward(hidden_states, *args, **kwargs)
 
 
@@ -213,20 +244,29 @@ class _Stack:
 
     def _build(self, layer_class: type[nn.Module], side: str) -> None:
         """Replace Marian's positions and layers, and add the aggregation."""
-        # New positions would draw random numbers.
+        config = self.config
+        num_layers = getattr(config, f"{side}_layers")
+        # A new module would draw random numbers, and all weights drawn after it would differ from Marian's.
         self.embed_positions.__class__ = Positions
-        config, num_layers = self.config, getattr(self.config, f"{side}_layers")
         self.layers = nn.ModuleList(layer_class(config, layer) for layer in range(num_layers))
-        self.aggregation = LayerAggregation(config, num_layers) if config.aggregates_layers(side) else None
+        self.aggregation = None
+        if config.aggregates_layers(side):
+            self.aggregation = LayerAggregation(config, num_layers)
 
     def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
         """Run Marian's stack. Return its outputs with the aggregate, `layer_routing` and `head_routing`."""
-        layers: list[Tensor] | None = None if self.aggregation is None else []
-        if output_routing:
-            kwargs["output_head_votes" if output_routing == "all" else "output_head_routing"] = True
-        outputs = with_head_routing(super().forward(*args, layer_outputs=layers, return_dict=True, **kwargs))
+        layer_outputs: list[Tensor] | None = None if self.aggregation is None else []
+        # Transformers records what is asked for by these names, which are those of `RECORDED_HEADS`.
+        if output_routing == "all":
+            kwargs["output_head_votes"] = True
+        elif output_routing:
+            kwargs["output_head_routing"] = True
+        outputs = super().forward(*args, layer_outputs=layer_outputs, return_dict=True, **kwargs)
+        outputs = with_head_routing(outputs)
         if self.aggregation is not None:
-            outputs["last_hidden_state"], outputs["layer_routing"] = self.aggregation(layers, output_routing)
+            aggregate, assignment = self.aggregation(layer_outputs, output_routing)
+            outputs["last_hidden_state"] = aggregate
+            outputs["layer_routing"] = assignment
         return outputs
 
 
@@ -250,9 +290,18 @@ class CapsuleAggregatedMarianEncoder(_Stack, CapsuleAggregatedMarianPreTrainedMo
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedEncoderOutput:
-        """Encode a batch. Arguments are those of [`MarianEncoder`], and `output_routing`."""
-        ready = ready_mask(self, attention_mask, input_ids if inputs_embeds is None else inputs_embeds)
-        outputs = self._run(input_ids, ready, inputs_embeds, output_routing=output_routing, **kwargs)
+        """Encode a batch.
+
+        Args:
+            input_ids: token ids `[batch, source]`.
+            attention_mask: `[batch, source]`, 1 for tokens and 0 for padding. By default there is no padding.
+            inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **kwargs: `output_hidden_states`, `output_attentions`, and arguments of attention backends.
+        """
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        mask = ready_mask(self, attention_mask, tokens)
+        outputs = self._run(input_ids, mask, inputs_embeds, output_routing=output_routing, **kwargs)
         votes = keys = None
         if self.guided_votes is not None:
             states = outputs["last_hidden_state"]
@@ -288,7 +337,19 @@ class CapsuleAggregatedMarianDecoder(_Stack, CapsuleAggregatedMarianPreTrainedMo
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
-        """Decode a batch. Arguments are those of [`MarianDecoder`], and `output_routing`."""
+        """Decode a batch.
+
+        Args:
+            input_ids: token ids `[batch, target]`.
+            attention_mask: `[batch, target]`, or with the tokens in the cache. By default there is no padding.
+            encoder_hidden_states: `[batch, source, d_model]`.
+            encoder_attention_mask: `[batch, source]`, 1 for tokens and 0 for padding. By default there is no padding.
+            cache: the keys and values of the tokens before.
+            inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
+            use_cache: whether to return a cache.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **kwargs: `output_hidden_states`, `output_attentions`, and arguments of attention backends.
+        """
         if encoder_hidden_states is not None:
             encoder_attention_mask = ready_mask(self, encoder_attention_mask, encoder_hidden_states)
         if cache is None and not use_cache:
@@ -332,7 +393,8 @@ class CapsuleAggregatedMarianModel(EncoderDecoder, CapsuleAggregatedMarianPreTra
 
     def _encoder_outputs(self, outputs: tuple[Tensor, ...]) -> RoutedEncoderOutput:
         # Hidden states and attentions are tuples. The other elements have no fixed order.
-        return RoutedEncoderOutput(outputs[0], *(value for value in outputs[1:] if isinstance(value, tuple)))
+        hidden_states, *others = outputs
+        return RoutedEncoderOutput(hidden_states, *(value for value in others if isinstance(value, tuple)))
 
     def _run_decoder(
         self,
@@ -351,12 +413,14 @@ class CapsuleAggregatedMarianModel(EncoderDecoder, CapsuleAggregatedMarianPreTra
         if self.guided_routing is None:
             return outputs
         mask = word_mask(source_mask, encoded.last_hidden_state)
-        votes = self.encoder.guided_votes.of(encoded, mask)
+        votes, keys = self.encoder.guided_votes.of(encoded, mask)
         states = outputs.last_hidden_state
-        guided = self.guided_routing(states, *votes, mask, output_routing)
-        outputs.last_hidden_state, outputs.guided_routing = guided.states, guided.assignment
+        guided = self.guided_routing(states, votes, keys, mask, output_routing)
+        outputs.last_hidden_state = guided.states
+        outputs.guided_routing = guided.assignment
         if output_guided_capsules:
-            outputs.guided_states, outputs.guided_capsules = states, guided.capsules
+            outputs.guided_states = states
+            outputs.guided_capsules = guided.capsules
         return outputs
 
 
@@ -374,10 +438,10 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         self.post_init()
 
     def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
-        # With `pad_to_multiple_of` there are more tokens than were asked for.
         dtype = self.final_logits_bias.dtype
+        # With `pad_to_multiple_of` there are more tokens than were asked for.
         super()._resize_final_logits_bias(self.lm_head.weight.shape[0])
-        # Marian adds float32 elements.
+        # Marian adds float32 elements, which would make the logits of a smaller dtype float32.
         self.final_logits_bias = self.final_logits_bias.to(dtype)
 
     @classmethod

@@ -14,13 +14,20 @@ _SMALL_PRODUCT = 1 << 23
 def product(left: Tensor, right: Tensor) -> Tensor:
     """Return left @ right.t() for `[rows, width]` and `[columns, width]`, without gradient."""
     if is_faster_by_onednn(left, right):
-        return torch.ops.mkldnn._linear_pointwise(_dense(left), _dense(right), None, "none", [], "")
+        return _onednn_product(_dense(left), _dense(right))
     return left @ right.t()
+
+
+def _onednn_product(left: Tensor, right: Tensor) -> Tensor:
+    """Call oneDNN. Only `torch.compile` does that by a public name, so `has_onednn` tries this private one first."""
+    return torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")
 
 
 def _dense(matrix: Tensor) -> Tensor:
     """Return the matrix without gaps between rows or columns. With gaps oneDNN is a thousand times slower."""
-    return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
+    if matrix.is_contiguous() or matrix.t().is_contiguous():
+        return matrix
+    return matrix.contiguous()
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
@@ -35,9 +42,12 @@ def is_faster_by_onednn(left: Tensor, right: Tensor) -> bool:
     """Return whether [`product`] uses oneDNN: for large float32 matrices on a CPU other than Intel's, not compiled."""
     if torch.compiler.is_compiling():
         return False
-    plain = left.dtype == right.dtype == torch.float32 and left.device.type == right.device.type == "cpu"
-    large = left.numel() * right.shape[0] >= max(1, _SMALL_PRODUCT)
-    return large and plain and has_onednn() and not _is_intel()
+    if left.dtype != torch.float32 or right.dtype != torch.float32:
+        return False
+    if left.device.type != "cpu" or right.device.type != "cpu":
+        return False
+    multiplications = left.numel() * right.shape[0]
+    return multiplications >= max(1, _SMALL_PRODUCT) and has_onednn() and not _is_intel()
 
 
 @cache
@@ -46,8 +56,9 @@ def has_onednn() -> bool:
     if not torch.backends.mkldnn.is_available() or not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         return False
     try:
+        # The decoder engine reorders weights, by another private name.
         weight = torch.ops.mkldnn._reorder_linear_weight(torch.zeros(1, 1, dtype=torch.float32))
-        torch.ops.mkldnn._linear_pointwise(torch.zeros(1, 1, dtype=torch.float32), weight, None, "none", [], "")
+        _onednn_product(torch.zeros(1, 1, dtype=torch.float32), weight)
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     return True
@@ -55,6 +66,7 @@ def has_onednn() -> bool:
 
 @cache
 def _is_intel() -> bool:
+    """Return whether MKL is at its fastest here."""
     try:
         processor = Path("/proc/cpuinfo").read_text()
     except OSError:

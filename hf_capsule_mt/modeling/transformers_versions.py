@@ -10,13 +10,15 @@ from transformers.utils.output_capturing import OutputRecorder
 CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"
 """The name of the cache in the arguments and outputs of the installed Transformers."""
 
-# Warns only where Transformers itself warns.
-under_both_names = deprecate_kwarg("past_key_values", "5.40.0" if CACHE == "cache" else "5.0.0", new_name="cache")
+# From this version on Transformers accepts only the new name. Where there is no new name yet, nothing warns.
+_OLD_NAME_UNTIL = "5.40.0" if CACHE == "cache" else "5.0.0"
+under_both_names = deprecate_kwarg("past_key_values", _OLD_NAME_UNTIL, new_name="cache")
 """A decorator for a method with an argument `cache`, which may also be called `past_key_values`."""
 
 
 def decoder_layers(kind: type[nn.Module]) -> OutputRecorder:
-    """Return a recorder of the decoder's layers."""
+    """Return a recorder of the outputs of the decoder's layers, which are of the class `kind`."""
     # Since Transformers 5.24 hidden states can be chosen by negative numbers, which need the number of layers.
-    known = any(field.name == "num_hidden_layers_key" for field in fields(OutputRecorder))
-    return OutputRecorder(kind, **({"num_hidden_layers_key": "decoder_layers"} if known else {}))
+    if any(field.name == "num_hidden_layers_key" for field in fields(OutputRecorder)):
+        return OutputRecorder(kind, num_hidden_layers_key="decoder_layers")
+    return OutputRecorder(kind)

@@ -108,14 +108,21 @@ def test_attention_is_in_float32_under_autocast_on_a_cpu(checkpointed):
     assert (seen[True][1] - seen[False][1]).norm() < 0.05 * seen[False][1].norm()
 
 
+@pytest.mark.parametrize("has_target_mask", [True, False])
 @pytest.mark.parametrize("has_mask", [True, False])
-def test_masks_that_an_accelerator_gets(has_mask, monkeypatch):
+def test_masks_that_an_accelerator_gets(has_mask, has_target_mask, monkeypatch):
     """They are made without a look for padding, and change nothing."""
     model = translator("marian-everything", dropout=0.2).double().train()
     batch = training_batch()
     if not has_mask:
         del batch["attention_mask"]
+    without_target_mask = differentiate(model, model, **batch)
+    if has_target_mask:
+        # The second token of every target is hidden from the others.
+        batch["decoder_attention_mask"] = torch.ones_like(batch["labels"])
+        batch["decoder_attention_mask"][:, 1] = 0
     expected = differentiate(model, model, **batch)
+    assert torch.equal(expected[0], without_target_mask[0]) == (not has_target_mask)
     monkeypatch.setattr("hf_capsule_mt.modeling.modeling_capsule_aggregated_marian.waits_for", lambda _: True)
     looks = []
     monkeypatch.setattr(torch.Tensor, "all", lambda *args, **kwargs: looks.append(args))
