@@ -93,37 +93,40 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
 
 
 def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
-    path, revision = args.model, args.revision
+    """Load a model of this package, or warm-start one from a plain model."""
     # Many OPUS-MT checkpoints are in float16, in which Adam fails.
-    how = {"revision": revision, "dtype": torch.float32}
-    config = load_config(path, revision)
+    options = {"revision": args.revision, "dtype": torch.float32}
+    config = load_config(args.model, args.revision)
     if config.model_type == "marian":
-        with readable_weights(path):
-            model = _from_plain(path, config, args, **how)
-        check_loaded(model, set(), revision=revision)
+        with readable_weights(args.model):
+            model = _from_plain(args.model, config, args, **options)
+        check_loaded(model, set(), revision=args.revision)
         return model
     if not isinstance(config, CONFIGURATIONS):
-        raise UserError(f"{path} is a {config.model_type} model. Start from Marian or a model of this package.")
+        raise UserError(f"{args.model} is a {config.model_type} model. Start from Marian or a model of this package.")
     if args.method is None:
         check_overrides(type(config), args.config_fields())
-        return load_model(path, **how, **args.config_fields())
+        return load_model(args.model, **options, **args.config_fields())
     if not is_plain(config):
-        raise UserError(f"{path} has a method already. Leave out --method.")
-    return _from_plain(load_model(path, **how), config, args)
+        raise UserError(f"{args.model} has a method already. Leave out --method.")
+    return _from_plain(load_model(args.model, **options), config, args)
 
 
 def _from_plain(
-    plain: str | PreTrainedModel, there: PreTrainedConfig, args: ModelArguments, **how: Any
+    plain: str | PreTrainedModel, plain_config: PreTrainedConfig, args: ModelArguments, **options: Any
 ) -> PreTrainedModel:
+    """Warm-start a model with the method of `args` from a plain one, which is a model, or a name with `options`."""
     method = args.method or "transformer"
-    config_class = method_config_class(method)
-    is_recurrent = there.model_type == RNMTConfig.model_type
-    wanted = RNMTConfig if is_recurrent else CapsuleAggregatedMarianConfig
-    if config_class is not wanted:
+    if plain_config.model_type == RNMTConfig.model_type:
+        family = RNMTConfig
+        warm_start = RNMTForConditionalGeneration.from_rnmt
+    else:
+        family = CapsuleAggregatedMarianConfig
+        warm_start = CapsuleAggregatedMarianForConditionalGeneration.from_marian
+    if method_config_class(method) is not family:
         raise UserError(f"{args.model} cannot become {method}. Leave out one of both.")
-    marian = CapsuleAggregatedMarianForConditionalGeneration
-    begin = RNMTForConditionalGeneration.from_rnmt if is_recurrent else marian.from_marian
-    model = begin(plain, **how, **{**method_fields(method), **args.config_fields()})
+    fields = {**method_fields(method), **args.config_fields()}
+    model = warm_start(plain, **options, **fields)
     if args.lora_rank is not None and not is_plain(model.config):
         raise UserError("--config_overrides add weights that an adapter would leave random. Leave out --lora_rank.")
     return model

@@ -36,7 +36,10 @@ class RunEvents(TrainerCallback):
             state.compute_steps(args, state.max_steps)
             self._trainer.follow_options()
             if self._trainer.identity.scores_began == len(state.log_history):
-                state.best_metric = state.best_global_step = state.best_model_checkpoint = None
+                # The best score so far does not compare with those that come.
+                state.best_metric = None
+                state.best_global_step = None
+                state.best_model_checkpoint = None
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Tell the batch sampler the epoch before a resumed run skips batches.
@@ -57,19 +60,25 @@ class RunEvents(TrainerCallback):
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Save a checkpoint at each new best evaluation, and stop after too many evaluations that are not better."""
         self._trainer.meter.restart_clock()
-        name, best = f"eval_{args.metric_for_best_model}", state.best_metric
-        value = kwargs["metrics"].get(name)
+        name = f"eval_{args.metric_for_best_model}"
+        score = kwargs["metrics"].get(name)
+        has_updates = state.global_step != self._trainer.resumed_at
         # There is nothing to save before the first update.
-        if not args.load_best_model_at_end or state.global_step == self._trainer.resumed_at or value is None:
+        if not args.load_best_model_at_end or not has_updates or score is None:
             return
-        is_better = best is None or (value > best if args.greater_is_better else value < best)
-        if is_better and not self._trainer.has_forgotten:
+        if _is_better(score, state.best_metric, args) and not self._trainer.has_forgotten:
             # Only what was saved can be loaded at the end.
             control.should_save = True
-        elif args.early_stopping_patience is not None:
-            scored = [entry["step"] for entry in self._trainer.comparable_log if name in entry]
-            since = [step for step in scored if step > (state.best_global_step or 0)]
-            control.should_training_stop |= len(since) >= args.early_stopping_patience
+            return
+        patience = args.early_stopping_patience
+        if patience is not None and self._evaluations_since_best(name) >= patience:
+            control.should_training_stop = True
+
+    def _evaluations_since_best(self, name: str) -> int:
+        """Return how many evaluations with a score `name` came after the best one, also before a run was resumed."""
+        best_update = self._trainer.state.best_global_step or 0
+        log = self._trainer.comparable_log
+        return sum(1 for entry in log if name in entry and entry["step"] > best_update)
 
     def on_save(self, *args: Any, **kwargs: Any) -> None:
         """Leave the time of saving out of the speed."""
@@ -81,13 +90,22 @@ class RunEvents(TrainerCallback):
         The Trainer fetches these numbers from the device anyway. A GradScaler skips such gradients by itself.
         """
         has_scaler = getattr(self._trainer.accelerator, "scaler", None) is not None
-        for name in ("loss",) if has_scaler else ("loss", "grad_norm"):
-            if not math.isfinite(kwargs["logs"].get(name, 0.0)):
-                raise DivergenceError(f"{name} is {kwargs['logs'][name]}", state.global_step)
+        names = ("loss",) if has_scaler else ("loss", "grad_norm")
+        for name in names:
+            value = kwargs["logs"].get(name, 0.0)
+            if not math.isfinite(value):
+                raise DivergenceError(f"{name} is {value}", state.global_step)
 
     def on_push_begin(self, *args: Any, **kwargs: Any) -> None:
         """Write the model card, which goes to the Hub with the checkpoint."""
         self._trainer.create_model_card()
+
+
+def _is_better(score: float, best: float | None, args: TrainingArguments) -> bool:
+    """Return whether a score is better than the best one so far, as every score is where there is none."""
+    if best is None:
+        return True
+    return score > best if args.greater_is_better else score < best
 
 
 class StopOnSigterm(TrainerCallback):
@@ -130,7 +148,9 @@ class StopOnSigterm(TrainerCallback):
             torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
             received = bool(flag)
         if received:
-            self.stopped = control.should_save = control.should_training_stop = True
+            self.stopped = True
+            control.should_save = True
+            control.should_training_stop = True
             if args.save_strategy == SaveStrategy.BEST:
                 # An evaluation would decide whether to save.
                 control.should_evaluate = False
@@ -138,7 +158,8 @@ class StopOnSigterm(TrainerCallback):
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Leave out what comes at the end of an epoch: the checkpoint is saved."""
         if self.stopped:
-            control.should_save = control.should_evaluate = False
+            control.should_save = False
+            control.should_evaluate = False
 
 
 class SourceCallback(TrainerCallback):

@@ -23,12 +23,14 @@ _SCORES = ("loss", "bleu", "general_loss", "general_bleu")
 
 def evaluations_of(log_history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
     """Return the BLEU and the loss of each evaluation, also on general data, by the number of updates before it."""
-    found: dict[int, dict[str, float]] = {}
+    by_update: dict[int, dict[str, float]] = {}
     for entry in log_history:
         scores = {name: entry[f"eval_{name}"] for name in _SCORES if f"eval_{name}" in entry}
         if scores:
-            found.setdefault(entry["step"], {"updates": entry["step"]}).update(scores)
-    return list(found.values())
+            # The scores on general data have an entry of their own.
+            evaluation = by_update.setdefault(entry["step"], {"updates": entry["step"]})
+            evaluation.update(scores)
+    return list(by_update.values())
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,16 @@ class RunRecorder:
         self, trainer: Trainer, metrics: Mapping[str, float], evaluations: Sequence[Mapping[str, float]] = ()
     ) -> dict[str, Any]:
         """Return the record, with what `trainer` has done up to now, the `metrics` and the `evaluations` on the way."""
-        state, base = trainer.state, self.model_args.model
+        state = trainer.state
+        base = self.model_args.model
         is_of_hub = base is not None and not Path(base).is_dir()
+        training = trainer.args.to_dict()
+        # A share of the run, or nothing where its length decides, is no number of updates.
+        training["warmup_steps"] = trainer.args.get_warmup_steps(state.max_steps)
+        best_metric = state.best_metric
+        if best_metric is not None and math.isinf(best_metric):
+            # The Trainer has minus infinity if every evaluation was not a number.
+            best_metric = None
         return {
             "kind": "run",
             "version": 2,
@@ -59,7 +69,7 @@ class RunRecorder:
             "model": asdict(self.model_args),
             "base_model": {"name": base, "revision": self.model_args.revision} if is_of_hub else None,
             "data": asdict(self.data_args),
-            "training": trainer.args.to_dict() | {"warmup_steps": trainer.args.get_warmup_steps(state.max_steps)},
+            "training": training,
             "config": trainer.model.config.to_diff_dict(),
             "parameters": count_parameters(trainer.model),
             "data_sha256": self.facts.sha256,
@@ -71,7 +81,7 @@ class RunRecorder:
             "processes": trainer.args.world_size,
             "updates": state.global_step,
             "best_checkpoint": state.best_model_checkpoint,
-            "best_metric": None if state.best_metric is None or math.isinf(state.best_metric) else state.best_metric,
+            "best_metric": best_metric,
             "evaluations": list(evaluations),
             "metrics": dict(metrics),
             "bleu_signature": _bleu_signature(trainer.args.bleu_tokenize) if "eval_bleu" in metrics else None,
@@ -92,15 +102,22 @@ class RunRecorder:
         return make_model_card(self.record(trainer, {}), evaluations, details)
 
     def _command(self, trainer: Trainer) -> str:
-        processes, precision = trainer.args.world_size, trainer.accelerator.mixed_precision
-        words = ["accelerate", "launch", "--num_processes", processes, "--mixed_precision", precision]
+        """Return the command line that starts this run, without a token of the Hub."""
+        processes = trainer.args.world_size
         if processes > 1 and trainer.args.device.type == "cpu":
             # accelerate would start one. The precision is then said by the command's own --bf16, or not at all.
-            words = ["torchrun", "--nproc_per_node", processes]
-        # A token and the option before it are left out.
-        pairs = zip(["", *self.arguments], self.arguments)
-        own = [word for before, word in pairs if "hub_token" not in f"{before} {word}".replace("-", "_")]
-        return shlex.join(map(str, [*words, "-m", "hf_capsule_mt", "train", *own]))
+            launcher = ["torchrun", "--nproc_per_node", str(processes)]
+        else:
+            precision = trainer.accelerator.mixed_precision
+            launcher = ["accelerate", "launch", "--num_processes", str(processes), "--mixed_precision", precision]
+        options = []
+        option_before = ""
+        for word in self.arguments:
+            # Leave out the token, and the option before it.
+            if "hub_token" not in f"{option_before} {word}".replace("-", "_"):
+                options.append(str(word))
+            option_before = word
+        return shlex.join([*launcher, "-m", "hf_capsule_mt", "train", *options])
 
 
 def _bleu_signature(tokenize: str) -> str:
