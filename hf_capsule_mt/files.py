@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -46,12 +47,16 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
 def replaced_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
     """Yield files that become `paths` when the block ends. They are compressed if their names end in .gz.
 
-    An interruption leaves the old files, or the last of them is missing.
+    An interruption leaves the old files, or the last of them is missing. A new file may be read by those who may read
+    the old one.
     """
     unfinished = [path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in paths]
     try:
         with ExitStack() as stack:
-            yield [stack.enter_context(_written(*both)) for both in zip(unfinished, paths)]
+            files = []
+            for new, path in zip(unfinished, paths):
+                files.append(stack.enter_context(_written(new, path)))
+            yield files
         # A new file next to an old one would look like a pair.
         for path in paths[1:]:
             path.unlink(missing_ok=True)
@@ -65,6 +70,9 @@ def replaced_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
 @contextmanager
 def _written(unfinished: Path, path: Path) -> Iterator[BinaryIO]:
     with naming(path), open(unfinished, "xb") as file:
+        if path.is_file():
+            # Before anything is written: a private file would be open to all meanwhile, and afterwards.
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
         if path.suffix != ".gz":
             yield file
             return

@@ -1,7 +1,7 @@
 """Loading of models, tokenizers and configurations, from a folder or from the Hub, without remote code."""
 
-import copy
 import logging
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -144,13 +144,18 @@ def check_decodes(model: PreTrainedModel) -> None:
     Raises:
         UserError: if the model cannot decode with its settings.
     """
-    settings = copy.deepcopy(model.generation_config)
-    settings.update(max_new_tokens=1, max_length=None, min_new_tokens=None, min_length=0)
     source = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     about = f"The generation settings of {model.name_or_path} cannot be used"
     # A setting may ask for sampling, which draws random numbers.
-    with blamed_on_user(Exception, about=about), torch.random.fork_rng():
-        model.generate(source, attention_mask=torch.ones_like(source), generation_config=settings)
+    with blamed_on_user(Exception, about=about), torch.random.fork_rng(), warnings.catch_warnings():
+        # One token needs no limit.
+        warnings.filterwarnings("ignore", message="Using the model-agnostic default `max_length`")
+        # Not by `max_new_tokens`: Transformers warns where a checkpoint has a `max_length` too.
+        model.generate(source, attention_mask=torch.ones_like(source), stopping_criteria=[_stop_at_once])
+
+
+def _stop_at_once(token_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    return torch.ones(len(token_ids), dtype=torch.bool, device=token_ids.device)
 
 
 def in_usable_precision(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import resource
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Timer
@@ -50,6 +51,19 @@ def test_threads_that_write_one_file(tmp_path):
         list(threads.map(lambda text: replace_text(tmp_path / "text", text), texts * 4))
     assert (tmp_path / "text").read_text() in texts
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_private_file_stays_private(tmp_path):
+    (tmp_path / "text").touch(mode=0o600)
+    with replaced_file(tmp_path / "text") as file:
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "text").stat().st_mode) == 0o600
+
+
+def test_a_new_file_has_the_permissions_of_others(tmp_path):
+    (tmp_path / "other").touch()
+    replace_text(tmp_path / "new", "text")
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_a_folder_has_one_lock(tmp_path):
