@@ -14,6 +14,9 @@ Most models read one sentence a line, and lose the rest of a line with several. 
 sentences. With --documents en the input is running text in that language. Its paragraphs are kept, and its sentences
 are translated.
 
+A file of HTML is recognised by its name or its beginning, and translated as a whole. It needs --documents and both
+files. Files that are no text, and formats that are not supported, are refused.
+
 --tags puts tags of XML or HTML back around the translations of their words. Each line is a text with tags. With
 --documents the whole input is one text, such as a page of HTML:
 
@@ -26,10 +29,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from accelerate import PartialState
+
 from hf_capsule_mt.data.lines import each_line, text_bytes
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.documents import check_language
 from hf_capsule_mt.translation.file_translation import STANDARD_INPUT, FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise, translate_file
+from hf_capsule_mt.translation.formats.translate import check_readable
 from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translation_report import faults
 
 from . import decoding
@@ -70,6 +80,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sentences", metavar="LANGUAGE", help="Cut each line into sentences of a language, such as en."
     )
+    parser.add_argument(
+        "--format",
+        choices=[*FORMATS, LINES],
+        help="Format of the input file (default: as its name and its beginning say). lines: plain text.",
+    )
     parser.add_argument("--target_lang", help="Language to write with multilingual OPUS-MT: pt stands for >>pt<<.")
     parser.add_argument("--tags", action="store_true", help="Put tags of XML or HTML around the words they belong to.")
     parser.add_argument(
@@ -98,7 +113,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate. Each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
+    file_format = _file_format(args)
     state = decoding.process_state(args.device)
+    if file_format is not None:
+        _translate_file(args, file_format, state)
+        return
     for lines in translate_windows(_options(args), state):
         sys.stdout.buffer.write(text_bytes(lines))
         sys.stdout.buffer.flush()
@@ -121,6 +140,49 @@ def _check_arguments(args: argparse.Namespace) -> None:
         check_language(language)
     if args.keep is not None:
         keep_pattern(args.keep)
+
+
+def _file_format(args: argparse.Namespace) -> FileFormat | None:
+    """Return the format of the input, or None for lines of text.
+
+    Raises:
+        UserError: if the input is no text, or an option does not go with its format.
+    """
+    path = args.input_file or STANDARD_INPUT
+    # Nothing can be told of a stream, and whoever gives --tags knows what is in it.
+    if not path.is_file():
+        return None
+    file_format = recognise(path, LINES if args.tags and args.format is None else args.format)
+    if file_format is None:
+        return None
+    if args.input_file is None or args.output_file is None:
+        raise UserError(
+            f"The input is {file_format.title}, which is translated as a whole. Give --input_file and --output_file. "
+            f"To translate each line as it is, give --format {LINES}."
+        )
+    for name in ("sentences", "tags", "interactive", "report_file"):
+        if getattr(args, name):
+            raise UserError(f"--{name} is for lines of text, and {path} is {file_format.title}.")
+    check_readable(file_format, args.documents)
+    return file_format
+
+
+def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: PartialState) -> None:
+    """Translate the input as a whole."""
+    if state.num_processes > 1:
+        raise UserError(f"{args.input_file} is {file_format.title}, which one process translates. Start only one.")
+    options = decoding.decoding_options(args).pinned()
+    translate_file(
+        TextTranslator(*options.load(torch.device(args.device or state.device))),
+        args.input_file,
+        args.output_file,
+        args.documents,
+        file_format=file_format.name,
+        target_lang=args.target_lang,
+        keep=args.keep,
+        max_tokens_per_batch=args.max_tokens_per_batch,
+        **options.generate_options(),
+    )
 
 
 def _options(args: argparse.Namespace) -> FileTranslationOptions:

@@ -2,7 +2,7 @@
 
 import html
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html.entities import html5
 from itertools import groupby
 from typing import NamedTuple
@@ -109,6 +109,25 @@ def read_markup(source: str) -> list[Run | str]:
     return parts
 
 
+def is_untranslated(tag: str) -> bool:
+    """Return whether an opening tag says that its element is not translated."""
+    return _TRANSLATE_NO.search(tag) is not None
+
+
+def edit_tags(source: str, edit: Callable[[str], str]) -> str:
+    """Return a source in which a function has edited each opening and empty tag. Elements that stay keep theirs.
+
+    Raises:
+        UserError: if a tag is not complete, not closed, or closed out of order.
+    """
+    edited = []
+    for piece in _Reader(source).pieces():
+        tag = None if piece.kind == "text" else _TOKEN.fullmatch(piece.raw)
+        is_start = tag is not None and tag["name"] and not tag["end"]
+        edited.append(edit(piece.raw) if is_start else piece.raw)
+    return "".join(edited)
+
+
 def _run(pieces: Sequence[_Piece], line: int) -> Run:
     """Join pieces. What is no text is an item, at its place in the text."""
     texts = []
@@ -148,7 +167,7 @@ class _Reader:
                 self._add("point", token.name, raw)
             elif token.kind == "close":
                 self._close(token, raw)
-            elif token.name in _UNTOUCHED or _TRANSLATE_NO.search(raw):
+            elif token.name in _UNTOUCHED or is_untranslated(raw):
                 self._pieces.append(self._untouched(token))
             else:
                 self._open(token, raw)

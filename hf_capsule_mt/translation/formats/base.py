@@ -1,0 +1,89 @@
+"""The interface of a file format: texts that are translated, between everything else, which stays."""
+
+import html
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.markup import read_markup
+
+
+class Text(NamedTuple):
+    """A text of a file. It may have several sentences."""
+
+    text: str
+    tags: bool = False  # Whether it has tags, as `read_markup` reads them.
+    keep: str | None = None  # A regular expression for parts that are not translated.
+
+
+class Document(ABC):
+    """A file that was read."""
+
+    texts: list[Text]
+    """What is translated, in the order of the file."""
+
+    @abstractmethod
+    def written(self, translations: Sequence[str]) -> bytes:
+        """Return the file with a translation instead of each text."""
+
+
+class FileFormat(ABC):
+    """A format of files."""
+
+    name: str
+    """As `--format` calls it."""
+    title: str
+    """As messages call it, such as "Markdown"."""
+    suffixes: tuple[str, ...]
+    """Endings of the names of its files."""
+    package: str | None = None
+    """The library that it needs, of the extra `files`."""
+
+    def is_begun_by(self, beginning: str) -> bool:
+        """Return whether a text file that begins like this must be of this format."""
+        return False
+
+    @abstractmethod
+    def read(self, data: bytes, target_lang: str | None = None) -> Document:
+        """Read a file.
+
+        Args:
+            data: all of its bytes.
+            target_lang: code of the language of the translation, for files that name their language.
+
+        Raises:
+            UserError: if it is damaged, or of another format.
+        """
+
+
+def decoded(data: bytes) -> str:
+    """Return the text of a file in UTF-8.
+
+    Raises:
+        UserError: if it is in another encoding.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"Line {line} is not UTF-8. Convert the file to UTF-8.") from error
+
+
+def text_with_tags(text: str, keep: str | None = None) -> Text:
+    """Return a text that may have tags. Where they do not enclose each other, each is kept by itself."""
+    if "<" not in text:
+        return Text(text, keep=keep)
+    try:
+        read_markup(text)
+    except UserError:
+        tag = r"</?[a-zA-Z][^<>]*>"
+        return Text(text, keep=tag if keep is None else f"{tag}|{keep}")
+    return Text(text, tags=True, keep=keep)
+
+
+def without_new_references(source: Text, translation: str) -> str:
+    """Return the translation of a text with tags, with a plain & or > where the source has plain ones."""
+    if source.tags and not any(reference in source.text for reference in ("&amp;", "&lt;", "&gt;")):
+        return html.unescape(translation)
+    return translation

@@ -1,0 +1,102 @@
+"""Recognise the format of a file by its name and its beginning, and refuse what would be translated wrongly."""
+
+import codecs
+from pathlib import Path
+
+from hf_capsule_mt.data.lines import opened, without_compression
+from hf_capsule_mt.errors import UserError
+
+from .base import FileFormat
+from .html_page import HtmlPage
+
+FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format in (HtmlPage(),)}
+"""The formats by the names that `--format` takes."""
+LINES = "lines"
+"""The name of files that have a sentence in each line."""
+
+_HEAD_BYTES = 8192
+# How files that are no text begin.
+_BINARY_BEGINNINGS = {
+    b"%PDF-": "a PDF file",
+    b"PK\x03\x04": "a zip file, such as those of Word, PowerPoint, LibreOffice and EPUB",
+    b"\xd0\xcf\x11\xe0": "a file of an old version of Microsoft Office",
+    b"{\\rtf": "a file of Rich Text Format",
+    b"%!PS": "a PostScript file",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
+    b"\x7fELF": "a program",
+    codecs.BOM_UTF16_LE: "text in UTF-16. Convert it to UTF-8",
+    codecs.BOM_UTF16_BE: "text in UTF-16. Convert it to UTF-8",
+}
+_PANDOC = (
+    *(".docx", ".odt", ".epub", ".rtf", ".rst", ".tex", ".ipynb", ".org", ".adoc", ".asciidoc", ".fb2", ".opml"),
+    *(".docbook", ".textile", ".wiki", ".mediawiki", ".typ"),
+)
+"""Endings of formats that pandoc converts to Markdown, and most of them back."""
+_STRUCTURED = (
+    # Data and localisation.
+    *(".json", ".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".csv", ".tsv", ".tmx", ".resx"),
+    *(".strings", ".arb", ".ftl", ".plist", ".mo", ".qm", ".bib", ".ics", ".vcf", ".eml", ".mbox"),
+    # Subtitles and pictures.
+    *(".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp", ".smi", ".lrc", ".svg", ".ps", ".man"),
+    # Office.
+    *(".pptx", ".xlsx", ".ods", ".odp", ".doc", ".ppt", ".xls", ".pdf"),
+    # Programs. ".ts" are also translations of Qt.
+    *(".ts", ".tsx", ".js", ".jsx", ".mjs", ".css", ".scss", ".sql", ".py", ".pyi", ".c", ".h", ".cc", ".cpp", ".hpp"),
+    *(".java", ".kt", ".go", ".rs", ".rb", ".php", ".pl", ".sh", ".bash", ".ps1", ".bat", ".r", ".m", ".swift", ".cs"),
+    *(".lua", ".vue", ".diff", ".patch", ".lock", ".log"),
+)
+"""Endings of other formats in which a translation of each line would be wrong."""
+
+
+def recognise(path: Path, name: str | None = None) -> FileFormat | None:
+    """Return the format of a file, or None for lines of text.
+
+    Args:
+        path: the file, which may be compressed.
+        name: the format that the user names, or [`LINES`]. By default the name and the beginning of the file tell.
+
+    Raises:
+        UserError: if the file is no text, or of a format that is not supported.
+    """
+    beginning = _beginning(path)
+    if name is not None:
+        return FORMATS.get(name)
+    suffix = without_compression(path).suffix.lower()
+    for file_format in FORMATS.values():
+        if file_format.is_begun_by(beginning):
+            return file_format
+    for file_format in FORMATS.values():
+        if suffix in file_format.suffixes:
+            return file_format
+    if suffix in _PANDOC:
+        raise UserError(
+            f"{path} is of the format {suffix}, which is not supported. Convert it first: pandoc {path} -o text.md. "
+            f"Translate text.md, and convert the translation back. To translate each line, give --format {LINES}."
+        )
+    if suffix in _STRUCTURED or beginning.startswith("<?xml"):
+        raise UserError(
+            f"{path} is of a format that is not supported, so translating its lines would damage it. If it is "
+            f"another one, give --format with {', '.join(FORMATS)}, or {LINES} for plain text. For XML give --tags."
+        )
+    return None
+
+
+def _beginning(path: Path) -> str:
+    """Return the beginning of a text file.
+
+    Raises:
+        UserError: if the file is no text.
+    """
+    with opened(path) as file:
+        head = file.read(_HEAD_BYTES)
+    for signature, kind in _BINARY_BEGINNINGS.items():
+        if head.startswith(signature):
+            raise UserError(f"{path} is {kind}. Only text can be translated. {_WAY_AROUND}")
+    if b"\0" in head:
+        raise UserError(f"{path} is no text: it has NUL bytes. Only text in UTF-8 can be translated.")
+    return head.decode(errors="replace").removeprefix("\ufeff").lstrip()
+
+
+_WAY_AROUND = "pandoc makes Markdown of many formats: pandoc FILE -o text.md."

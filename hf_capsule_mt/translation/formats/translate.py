@@ -1,0 +1,135 @@
+"""Translate a file of a format as a whole."""
+
+import codecs
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.lines import opened
+from hf_capsule_mt.environment import check_installed
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import replaced_file
+from hf_capsule_mt.translation.documents import check_language
+from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.texts import Languages, Sentence, TextOptions, TextTranslator, Translation
+
+from .base import FileFormat, Text
+from .recognition import FORMATS, LINES, recognise
+
+if TYPE_CHECKING:
+    from hf_capsule_mt.translation.pipeline import TranslationPipeline
+
+
+def translate_file(
+    translator: "TextTranslator | TranslationPipeline",
+    input_file: str | Path,
+    output_file: str | Path,
+    language: str,
+    *,
+    file_format: str | None = None,
+    target_lang: str | None = None,
+    keep: str | None = None,
+    max_tokens_per_batch: int = 4096,
+    **options: Any,
+) -> None:
+    """Translate a file of Markdown, HTML, subtitles or localisation. Everything but its texts stays as it is.
+
+    The whole file is read at once, and written at the end, whole or not at all.
+
+    Args:
+        translator: a translation pipeline, or what it translates with.
+        input_file: the file. It may be compressed.
+        output_file: where the translation goes. If its name ends in .gz it is compressed.
+        language: two letters of the language of the file, whose sentences are translated one by one.
+        file_format: a name among `FORMATS`. By default the name and the beginning of the file tell.
+        target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it.
+        keep: a regular expression for more parts that are not translated.
+        max_tokens_per_batch: source tokens that are decoded together, with padding.
+        **options: of decoding, such as `num_beams=4`.
+
+    Raises:
+        UserError: if the file is no text, of no format that is supported, or damaged.
+    """
+    input_file = Path(input_file)
+    if file_format not in (None, *FORMATS):
+        raise UserError(f"There is no format {file_format!r}. There are {', '.join(FORMATS)}.")
+    recognised = recognise(input_file, file_format)
+    if recognised is None:
+        raise UserError(f"{input_file} has lines of text, and no format. For these use translate, or documents=.")
+    check_readable(recognised, language)
+    if keep is not None:
+        keep_pattern(keep)
+    with opened(input_file) as file:
+        data = file.read()
+    # Some programs of Windows put it in front of UTF-8.
+    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    try:
+        document = recognised.read(data.removeprefix(mark), target_lang)
+    except UserError as error:
+        raise UserError(f"{input_file}: {error}") from error
+    texts = [_with_keep(text, keep) for text in document.texts]
+    translator = getattr(translator, "texts", translator)
+    try:
+        translations = _translations(translator, texts, language, target_lang, max_tokens_per_batch, options)
+    except UserError as error:
+        raise UserError(f"{input_file}: {error}") from error
+    with replaced_file(Path(output_file)) as file:
+        file.write(mark + document.written(translations))
+
+
+def check_readable(file_format: FileFormat, language: str | None) -> None:
+    """Check that files of a format can be read, before a model is loaded.
+
+    Raises:
+        UserError: if there is no language, or a library is missing.
+    """
+    if language is None:
+        raise UserError(
+            f"The input is {file_format.title}. Give the language of its sentences, such as --documents en. To "
+            f"translate each line as it is, give --format {LINES}."
+        )
+    check_language(language)
+    if file_format.package is not None:
+        check_installed(file_format.package, "files")
+
+
+def _with_keep(text: Text, keep: str | None) -> Text:
+    """Return a text in which more parts are kept."""
+    patterns = [pattern for pattern in (text.keep, keep) if pattern is not None]
+    return text._replace(keep="|".join(f"(?:{pattern})" for pattern in patterns) or None)
+
+
+def _translations(
+    translator: TextTranslator,
+    texts: list[Text],
+    language: str,
+    target_lang: str | None,
+    max_tokens_per_batch: int,
+    options: dict[str, Any],
+) -> list[str]:
+    """Return the translation of each text. Sentences of all texts are decoded together."""
+    reader = translator.reader
+    languages = None
+    code = ""
+    if reader.takes_languages:
+        languages = Languages(reader.tokenizer.src_lang, target_lang or getattr(reader.tokenizer, "tgt_lang", None))
+    elif reader.codes:
+        code = reader.codes.of(target_lang, "target_lang")
+    prepared = []
+    sentences: list[Sentence] = []
+    for text in texts:
+        pattern = None if text.keep is None else keep_pattern(text.keep)
+        text_options = TextOptions(language, text.tags, pattern)
+        prepared.append(reader.prepare(text.text, text_options, code=code, languages=languages, truncation=True))
+        sentences += prepared[-1].sentences
+    lengths = [len(sentence.token_ids) for sentence in sentences]
+    translated: dict[int, Translation] = {}
+    for batch in translator.decode_batches(sentences, batch_by_tokens(lengths, max_tokens_per_batch), **options):
+        translated.update(batch)
+    results = []
+    start = 0
+    for text in prepared:
+        end = start + len(text.sentences)
+        results.append(text.put_back(translated.get(index) for index in range(start, end)))
+        start = end
+    return results

@@ -1,0 +1,55 @@
+"""Pages of HTML: words and attributes are translated, and everything else stays."""
+
+import re
+
+import pytest
+from stand_in_translator import UpperCase
+
+from hf_capsule_mt.translation.formats import translate_file
+
+pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
+
+PAGE = """<!DOCTYPE html>
+<html lang='en' class="a"><head><title>A dog. A cat.</title><style>b { color: red }</style></head>
+<body title=""><p>See <img src="a.png" alt="a &quot;big&quot; dog" title='a dog'/>, <b>now</b>! Q&amp;A.</p>
+<p class="notranslate" title="a dog">left <img alt="left"></p><img translate="no" alt="left">
+<input placeholder="your name" value="left"><script>x("<p title='left'>")</script></body></html>
+"""
+
+
+def translated(tmp_path, page, **options):
+    (tmp_path / "a.html").write_bytes(page.encode())
+    translate_file(UpperCase(), tmp_path / "a.html", tmp_path / "b.html", "en", **options)
+    return (tmp_path / "b.html").read_bytes().decode()
+
+
+def test_a_page(tmp_path):
+    expected = PAGE
+    for words in ("A dog. A cat.", "See", "now<", "your name"):
+        expected = expected.replace(words, words.upper())
+    expected = expected.replace(
+        "alt=\"a &quot;big&quot; dog\" title='a dog'", 'alt="A &quot;BIG&quot; DOG" title="A DOG"'
+    )
+    assert translated(tmp_path, PAGE) == expected
+
+
+def test_the_language_of_the_page(tmp_path):
+    assert '<html lang="de" class="a">' in translated(tmp_path, PAGE, target_lang="de")
+    assert '<HTML class=a Lang="de">' in translated(tmp_path, "<HTML class=a Lang=en><p>a", target_lang="de")
+    # A page that names none gets none.
+    assert translated(tmp_path, "<html><p hreflang=en>a", target_lang="de") == "<html><p hreflang=en>A"
+
+
+def test_marks_and_ends_of_lines_stay(tmp_path):
+    page = translated(tmp_path, "\ufeff<p>a\r\nb.</p>\r\n<p>c</p>\r\n")
+    assert page == "\ufeff<p>A B.</p>\r\n<p>C</p>\r\n"
+
+
+def test_only_words_are_read(tmp_path):
+    translator = UpperCase()
+    (tmp_path / "a.html").write_text(PAGE)
+    translate_file(translator, tmp_path / "a.html", tmp_path / "b.html", "en")
+    assert sorted(translator.seen) == sorted(
+        ["A dog.", "A cat.", "See , now!", "Q&A.", 'a "big" dog', "a dog", "your name"]
+    )
+    assert not any(re.search("[<>]", text) for text in translator.seen)

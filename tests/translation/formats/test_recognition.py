@@ -1,0 +1,123 @@
+"""Files are recognised by their names and beginnings, and what would be translated wrongly is refused."""
+
+import gzip
+import zipfile
+
+import pytest
+from tiny_marian import save_tiny_marian
+
+from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.formats import FORMATS, LINES, recognise
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("page.html", "A dog.", "html"),
+        ("PAGE.HTM", "A dog.", "html"),
+        ("page", "\ufeff\n<!DOCTYPE html>\n<p>A dog.", "html"),
+        ("page.txt", "<html><p>A dog.", "html"),
+        ("text.txt", "A dog.\n", None),
+        ("text.en", "{name} has a <b>dog</b>.\n", None),
+        ("text", "1\n2\n", None),
+        ("text", "", None),
+    ],
+)
+def test_formats(tmp_path, name, content, expected):
+    file_format = recognise(written(tmp_path, name, content))
+    assert (file_format and file_format.name) == expected
+
+
+def test_a_format_that_the_user_names(tmp_path):
+    path = written(tmp_path, "page.html", "A dog.")
+    assert recognise(path, LINES) is None
+    assert recognise(written(tmp_path, "text.csv", "A dog."), "html") is FORMATS["html"]
+
+
+def test_compressed_files_are_looked_into(tmp_path):
+    assert recognise(written(tmp_path, "page.html.gz", gzip.compress(b"A dog."))).name == "html"
+    with pytest.raises(UserError, match="is a PDF file"):
+        recognise(written(tmp_path, "text.gz", gzip.compress(b"%PDF-1.7\n")))
+
+
+@pytest.mark.parametrize("name", [None, LINES, "html"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"%PDF-1.7\n", "is a PDF file"),
+        (b"\x89PNG\r\n\x1a\n", "is an image"),
+        (b"\xff\xd8\xff\xe0", "is an image"),
+        (b"{\\rtf1 A dog.}", "is a file of Rich Text Format"),
+        ("A dog.".encode("utf-16"), "is text in UTF-16"),
+        (b"A dog.\0", "is no text: it has NUL bytes"),
+    ],
+)
+def test_what_is_no_text(tmp_path, content, words, name):
+    with pytest.raises(UserError, match=words):
+        recognise(written(tmp_path, "file.txt", content), name)
+
+
+def test_a_document_of_word(tmp_path):
+    with zipfile.ZipFile(tmp_path / "letter.docx", "w") as file:
+        file.writestr("word/document.xml", "<w:p>A dog.</w:p>")
+    with pytest.raises(UserError, match=r"is a zip file, such as those of Word.* pandoc FILE -o text\.md"):
+        recognise(tmp_path / "letter.docx")
+
+
+@pytest.mark.parametrize("name", ["a.rst", "a.tex", "a.ipynb", "a.rst.gz"])
+def test_formats_that_pandoc_converts(tmp_path, name):
+    content = gzip.compress(b"A dog.") if name.endswith("gz") else "A dog."
+    with pytest.raises(UserError, match=rf"Convert it first: pandoc .*{name} -o text\.md"):
+        recognise(written(tmp_path, name, content))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", "a,b"), ("a.yaml", "a: b"), ("a.py", "a = 1"), ("a.TMX", ""), ("a", "<?xml version='1.0'?><a/>")],
+)
+def test_other_formats_are_refused(tmp_path, name, content):
+    path = written(tmp_path, name, content)
+    with pytest.raises(UserError, match="not supported, so translating its lines would damage it"):
+        recognise(path)
+    assert recognise(path, LINES) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "words"),
+    [
+        ("a.pdf", b"%PDF-1.7", [], "is a PDF file"),
+        ("a.yaml", "a: b", [], "translating its lines would damage it"),
+        ("a.html", "<p>a</p>", [], "Give the language of its sentences, such as --documents en"),
+        ("a.html", "<p>a</p>", ["--documents", "xx"], "'xx' is no language"),
+        ("a.html", "<p>a</p>", ["--sentences", "en"], "--sentences is for lines of text"),
+        ("a.html", "<p>a</p>", ["--documents", "en", "--report_file", "r"], "--report_file is for lines of text"),
+    ],
+)
+def test_refused_before_a_model_is_loaded(tmp_path, monkeypatch, capsys, name, content, options, words):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, name, content)
+    with pytest.raises(SystemExit, match="2"):
+        main(["--model", "nowhere/at/all", "--input_file", name, "--output_file", "out", *options])
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_formats_need_both_files(tmp_path, capsys):
+    path = written(tmp_path, "a.html", "<p>a</p>")
+    with pytest.raises(SystemExit, match="2"):
+        main(["--model", "nowhere", "--documents", "en", "--input_file", str(path)])
+    assert "Give --input_file and --output_file" in capsys.readouterr().err
+
+
+def test_lines_of_a_file_that_is_called_otherwise(tmp_path):
+    path, output = written(tmp_path, "a.yaml", "a b\nc\n"), tmp_path / "out"
+    model = str(save_tiny_marian(tmp_path / "model"))
+    main(["--model", model, "--input_file", str(path), "--output_file", str(output), "--format", LINES])
+    assert len(output.read_text().splitlines()) == 2
