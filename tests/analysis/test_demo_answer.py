@@ -57,6 +57,13 @@ def test_translation_and_pictures(name, titles):
     assert all(look_for(title) for title in titles)
 
 
+def test_the_picture_that_was_chosen_stays():
+    from hf_capsule_mt.analysis.demo_page import _respond
+
+    for chosen, shown in (("Heads: cross.0", "Heads: cross.0"), ("Sentence capsules", "Encoder layers")):
+        assert _respond(load, "everything", "a b c d", chosen)[2]["value"] == shown
+
+
 def test_a_picture_is_another_at_every_step_where_it_says_so():
     from hf_capsule_mt.analysis.demo_page import _draw, answer
 

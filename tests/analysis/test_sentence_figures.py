@@ -4,6 +4,7 @@ import pytest
 import torch
 from routed_models import read_pair, routed
 
+from hf_capsule_mt.analysis.heat_maps import draw_heat_maps
 from hf_capsule_mt.analysis.routing_figures import MOST_WORDS, sentence_pictures
 from hf_capsule_mt.analysis.sentence import SentenceRouting
 from hf_capsule_mt.evaluation.drawing import draw_lengths, save_figure
@@ -143,3 +144,12 @@ def test_what_is_drawn():
     assert lines == {"system 0": [30, 31, 32], "system 1": [31, 32, 33]}
     lines = {line.get_label(): list(line.get_ydata()) for line in ratio.get_lines()[:2]}
     assert lines == {"system 0": pytest.approx([1, 1.01, 1.02]), "system 1": pytest.approx([0.9, 0.91, 0.92])}
+
+
+@pytest.mark.parametrize(("columns", "darkest"), [(64, 50.0), (200, 1.0)])
+def test_a_few_large_values_do_not_hide_all_others(columns, darkest):
+    values = torch.ones(2, columns)
+    values[0, 0] = 50.0
+    figure = draw_heat_maps({"one": values}, "title", ("layer", ["1", "2"]), ("output capsule", None))
+    [panel] = panels(figure)
+    assert panel.get_images()[0].get_clim() == (0.0, darkest)

@@ -5,6 +5,7 @@ import torch
 from routed_models import KINDS, corpus_for, routed
 
 from hf_capsule_mt.analysis.worth import measure_worth
+from hf_capsule_mt.modeling.aggregation import RoutedHeads
 
 PLACES = {
     "everything": {"encoder layers", "decoder layers", "heads", "guided capsules"},
@@ -94,6 +95,28 @@ def test_by_hand(kind, place, module, start):
     expected = added_by_hand(model, corpus, model.get_submodule(module), width)
     assert measure_worth(model, corpus)["added"][place] == pytest.approx(expected, abs=1e-5)
     assert abs(expected) > 1e-3
+
+
+def test_heads_are_replaced_in_all_places_at_once():
+    model = routed("heads_simple")
+    corpus = corpus_for(model)
+    modules = [module for module in model.modules() if isinstance(module, RoutedHeads)]
+    assert len(modules) > 1
+    brought = {module: [] for module in modules}
+
+    def keep(module, inputs, output):
+        brought[module].append(output.flatten(0, -2))
+
+    def replace(module, inputs, output):
+        return torch.cat(brought[module]).mean(0).expand_as(output)
+
+    for change in (keep, replace):
+        hooks = [module.register_forward_hook(change) for module in modules]
+        loss = loss_a_token(model, corpus)
+        for hook in hooks:
+            hook.remove()
+    expected = loss - loss_a_token(model, corpus)
+    assert measure_worth(model, corpus)["added"]["heads"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_layers_that_are_switched_off_are_worth_nothing():
