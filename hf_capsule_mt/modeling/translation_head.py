@@ -17,8 +17,11 @@ class UntiedEmbeddings:
     """A mixin that also resizes the decoder's embedding. Transformers resizes one embedding and the output layer."""
 
     def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
+        # Private methods of Transformers: the public `resize_token_embeddings` calls them, and cannot be told of a
+        # second embedding.
         embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        config, decoder = self.config, self.get_decoder()
+        config = self.config
+        decoder = self.get_decoder()
         if not getattr(config, "share_encoder_decoder_embeddings", True):
             # A target with its own vocabulary is resized separately.
             return embeddings
@@ -87,7 +90,8 @@ class EncoderDecoder(UntiedEmbeddings):
             use_cache=use_cache,
             **kwargs,
         )
-        heads = [getattr(side, "head_routing", None) or {} for side in (encoder_outputs, decoder_outputs)]
+        encoder_heads = getattr(encoder_outputs, "head_routing", None) or {}
+        decoder_heads = getattr(decoder_outputs, "head_routing", None) or {}
         return RoutedSeq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             **{CACHE: getattr(decoder_outputs, CACHE)},
@@ -99,7 +103,7 @@ class EncoderDecoder(UntiedEmbeddings):
             encoder_attentions=getattr(encoder_outputs, "attentions", None),
             encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
             decoder_layer_routing=decoder_outputs.layer_routing,
-            head_routing={**heads[0], **heads[1]} or None,
+            head_routing={**encoder_heads, **decoder_heads} or None,
             guided_routing=decoder_outputs.guided_routing,
             sentence_routing=getattr(encoder_outputs, "sentence_routing", None),
             guided_states=decoder_outputs.guided_states,
@@ -153,6 +157,8 @@ class TranslationHead:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            if self.guided_losses is not None:
+                kwargs["output_guided_capsules"] = True
         outputs: RoutedSeq2SeqModelOutput = self.model(
             input_ids,
             attention_mask,
@@ -164,18 +170,25 @@ class TranslationHead:
             decoder_inputs_embeds,
             use_cache,
             output_routing,
-            **({} if labels is None or self.guided_losses is None else {"output_guided_capsules": True}),
             **kwargs,
         )
         logits = None
         if labels is None or not self.training or return_logits or not _is_bare(self.lm_head):
-            logits = self.lm_head(outputs.last_hidden_state)
-            if hasattr(self, "final_logits_bias"):
-                logits = logits + self.final_logits_bias
-        losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
-        read = ("last_hidden_state", "guided_states", "guided_capsules")
-        others = {name: value for name, value in outputs.items() if name not in read}
+            logits = self._logits(outputs.last_hidden_state)
+        losses = {}
+        if labels is not None:
+            losses = self._losses(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
+        # What only the losses and the head read is not returned.
+        internal = ("last_hidden_state", "guided_states", "guided_capsules")
+        others = {name: value for name, value in outputs.items() if name not in internal}
         return RoutedSeq2SeqLMOutput(**losses, logits=logits, **others)
+
+    def _logits(self, states: Tensor) -> Tensor:
+        """Return the scores of all tokens, `[batch, target, vocabulary]`."""
+        logits = self.lm_head(states)
+        if hasattr(self, "final_logits_bias"):
+            logits = logits + self.final_logits_bias
+        return logits
 
     def _warn_of_a_bypassed_loss(self) -> None:
         """Warn that the model's own losses are not trained, as with the `label_smoothing_factor` of a Trainer."""
@@ -195,30 +208,35 @@ class TranslationHead:
         rdrop_alpha: float,
     ) -> dict[str, Tensor]:
         """Return the loss and its parts by name. The losses of capsules have weights in the configuration."""
-        smoothing, is_bare = self.config.label_smoothing, _is_bare(self.lm_head)
+        smoothing = self.config.label_smoothing
+        is_bare = _is_bare(self.lm_head)
         bias = self.final_logits_bias.flatten() if hasattr(self, "final_logits_bias") else None
         states = outputs.last_hidden_state
-        options = bias, smoothing, num_items_in_batch
         if rdrop_alpha:
             if not is_bare:
                 raise ValueError("rdrop_alpha cannot be combined with an adapter or a hook on the output projection.")
-            loss, divergence = rdrop_cross_entropy(states, self.lm_head.weight, labels, rdrop_alpha, *options)
-            parts = {"lm_loss": (loss - rdrop_alpha * divergence).detach(), "rdrop_loss": divergence}
+            loss, divergence = rdrop_cross_entropy(
+                states, self.lm_head.weight, labels, rdrop_alpha, bias, smoothing, num_items_in_batch
+            )
+            losses = {"lm_loss": (loss - rdrop_alpha * divergence).detach(), "rdrop_loss": divergence}
         elif logits is None:
-            loss = linear_cross_entropy(states, self.lm_head.weight, labels, *options)
-            parts = {"lm_loss": loss}
+            loss = linear_cross_entropy(states, self.lm_head.weight, labels, bias, smoothing, num_items_in_batch)
+            losses = {"lm_loss": loss}
         else:
             loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
-            parts = {"lm_loss": loss}
+            losses = {"lm_loss": loss}
         if self.guided_losses is not None:
             # A function, because hooks of accelerate would move a module among the arguments.
-            project = self.lm_head.weight if is_bare else lambda states: self.lm_head(states)
-            read = outputs.guided_states, outputs.guided_capsules, labels, project
-            for name, part in self.guided_losses(*read, num_items_in_batch).items():
-                parts[name] = part
-                # The parts may be on different devices.
-                loss = loss + getattr(self.config, f"{name}_weight") * part.to(loss.device)
-        return {"loss": loss, **parts}
+            projection = self.lm_head.weight if is_bare else lambda states: self.lm_head(states)
+            guided_losses = self.guided_losses(
+                outputs.guided_states, outputs.guided_capsules, labels, projection, num_items_in_batch
+            )
+            for name, guided_loss in guided_losses.items():
+                losses[name] = guided_loss
+                weight = getattr(self.config, f"{name}_weight")
+                # The losses may be on different devices.
+                loss = loss + weight * guided_loss.to(loss.device)
+        return {"loss": loss, **losses}
 
     @torch.no_grad()
     def force_decode(self, sequences: Tensor, output_routing: OutputRouting = True, **source: Tensor) -> Any:
@@ -239,14 +257,23 @@ class TranslationHead:
         if unknown := source.keys() - signature(self.forward).parameters.keys():
             raise ValueError(f"{type(self).__name__} takes no {', '.join(sorted(unknown))}.")
         source = {name: value for name, value in source.items() if value is not None}
-        sources = next(iter(source.values())).shape[0]
-        each = sequences.shape[0] // sources
-        source = {name: value.repeat_interleave(each, dim=0) for name, value in source.items()}
-        return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)
+        num_sources = next(iter(source.values())).shape[0]
+        translations_of_each = sequences.shape[0] // num_sources
+        repeated = {name: value.repeat_interleave(translations_of_each, dim=0) for name, value in source.items()}
+        # The last token predicts nothing.
+        decoder_input_ids = sequences[:, :-1]
+        return self(**repeated, decoder_input_ids=decoder_input_ids, use_cache=False, output_routing=output_routing)
 
 
 def _is_bare(projection: nn.Module) -> bool:
-    """Return whether a projection is only its weight, without adapter, bias or hook."""
-    forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in projection.__dict__
-    changed = forward or projection._backward_hooks or projection._backward_pre_hooks
-    return type(projection) is nn.Linear and projection.bias is None and not changed
+    """Return whether a projection is only its weight, without adapter, bias or hook.
+
+    Then the loss may read the weight and leave the module out. PyTorch has no public names for the hooks of a module.
+    """
+    if type(projection) is not nn.Linear or projection.bias is not None:
+        return False
+    has_forward_hooks = projection._forward_hooks or projection._forward_pre_hooks
+    has_backward_hooks = projection._backward_hooks or projection._backward_pre_hooks
+    # accelerate replaces the method of the object.
+    is_replaced = "forward" in projection.__dict__
+    return not (has_forward_hooks or has_backward_hooks or is_replaced)

@@ -1,6 +1,7 @@
 """Starts a model with more parts from a trained one."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import fields as fields_of
 from logging import getLogger
 from os import PathLike
@@ -30,37 +31,74 @@ def from_marian(
     revision: str | None,
     overrides: dict[str, Any],
 ) -> PreTrainedModel:
-    """Do the work of `CapsuleAggregatedMarianForConditionalGeneration.from_marian`."""
-    own = model_class.config_class
-    check_overrides(own, overrides)
+    """Do the work of `CapsuleAggregatedMarianForConditionalGeneration.from_marian`.
+
+    Args:
+        model_class: the class of the new model.
+        marian: a plain model, or the name or folder of one.
+        dtype: the dtype to load it in, float32 by default.
+        revision: branch, tag or commit of a name on the Hub.
+        overrides: fields of the new configuration.
+
+    Raises:
+        ValueError: as `from_marian`.
+    """
+    config_class = model_class.config_class
+    check_overrides(config_class, overrides)
     if isinstance(marian, str | PathLike):
-        model_type = PreTrainedConfig.get_config_dict(marian, revision=revision)[0].get("model_type")
-        kind = own if model_type == own.model_type else MarianConfig
-        plain = kind.from_pretrained(marian, revision=revision)
+        plain = _load_plain_config(config_class, marian, revision)
+    elif isinstance(marian, MarianMTModel) and dtype is None and revision is None:
+        plain = marian.config
     else:
-        if not isinstance(marian, MarianMTModel) or dtype is not None or revision is not None:
-            raise ValueError("from_marian takes a MarianMTModel, or the name or folder of one with dtype or revision.")
-        plain, model_type = marian.config, marian.config.model_type
-    if model_type not in ("marian", own.model_type) or not is_plain(plain):
-        raise ValueError(f"from_marian takes a plain Marian model, not {model_type} with routing or aggregation.")
+        raise ValueError("from_marian takes a MarianMTModel, or the name or folder of one with dtype or revision.")
+    if plain.model_type not in ("marian", config_class.model_type) or not is_plain(plain):
+        raise ValueError(f"from_marian takes a plain Marian model, not {plain.model_type} with routing or aggregation.")
+    config = _routed_config(plain, overrides)
+    # Positions are computed, so their number may differ.
+    options: dict[str, Any] = {
+        "ignore_mismatched_sizes": config.max_position_embeddings != plain.max_position_embeddings
+    }
+    if isinstance(marian, PreTrainedModel):
+        # Transformers has no public name for the attention that a model uses.
+        options["attn_implementation"] = plain._attn_implementation
+        model = begin_with(model_class, config, marian, **options)
+    else:
+        # Many OPUS-MT checkpoints are float16, in which Adam fails.
+        options["dtype"] = torch.float32 if dtype is None else dtype
+        options["revision"] = revision
+        model = _loaded(model_class, config, marian, **options)
+    if model.model.guided_routing is not None:
+        model.model.guided_routing.switch_off()
+    return model
+
+
+def _load_plain_config(
+    config_class: type[PreTrainedConfig], name: str | PathLike, revision: str | None
+) -> PreTrainedConfig:
+    """Load the configuration of a checkpoint of this package or of Marian.
+
+    Raises:
+        ValueError: if the checkpoint has another model.
+    """
+    model_type = PreTrainedConfig.get_config_dict(name, revision=revision)[0].get("model_type")
+    if model_type == config_class.model_type:
+        return config_class.from_pretrained(name, revision=revision)
+    if model_type != "marian":
+        # The class of Marian would load it, and call it Marian.
+        raise ValueError(f"from_marian takes a plain Marian model, not {model_type}.")
+    return MarianConfig.from_pretrained(name, revision=revision)
+
+
+def _routed_config(plain: PreTrainedConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
+    """Return the configuration of a plain model with other fields. New outputs are residual by default."""
     fields = plain.to_dict()
     for name in ("model_type", "architectures"):
         fields.pop(name)
     if not isinstance(plain, CapsuleAggregatedMarianConfig):
+        # Old checkpoints have more, such as settings of generation.
         fields = {field.name: fields[field.name] for field in fields_of(MarianConfig) if field.name in fields}
     residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
-    config = CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
-    # Positions are computed, so their number may differ.
-    more = {"ignore_mismatched_sizes": config.max_position_embeddings != plain.max_position_embeddings}
-    if isinstance(marian, PreTrainedModel):
-        model = begin_with(model_class, config, marian, attn_implementation=plain._attn_implementation, **more)
-    else:
-        # Many OPUS-MT checkpoints are float16, in which Adam fails.
-        options = {"dtype": torch.float32 if dtype is None else dtype, "revision": revision}
-        model = _loaded(model_class, config, marian, **options, **more)
-    if model.model.guided_routing is not None:
-        model.model.guided_routing.switch_off()
-    return model
+    return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
 
 
 def begin_with(
@@ -86,24 +124,44 @@ def _loaded(
         model, report = model_class.from_pretrained(name, **options)
     finally:
         reporting.disabled = False
-    missing, unexpected = set(report["missing_keys"]), set(report["unexpected_keys"])
+    missing = set(report["missing_keys"])
     if getattr(config, "share_encoder_decoder_embeddings", False) and "model.shared.weight" not in missing:
         # Safetensors store a shared tensor once, and a model with a separate output does not tie these.
         for embedding in missing.intersection(_EMBEDDINGS):
             model.get_parameter(embedding).data.copy_(model.model.shared.weight.data)
             missing.remove(embedding)
-    mismatched = {each[0] for each in report["mismatched_keys"] if not each[0].endswith("embed_positions.weight")}
-    dropped = {weight for weight in unexpected if _PROJECTION.search(weight)}
-    added = {weight for weight in missing if weight.startswith(_ADDED) or ".out_proj." in weight}
-    if unfit := sorted((missing - added) | (unexpected - dropped) | mismatched):
-        raise ValueError(f"The weights do not fit the configuration: {', '.join(unfit[:5])}.")
+    dropped = _check_fit(missing, set(report["unexpected_keys"]), report["mismatched_keys"])
     if dropped:
         logger.warning(
             "head_aggregation_output is 'replace', so %d trained output projections are dropped. The model cannot "
             "translate until it is trained.",
+            # Each has a weight and a bias.
             len(dropped) // 2,
         )
     return model
+
+
+def _check_fit(missing: set[str], unexpected: set[str], mismatched: Iterable[tuple]) -> set[str]:
+    """Check that the weights of a plain model fit.
+
+    Args:
+        missing: names of weights that the plain model lacks.
+        unexpected: names of weights that the new model lacks.
+        mismatched: tuples of which the first is the name of a weight with another shape.
+
+    Returns:
+        The names of weights that are dropped, because routed heads replace them.
+
+    Raises:
+        ValueError: if other weights differ than those of the new parts.
+    """
+    dropped = {weight for weight in unexpected if _PROJECTION.search(weight)}
+    added = {weight for weight in missing if weight.startswith(_ADDED) or ".out_proj." in weight}
+    of_other_shape = {name for name, *_ in mismatched if not name.endswith("embed_positions.weight")}
+    unfit = (missing - added) | (unexpected - dropped) | of_other_shape
+    if unfit:
+        raise ValueError(f"The weights do not fit the configuration: {', '.join(sorted(unfit)[:5])}.")
+    return dropped
 
 
 def is_plain(config: PreTrainedConfig) -> bool:
