@@ -1,0 +1,450 @@
+"""Decodes the sentences of many requests in common batches, in one thread, and treats the requests fairly.
+
+A batch is what waits when the engine becomes free. Nothing waits for a batch to fill. Each request has its turn, so a
+document of five hundred sentences does not hold up a single sentence.
+"""
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+
+from hf_capsule_mt.translation.texts import Sentence, Translation
+
+logger = logging.getLogger(__name__)
+
+Decode = Callable[[Sequence[Sentence]], Sequence[Translation]]
+"""Decodes sentences with token ids, all in one batch."""
+
+_WINDOW = 4
+"""Sentences are sorted by length within so many budgets of a batch."""
+_REMEMBERED_BATCHES = 50
+"""The last batches, from which the time of the next ones is predicted."""
+
+
+class BusyError(Exception):
+    """A request would wait too long. It may come again after `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Slowdown: the server is busy. Try again in {math.ceil(seconds)} seconds.")
+        self.seconds = seconds
+
+
+class StoppedError(Exception):
+    """The batcher takes no more requests, because it was closed or its thread has died."""
+
+
+class LateError(Exception):
+    """A request was not translated in time."""
+
+
+class FailedSentenceError(Exception):
+    """A sentence cannot be decoded. The cause is the error that it raised. Other requests are not concerned."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is known of a batch that was decoded."""
+
+    model: str
+    sentences: int
+    tokens: int  # Source tokens without padding.
+    padded_tokens: int
+    seconds: float  # For decoding.
+    waited: list[float]  # Seconds from the request to the batch, for each sentence.
+
+
+@dataclass(eq=False)
+class _Request:
+    """The sentences of a request, and what became of them."""
+
+    number: int
+    model: str
+    sentences: Sequence[Sentence]
+    deadline: float  # Of time.monotonic().
+    arrival: float
+    future: Future[list[Translation]] = field(default_factory=Future)
+    waiting: deque[int] = field(default_factory=deque)  # Indices of the sentences that no batch has had.
+    translations: dict[int, Translation] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> tuple[str, int | None]:
+        """What a batch must have in common: the model, and the target language if the model has several."""
+        return self.model, self.sentences[0].first_token
+
+    def length(self, index: int) -> int:
+        """Return the number of source tokens of a sentence."""
+        return len(self.sentences[index].token_ids)
+
+    def waiting_tokens(self) -> int:
+        """Return the number of source tokens that no batch has had."""
+        return sum(self.length(index) for index in self.waiting)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A sentence of a request."""
+
+    request: _Request
+    index: int
+
+    @property
+    def length(self) -> int:
+        """The number of source tokens."""
+        return self.request.length(self.index)
+
+    @property
+    def sentence(self) -> Sentence:
+        """The sentence."""
+        return self.request.sentences[self.index]
+
+
+class _Speed:
+    """Predicts the time of batches: a constant for each, and a time for each token."""
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED_BATCHES)
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """Remember a batch."""
+        self._batches.append((tokens, seconds))
+
+    def seconds(self, tokens: int, batches: int) -> float:
+        """Return the predicted time of so many tokens in so many batches, 0 if nothing is known yet."""
+        constant, for_token = self._fit()
+        return constant * batches + for_token * tokens
+
+    def _fit(self) -> tuple[float, float]:
+        """Return the constant and the time for a token that fit the last batches best, by least squares."""
+        count = len(self._batches)
+        if not count:
+            return 0.0, 0.0
+        mean_tokens = sum(tokens for tokens, _ in self._batches) / count
+        mean_seconds = sum(seconds for _, seconds in self._batches) / count
+        variance = sum((tokens - mean_tokens) ** 2 for tokens, _ in self._batches)
+        covariance = sum((tokens - mean_tokens) * (seconds - mean_seconds) for tokens, seconds in self._batches)
+        if variance == 0 or covariance <= 0:
+            # All batches are alike, or the measurements are only noise.
+            return 0.0, mean_seconds / mean_tokens
+        for_token = covariance / variance
+        constant = mean_seconds - for_token * mean_tokens
+        if constant < 0:
+            return 0.0, mean_seconds / mean_tokens
+        return constant, for_token
+
+
+class Batcher:
+    """Decodes the sentences of many requests, in a thread of its own.
+
+    Example:
+
+        with Batcher({"en-de": translator.decode}) as batcher:
+            prepared = translator.reader.prepare("A dog runs.")
+            sentences = [sentence for sentence in prepared.sentences if sentence.token_ids]
+            [translation] = batcher.submit("en-de", sentences).result()
+
+    Args:
+        decoders: for each model, what decodes a batch of its sentences.
+        max_tokens_per_batch: the most source tokens of a batch, padding included. A longer sentence is alone in one.
+        max_sentences_per_batch: the most sentences of a batch.
+        max_wait: the most seconds that a new request may have to wait.
+        max_waiting_tokens: the most source tokens that may wait.
+        on_batch: is called after each batch, in the thread of the engine.
+    """
+
+    def __init__(
+        self,
+        decoders: Mapping[str, Decode],
+        *,
+        max_tokens_per_batch: int = 1024,
+        max_sentences_per_batch: int = 64,
+        max_wait: float = 8.0,
+        max_waiting_tokens: int = 65_536,
+        on_batch: Callable[[Batch], None] | None = None,
+    ) -> None:
+        self._decoders = dict(decoders)
+        self._max_tokens = max_tokens_per_batch
+        self._max_sentences = max_sentences_per_batch
+        self._max_wait = max_wait
+        self._max_waiting_tokens = max_waiting_tokens
+        self._on_batch = on_batch
+        # It guards all that follows.
+        self._changed = Condition()
+        self._requests: list[_Request] = []
+        """Those with sentences that wait, in the order of their arrival."""
+        self._last_number = 0
+        self._last_in_turn = 0
+        """The number of the request that had its turn last."""
+        self._speed = _Speed()
+        self._batch_ends = 0.0
+        """When the batch that is decoded now should end."""
+        self._is_closed = False
+        self._is_dead = False
+        self._thread = Thread(target=self._run, name="translation engine", daemon=True)
+
+    def __enter__(self) -> "Batcher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether requests are taken and decoded."""
+        with self._changed:
+            return not self._is_closed and not self._is_dead
+
+    def waiting_sentences(self) -> int:
+        """Return the number of sentences that no batch has had."""
+        with self._changed:
+            self._drop_done()
+            return sum(len(request.waiting) for request in self._requests)
+
+    def predicted_wait(self, tokens: int) -> float:
+        """Return the seconds that a new request of so many source tokens would wait for others.
+
+        While it is decoded, each other request gets at most as many tokens as it has itself, because they take turns.
+        """
+        with self._changed:
+            self._drop_done()
+            return self._predicted_wait(tokens)
+
+    def check_wait(self, tokens: int) -> None:
+        """Refuse a request that would have to wait too long.
+
+        Args:
+            tokens: its source tokens. An estimate is enough.
+
+        Raises:
+            BusyError: if it would wait over `max_wait`, or too many tokens wait.
+            StoppedError: if the batcher is closed or dead.
+        """
+        with self._changed:
+            self._check_is_alive()
+            self._drop_done()
+            seconds = self._predicted_wait(tokens)
+            waiting_tokens = sum(request.waiting_tokens() for request in self._requests)
+            if seconds > self._max_wait or waiting_tokens > self._max_waiting_tokens:
+                raise BusyError(max(seconds, 1.0))
+
+    def submit(
+        self, model: str, sentences: Sequence[Sentence], *, seconds: float = math.inf
+    ) -> Future[list[Translation]]:
+        """Give sentences to the engine.
+
+        Args:
+            model: the name of one of the decoders.
+            sentences: those of one request, with token ids, and with one target language.
+            seconds: after which the request is dropped, if it still waits.
+
+        Returns:
+            A future of the translations in the order of the sentences. Cancel it to drop those that still wait. Its
+            exception is a FailedSentenceError, a LateError or a StoppedError.
+
+        Raises:
+            StoppedError: if the batcher is closed or dead.
+        """
+        now = time.monotonic()
+        with self._changed:
+            self._check_is_alive()
+            self._last_number += 1
+            request = _Request(self._last_number, model, sentences, deadline=now + seconds, arrival=now)
+            request.waiting.extend(range(len(sentences)))
+            if sentences:
+                self._requests.append(request)
+                self._changed.notify_all()
+            else:
+                request.future.set_result([])
+        return request.future
+
+    def close(self) -> None:
+        """Take no more requests, decode those that wait, and return when all are answered."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def abandon(self) -> None:
+        """Take no more requests, and fail those that are not answered yet."""
+        with self._changed:
+            self._is_closed = True
+            self._fail_all(StoppedError("The server stops."))
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        """Decode batches until the batcher is closed and nothing waits."""
+        try:
+            while True:
+                batch = self._next_batch()
+                if batch is None:
+                    return
+                self._decode(batch)
+        except BaseException:
+            # Whoever waits must not wait for ever.
+            logger.exception("The thread of the translation engine has died.")
+        finally:
+            with self._changed:
+                self._is_dead = True
+                self._fail_all(StoppedError("The translation engine has stopped."))
+
+    def _next_batch(self) -> list[_Place] | None:
+        """Wait for sentences, and return a batch of them, or None if the batcher is closed."""
+        with self._changed:
+            while True:
+                self._drop_done()
+                if self._requests:
+                    batch = self._take()
+                    tokens = sum(place.length for place in batch)
+                    self._batch_ends = time.monotonic() + self._speed.seconds(tokens, 1)
+                    return batch
+                if self._is_closed:
+                    return None
+                self._changed.wait()
+
+    def _take(self) -> list[_Place]:
+        """Take the next batch from the requests.
+
+        The request whose turn it is has a sentence in it, so nobody waits for ever. Its neighbours by length fill the
+        batch, so that little is padded.
+        """
+        in_turn = self._in_turn()
+        first = in_turn[0]
+        self._last_in_turn = first.number
+        same_kind = [request for request in in_turn if request.kind == first.kind]
+        window = self._window(same_kind)
+        anchor = window[0]
+        window.sort(key=lambda place: place.length)
+        batch = _run_around(window, window.index(anchor), self._max_tokens, self._max_sentences)
+        for place in batch:
+            place.request.waiting.remove(place.index)
+        return batch
+
+    def _in_turn(self) -> list[_Request]:
+        """Return the requests with sentences that wait, first the one behind that which had its turn last."""
+        waiting = [request for request in self._requests if request.waiting]
+        later = [request for request in waiting if request.number > self._last_in_turn]
+        earlier = [request for request in waiting if request.number <= self._last_in_turn]
+        return later + earlier
+
+    def _window(self, requests: Sequence[_Request]) -> list[_Place]:
+        """Return one sentence of each request in turn, until there are enough for some batches."""
+        window: list[_Place] = []
+        tokens = 0
+        rounds = [iter(tuple(request.waiting)) for request in requests]
+        remaining = list(zip(requests, rounds, strict=True))
+        while remaining and tokens < _WINDOW * self._max_tokens:
+            still_remaining = []
+            for request, indices in remaining:
+                index = next(indices, None)
+                if index is None:
+                    continue
+                window.append(_Place(request, index))
+                tokens += request.length(index)
+                still_remaining.append((request, indices))
+            remaining = still_remaining
+        return window
+
+    def _decode(self, batch: Sequence[_Place]) -> None:
+        """Decode a batch, in halves where a sentence fails, and answer the requests that are complete."""
+        started = time.monotonic()
+        model = batch[0].request.model
+        translations = self._decode_or_halve(self._decoders[model], batch)
+        seconds = time.monotonic() - started
+        tokens = sum(place.length for place in batch)
+        with self._changed:
+            self._speed.add(tokens, seconds)
+            for place, translation in zip(batch, translations, strict=True):
+                self._deliver(place, translation)
+            self._requests = [request for request in self._requests if request.waiting]
+        if self._on_batch is not None:
+            self._on_batch(
+                Batch(
+                    model=model,
+                    sentences=len(batch),
+                    tokens=tokens,
+                    padded_tokens=len(batch) * max(place.length for place in batch),
+                    seconds=seconds,
+                    waited=[started - place.request.arrival for place in batch],
+                )
+            )
+
+    def _decode_or_halve(self, decode: Decode, batch: Sequence[_Place]) -> list[Translation | Exception]:
+        """Return a translation for each sentence, or the error of a sentence that cannot be decoded alone either."""
+        try:
+            return [*decode([place.sentence for place in batch])]
+        except Exception as error:
+            if len(batch) == 1:
+                logger.exception("A sentence cannot be decoded.")
+                return [error]
+        middle = len(batch) // 2
+        return [*self._decode_or_halve(decode, batch[:middle]), *self._decode_or_halve(decode, batch[middle:])]
+
+    def _deliver(self, place: _Place, translation: Translation | Exception) -> None:
+        request = place.request
+        if isinstance(translation, Exception):
+            error = FailedSentenceError("A sentence cannot be translated.")
+            error.__cause__ = translation
+            self._fail(request, error)
+            return
+        request.translations[place.index] = translation
+        is_complete = len(request.translations) == len(request.sentences)
+        # False if the caller has cancelled it.
+        if is_complete and not request.future.done() and request.future.set_running_or_notify_cancel():
+            ordered = [request.translations[index] for index in range(len(request.sentences))]
+            request.future.set_result(ordered)
+
+    def _predicted_wait(self, tokens: int) -> float:
+        tokens_before = 0
+        for request in self._requests:
+            tokens_before += min(tokens, request.waiting_tokens())
+        batches = math.ceil(tokens_before / self._max_tokens)
+        rest_of_batch = max(self._batch_ends - time.monotonic(), 0.0)
+        return rest_of_batch + self._speed.seconds(tokens_before, batches)
+
+    def _drop_done(self) -> None:
+        """Drop the requests that were cancelled, or are late."""
+        now = time.monotonic()
+        for request in self._requests:
+            if now > request.deadline:
+                self._fail(request, LateError("The translation took too long."))
+        self._requests = [request for request in self._requests if not request.future.done()]
+
+    def _check_is_alive(self) -> None:
+        if self._is_closed or self._is_dead:
+            raise StoppedError("The server takes no more requests.")
+
+    def _fail_all(self, error: Exception) -> None:
+        for request in self._requests:
+            self._fail(request, error)
+        self._requests = []
+
+    def _fail(self, request: _Request, error: Exception) -> None:
+        request.waiting.clear()
+        if not request.future.done() and request.future.set_running_or_notify_cancel():
+            request.future.set_exception(error)
+
+
+def _run_around(window: Sequence[_Place], anchor: int, max_tokens: int, max_sentences: int) -> list[_Place]:
+    """Return the sentences around the one at `anchor`, in a window sorted by length, that fit a batch.
+
+    The shorter ones come first, because a longer one makes the whole batch wider.
+    """
+    start = anchor
+    end = anchor + 1
+    longest = window[anchor].length
+    while end - start < max_sentences:
+        count = end - start + 1
+        if start > 0 and longest * count <= max_tokens:
+            start -= 1
+        elif end < len(window) and window[end].length * count <= max_tokens:
+            longest = window[end].length
+            end += 1
+        else:
+            break
+    return list(window[start:end])

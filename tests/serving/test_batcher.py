@@ -1,0 +1,379 @@
+"""The batcher: fair turns, batches within their budget, waiting, cancelling, and what fails."""
+
+import random
+from concurrent.futures import CancelledError
+from threading import Event
+
+import pytest
+from tiny_marian import tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.serving.batcher import (
+    Batcher,
+    BusyError,
+    FailedSentenceError,
+    LateError,
+    StoppedError,
+    _Speed,
+)
+from hf_capsule_mt.translation.documents import Segment
+from hf_capsule_mt.translation.texts import Sentence, TextTranslator, Translation
+from hf_capsule_mt.translation.translator import translate_lines
+
+TIMEOUT = 60
+"""Seconds after which a test fails instead of waiting for ever."""
+
+
+def sentence(name, length=5, first_token=None):
+    return Sentence(Segment("", name, ""), [7] * length, first_token=first_token)
+
+
+def sentences(name, count, length=5):
+    return [sentence(f"{name}{number}", length) for number in range(count)]
+
+
+class Engine:
+    """Decodes a sentence to its name in capitals. Each batch waits until the test lets it go."""
+
+    def __init__(self):
+        self.batches = []
+        self.started = Event()
+        self.may_go = Event()
+        self.may_go.set()
+        self.broken = set()
+
+    def decode(self, batch):
+        names = [each.segment.text for each in batch]
+        self.batches.append(names)
+        self.started.set()
+        assert self.may_go.wait(TIMEOUT)
+        for name in names:
+            if name in self.broken:
+                raise RuntimeError(f"{name} is broken")
+        return [Translation(name.upper()) for name in names]
+
+    def hold(self):
+        """Let the next batches wait."""
+        self.started.clear()
+        self.may_go.clear()
+
+    def wait_for_batch(self):
+        """Wait until a batch is being decoded."""
+        assert self.started.wait(TIMEOUT)
+
+
+def texts_of(future):
+    return [translation.text for translation in future.result(TIMEOUT)]
+
+
+@pytest.fixture
+def engine():
+    return Engine()
+
+
+@pytest.fixture
+def make(engine):
+    """Makes a batcher, whose first batch, of the sentence "first", is held until the test lets the engine go."""
+    made = []
+
+    def make_batcher(**options):
+        batcher = Batcher({"m": engine.decode, "n": engine.decode}, **options)
+        made.append(batcher)
+        batcher.__enter__()
+        engine.hold()
+        batcher.submit("m", [sentence("first")])
+        engine.wait_for_batch()
+        return batcher
+
+    yield make_batcher
+    engine.may_go.set()
+    for batcher in made:
+        batcher.close()
+
+
+def test_translations_come_in_the_order_of_the_sentences(make, engine):
+    batcher = make(max_tokens_per_batch=12)
+    lengths = [3, 9, 1, 5, 2]
+    future = batcher.submit("m", [sentence(f"s{length}", length) for length in lengths])
+    nothing = batcher.submit("m", [])
+    engine.may_go.set()
+    assert texts_of(future) == [f"S{length}" for length in lengths]
+    assert texts_of(nothing) == []
+
+
+def test_what_waits_is_decoded_together(make, engine):
+    batcher = make()
+    futures = [batcher.submit("m", [sentence(name)]) for name in "abc"]
+    engine.may_go.set()
+    assert [texts_of(future) for future in futures] == [["A"], ["B"], ["C"]]
+    assert engine.batches == [["first"], ["a", "b", "c"]]
+
+
+def test_nothing_waits_for_a_batch_to_fill(engine):
+    with Batcher({"m": engine.decode}) as batcher:
+        assert texts_of(batcher.submit("m", [sentence("a")])) == ["A"]
+        assert texts_of(batcher.submit("m", [sentence("b")])) == ["B"]
+    assert engine.batches == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_keep_their_budget(make, engine, seed):
+    generator = random.Random(seed)
+    batcher = make(max_tokens_per_batch=40, max_sentences_per_batch=6)
+    lengths = {}
+    futures = []
+    for request in range(12):
+        of_request = []
+        for number in range(generator.randint(1, 9)):
+            name = f"{request}.{number}"
+            # The last does not fit by itself.
+            lengths[name] = generator.choice([1, 2, 3, 5, 8, 13, 50])
+            of_request.append(sentence(name, lengths[name]))
+        futures.append((of_request, batcher.submit("m", of_request)))
+    engine.may_go.set()
+    for of_request, future in futures:
+        assert texts_of(future) == [each.segment.text for each in of_request]
+    decoded = engine.batches[1:]
+    assert sorted(name for batch in decoded for name in batch) == sorted(lengths)
+    for batch in decoded:
+        longest = max(lengths[name] for name in batch)
+        assert len(batch) <= 6
+        assert len(batch) == 1 or longest * len(batch) <= 40
+    # Sentences of different requests share batches.
+    assert len(decoded) < len(lengths) / 2
+
+
+def test_neighbours_by_length_share_a_batch(make, engine):
+    batcher = make(max_tokens_per_batch=40)
+    lengths = [20, 2, 19, 3, 2, 18]
+    batcher.submit("m", [sentence(f"s{number}", length) for number, length in enumerate(lengths)])
+    engine.may_go.set()
+    batcher.close()
+    assert engine.batches[1:] == [["s2", "s0"], ["s1", "s4", "s3"], ["s5"]]
+
+
+def test_a_document_does_not_hold_up_others(make, engine):
+    """Each request has its turn, whatever came before it."""
+    batcher = make(max_tokens_per_batch=10)
+    document = batcher.submit("m", sentences("d", 40))
+    small = [batcher.submit("m", [sentence(name)]) for name in "abcdef"]
+    engine.may_go.set()
+    for future in small:
+        future.result(TIMEOUT)
+    assert len(texts_of(document)) == 40
+    last = max(number for number, batch in enumerate(engine.batches) if {*batch} & {*"abcdef"})
+    # Six batches of two sentences, one for each turn, and one for that of the document.
+    assert last <= 7
+
+
+def test_a_longer_sentence_has_its_turn_too(make, engine):
+    """It is far from the sentences that come again and again."""
+    batcher = make(max_tokens_per_batch=20)
+    documents = [batcher.submit("m", sentences(name, 30, 2)) for name in "abc"]
+    alone = batcher.submit("m", [sentence("long", 19)])
+    engine.may_go.set()
+    assert texts_of(alone) == ["LONG"]
+    assert engine.batches.index(["long"]) <= 4
+    for document in documents:
+        document.result(TIMEOUT)
+
+
+def test_a_batch_has_one_model_and_one_target_language(make, engine):
+    batcher = make()
+    kinds = [("m", None), ("n", None), ("m", 4), ("m", 5), ("n", 4)]
+    for number in range(10):
+        model, first_token = kinds[number % 5]
+        batcher.submit(model, [sentence(f"{number % 5}", first_token=first_token)])
+    engine.may_go.set()
+    batcher.close()
+    assert sorted(engine.batches[1:]) == [[str(number)] * 2 for number in range(5)]
+
+
+def test_a_request_that_is_cancelled_is_not_decoded(make, engine):
+    batcher = make(max_tokens_per_batch=10)
+    cancelled = batcher.submit("m", sentences("c", 9))
+    other = batcher.submit("m", [sentence("a")])
+    assert batcher.waiting_sentences() == 10
+    assert cancelled.cancel()
+    assert batcher.waiting_sentences() == 1
+    engine.may_go.set()
+    assert texts_of(other) == ["A"]
+    batcher.close()
+    assert engine.batches == [["first"], ["a"]]
+
+
+def test_a_request_that_is_cancelled_while_it_is_decoded(make, engine):
+    batcher = make(max_tokens_per_batch=10)
+    engine.may_go.set()
+    batcher.submit("m", [sentence("b")]).result(TIMEOUT)
+    engine.hold()
+    cancelled = batcher.submit("m", sentences("c", 9))
+    engine.wait_for_batch()
+    assert cancelled.cancel()
+    engine.may_go.set()
+    assert texts_of(batcher.submit("m", [sentence("a")])) == ["A"]
+    with pytest.raises(CancelledError):
+        cancelled.result(TIMEOUT)
+    assert engine.batches == [["first"], ["b"], ["c0", "c1"], ["a"]]
+
+
+def test_a_request_that_is_late_is_not_decoded(make, engine):
+    batcher = make()
+    late = batcher.submit("m", [sentence("late")], seconds=-1)
+    in_time = batcher.submit("m", [sentence("a")], seconds=TIMEOUT)
+    engine.may_go.set()
+    assert texts_of(in_time) == ["A"]
+    with pytest.raises(LateError, match="took too long"):
+        late.result(TIMEOUT)
+    assert engine.batches == [["first"], ["a"]]
+
+
+def test_a_sentence_that_fails_concerns_only_its_request(make, engine, caplog):
+    batcher = make()
+    engine.broken = {"b1"}
+    futures = {name: batcher.submit("m", sentences(name, 3)) for name in "abc"}
+    engine.may_go.set()
+    for name in "ac":
+        assert texts_of(futures[name]) == [f"{name.upper()}{number}" for number in range(3)]
+    with pytest.raises(FailedSentenceError, match="cannot be translated") as failure:
+        futures["b"].result(TIMEOUT)
+    assert str(failure.value.__cause__) == "b1 is broken"
+    assert "b1 is broken" in caplog.text
+    assert texts_of(batcher.submit("m", [sentence("d")])) == ["D"]
+
+
+def test_the_rest_of_a_request_that_failed_is_not_decoded(make, engine):
+    batcher = make(max_tokens_per_batch=10)
+    engine.broken = {"b0"}
+    failed = batcher.submit("m", sentences("b", 20))
+    engine.may_go.set()
+    with pytest.raises(FailedSentenceError):
+        failed.result(TIMEOUT)
+    batcher.close()
+    assert engine.batches == [["first"], ["b0", "b1"], ["b0"], ["b1"]]
+
+
+def test_a_dead_thread_fails_who_waits_and_takes_nobody(make, engine):
+    """Not only an Exception, which a sentence may raise."""
+    batcher = make(max_tokens_per_batch=10)
+    futures = [batcher.submit("m", sentences(name, 9)) for name in "ab"]
+    assert batcher.is_alive
+
+    def die(batch):
+        raise SystemExit
+
+    batcher._decoders["m"] = die
+    engine.may_go.set()
+    for future in futures:
+        with pytest.raises(StoppedError, match="engine has stopped"):
+            future.result(TIMEOUT)
+    batcher._thread.join(TIMEOUT)
+    assert not batcher.is_alive
+    for call in (lambda: batcher.submit("m", [sentence("c")]), lambda: batcher.check_wait(1)):
+        with pytest.raises(StoppedError, match="takes no more requests"):
+            call()
+
+
+def test_closing_answers_who_waits(make, engine):
+    batcher = make(max_tokens_per_batch=10)
+    future = batcher.submit("m", sentences("a", 9))
+    engine.may_go.set()
+    batcher.close()
+    assert future.done()
+    assert len(texts_of(future)) == 9
+    with pytest.raises(StoppedError, match="takes no more requests"):
+        batcher.submit("m", [sentence("b")])
+
+
+def test_abandoning_fails_who_waits(make, engine):
+    batcher = make()
+    future = batcher.submit("m", sentences("a", 9))
+    batcher.abandon()
+    with pytest.raises(StoppedError, match="The server stops"):
+        future.result(TIMEOUT)
+    engine.may_go.set()
+    batcher.close()
+    assert engine.batches == [["first"]]
+
+
+def test_the_wait_is_predicted(make):
+    batcher = make(max_tokens_per_batch=100, max_wait=3)
+    batcher._batch_ends = 0
+    assert batcher.predicted_wait(50) == 0
+    # A batch takes a second, and 100 tokens another.
+    for tokens in (50, 100, 50, 100):
+        batcher._speed.add(tokens, 1 + tokens / 100)
+    batcher.submit("m", sentences("document", 100, 10))
+    # Of the document as much is decoded before as the request has itself.
+    assert batcher.predicted_wait(10) == pytest.approx(1.1)
+    assert batcher.predicted_wait(200) == pytest.approx(4)
+    assert batcher.predicted_wait(5000) == pytest.approx(20)
+    batcher.check_wait(100)
+    with pytest.raises(BusyError, match="Try again in 4 seconds") as busy:
+        batcher.check_wait(200)
+    assert busy.value.seconds == pytest.approx(4)
+
+
+def test_too_many_tokens_are_refused_at_once(make):
+    """Before any batch says how long they take."""
+    batcher = make(max_waiting_tokens=100)
+    batcher.submit("m", sentences("a", 10, 10))
+    batcher.check_wait(1)
+    waiting = batcher.submit("m", [sentence("b", 1)])
+    with pytest.raises(BusyError):
+        batcher.check_wait(1)
+    waiting.cancel()
+    batcher.check_wait(1)
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ([], 0),
+        ([(10, 2.0)], 4.0),
+        ([(10, 2.0), (10, 4.0)], 6.0),
+        ([(10, 1.5), (20, 2.0), (30, 2.5)], 2.0),
+        # Noise: more tokens took less time, and a constant below zero.
+        ([(10, 2.0), (30, 1.0)], 1.5),
+        ([(10, 0.1), (30, 2.1)], 1.1),
+    ],
+)
+def test_the_time_of_a_batch(batches, expected):
+    speed = _Speed()
+    for batch in batches:
+        speed.add(*batch)
+    assert speed.seconds(20, 1) == pytest.approx(expected)
+
+
+def test_only_the_last_batches_count():
+    speed = _Speed()
+    for _ in range(50):
+        speed.add(10, 99.0)
+    for _ in range(50):
+        speed.add(10, 1.0)
+    assert speed.seconds(10, 1) == pytest.approx(1.0)
+
+
+def test_batches_are_told(make, engine):
+    batches = []
+    batcher = make(on_batch=batches.append)
+    batcher.submit("m", [sentence("a", 4), sentence("b", 6)])
+    engine.may_go.set()
+    batcher.close()
+    batch = batches[1]
+    assert (batch.model, batch.sentences, batch.tokens, batch.padded_tokens) == ("m", 2, 10, 12)
+    assert batch.seconds >= 0
+    assert len(batch.waited) == 2
+
+
+def test_the_words_are_those_of_translate_lines():
+    """Sentences of many texts are decoded together by a real model."""
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    translator = TextTranslator(model, tokenizer)
+    lines = ["a b c", "d", "e f g h i j", "k l", "m n o p q r s t", "a b c"] * 5
+    with Batcher({"m": translator.decode}, max_tokens_per_batch=64) as batcher:
+        futures = []
+        for line in lines:
+            prepared = translator.reader.prepare(line)
+            futures.append((prepared, batcher.submit("m", prepared.sentences)))
+        found = [prepared.put_back(future.result(TIMEOUT)) for prepared, future in futures]
+    assert found == translate_lines(model, tokenizer, lines)

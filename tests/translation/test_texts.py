@@ -1,0 +1,163 @@
+"""One object for texts of any kind: what is prepared, decoded with others, and joined again."""
+
+import pytest
+import tiny_multilingual
+import torch
+from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
+from transformers import pipeline
+
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.documents import Segment
+from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
+from hf_capsule_mt.translation.texts import Languages, Sentence, TextOptions, TextReader, TextTranslator, Translation
+
+TAGS = TextOptions(tags=True, keep=keep_pattern(r"\{\w\}"))
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = tiny_model()
+    model.generation_config.max_new_tokens = 20
+    # generate() writes it as the last token, where the command lets the model choose.
+    model.generation_config.forced_eos_token_id = None
+    return model
+
+
+@pytest.fixture(scope="module")
+def translator(model):
+    return TextTranslator(model, tiny_tokenizer())
+
+
+def translated(translator, text, options=None, **arguments):
+    """One text by itself."""
+    prepared = translator.reader.prepare(text, options, **arguments)
+    return together(translator, [prepared])[0]
+
+
+def together(translator, texts):
+    """Texts whose sentences are decoded in one batch, as a server does."""
+    sentences = [sentence for text in texts for sentence in text.sentences if sentence.token_ids]
+    translations = iter(translator.decode(sentences) if sentences else [])
+    found = []
+    for text in texts:
+        found.append(text.put_back([next(translations) if each.token_ids else None for each in text.sentences]))
+    return found
+
+
+def test_sentences_of_many_texts_are_decoded_together(translator):
+    texts = [
+        ("a b c", None),
+        ("<p>a <b>c</b> {x}</p><p>d</p>", TAGS),
+        ("1984", None),
+        ("e <i>f g</i>", TAGS),
+        ("", None),
+    ]
+    prepared = [translator.reader.prepare(text, options) for text, options in texts]
+    one_by_one = [translated(translator, text, options) for text, options in texts]
+    assert together(translator, prepared) == one_by_one
+    assert one_by_one[2:5:2] == ["1984", ""]
+    assert one_by_one[1].startswith("<p>")
+    assert "{x}" in one_by_one[1]
+
+
+def test_the_command_and_the_pipeline_say_the_same(model, translator):
+    ours = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu")
+    for text, options in (("a b c", {}), ("<p>a <b>c d</b> e</p> f <i>g</i>", {"tags": True})):
+        assert translated(translator, text, TextOptions(**options)) == ours(text, **options)[0]["translation_text"]
+
+
+def test_a_copy_keeps_its_tags(tmp_path):
+    """A text that is only a code and numbers is not decoded."""
+    tokenizer = marian_tokenizer(tmp_path, False)
+    reader = TextReader(tiny_model().config, tokenizer)
+    prepared = reader.prepare(
+        "<p>>>de<< <b>1984</b></p>".replace(">>de<<", "&gt;&gt;de&lt;&lt;"), TextOptions(tags=True)
+    )
+    assert [sentence.token_ids for sentence in prepared.sentences] == [[]]
+    assert prepared.put_back([None]) == "<p><b>1984</b></p>"
+
+
+def test_attention_is_that_of_the_sentence(model, translator):
+    """Of a batch in which the first sentence needs none."""
+    plain, first, second = (
+        translator.reader.prepare(text, TAGS).sentences[0] for text in ("a b", "c <b>d e</b> f", "g <i>h</i> i")
+    )
+    sentences = [plain, first, plain, second]
+    rows = [sentence.token_ids for sentence in sentences]
+    longest = max(map(len, rows))
+    input_ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
+    sequences = model.generate(input_ids=input_ids, attention_mask=(input_ids != 0).long())
+    found = translator.attention(sentences, sequences, torch.device("cpu"))
+    assert (found[0], found[2]) == (None, None)
+    assert not torch.allclose(found[1], found[3])
+    for row in (1, 3):
+        [alone] = translator.attention([sentences[row]], sequences[row : row + 1], torch.device("cpu"))
+        torch.testing.assert_close(found[row][:, : len(rows[row])], alone)
+
+
+def test_attention_is_that_of_the_translation(model):
+    """Of a pipeline that returns several translations of each sentence of a batch."""
+    translate = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu")
+    sentences = [
+        next(translate.preprocess(text, tags=True))["sentence"] for text in ("c <b>d e</b> f", "g <i>h</i> i j")
+    ]
+    options = {"num_beams": 3, "num_return_sequences": 2}
+    both = translate._forward({"sentence": sentences}, **options)["decoded"]
+    for sentence, decoded in zip(sentences, both, strict=True):
+        alone = translate._forward({"sentence": sentence}, **options)["decoded"]
+        for number in range(2):
+            length, width = alone.attention[number].shape
+            torch.testing.assert_close(decoded.attention[number][:length, :width], alone.attention[number])
+        assert not torch.allclose(alone.attention[0], alone.attention[1])
+
+
+@pytest.mark.parametrize("kind", ["mbart", "nllb"])
+def test_languages(kind):
+    """Each text may be in another language, but a batch writes only one."""
+    model, tokenizer = getattr(tiny_multilingual, kind)()
+    english, german = {"mbart": ("en_XX", "de_DE"), "nllb": ("eng_Latn", "deu_Latn")}[kind]
+    model.generation_config.decoder_start_token_id = 2
+    model.generation_config.forced_eos_token_id = None
+    translator = TextTranslator(model, tokenizer)
+    options = {"languages": Languages(english, german)}
+    prepared = translator.reader.prepare("the old house", **options)
+    [sentence] = prepared.sentences
+    assert sentence.first_token == tokenizer.convert_tokens_to_ids(german)
+    generated = model.generate(
+        torch.tensor([sentence.token_ids]), forced_bos_token_id=sentence.first_token, max_new_tokens=6
+    )
+    [translation] = translator.decode([sentence], max_new_tokens=6)
+    assert translation.text == tokenizer.decode(generated[0], skip_special_tokens=True)
+    [cut] = translator.reader.prepare("the old house " * 90, truncation=True, **options).sentences
+    assert cut.is_cut
+    assert len(cut.token_ids) == translator.reader.limit
+    assert cut.first_token == sentence.first_token
+    [other] = translator.reader.prepare("two dogs", languages=Languages(german, english)).sentences
+    with pytest.raises(ValueError, match="too many values to unpack"):
+        translator.decode([sentence, other])
+
+
+def test_a_model_without_positions_reads_all():
+    """The tokenizer's limit is not the model's."""
+    config = preset_config("rnmt", "tiny", d_model=16, vocab_size=29)
+    reader = TextReader(config, tiny_tokenizer(model_max_length=8))
+    [sentence] = reader.prepare("a " * 5000).sentences
+    assert len(sentence.token_ids) == 5001
+    assert not sentence.is_cut
+
+
+def test_what_is_refused():
+    reader = TextReader(tiny_model().config, tiny_tokenizer())
+    with pytest.raises(UserError, match="the model reads 32"):
+        reader.prepare("a " * 40)
+    with pytest.raises(UserError, match="is not closed"):
+        reader.prepare("<b>a", TextOptions(tags=True))
+    with pytest.raises(ValueError, match="5 is not a text"):
+        reader.prepare(5)
+
+
+def test_tags_around_what_was_not_decoded():
+    [segment] = marked_segments("<td><b>&lt;s&gt;</b></td>", True, None, None)
+    assert Sentence(segment, []).put_back(None) == "<b></b>"
+    assert Sentence(Segment(" ", "a", "\n"), [5]).put_back(Translation("x")) == "x"
