@@ -9,16 +9,17 @@ import torch
 import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tiny_marian import save_tiny_marian, tiny_tokenizer
+from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from tiny_run import arguments, small
 from transformers import AutoModelForSeq2SeqLM, pipeline
+from transformers.utils import logging
 
 import hf_capsule_mt  # noqa: F401
 from benchmarks.speed.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.cli import train, translate
 from hf_capsule_mt.decoding.generation import logger
-from hf_capsule_mt.loading import count_parameters
+from hf_capsule_mt.loading import check_decodes, count_parameters
 from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint
 
 WEIGHTS = "model.safetensors"
@@ -131,3 +132,15 @@ def test_its_card_has_the_scores_that_were_measured(folder):
     assert claimed == {
         (test, name): round(found["score"], 2) for test, scores in records.items() for name, found in scores.items()
     }
+
+
+@pytest.mark.parametrize("limit", [{"max_length": 30}, {"max_new_tokens": 30}])
+def test_checking_that_a_model_decodes_says_nothing(caplog, limit):
+    model = tiny_model()
+    model.generation_config.update(**limit)
+    before = model.generation_config.to_dict()
+    logging.enable_propagation()
+    check_decodes(model)
+    logging.disable_propagation()
+    assert caplog.text == ""
+    assert model.generation_config.to_dict() == before
