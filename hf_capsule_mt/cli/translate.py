@@ -94,6 +94,19 @@ def build_parser() -> argparse.ArgumentParser:
         "such as {name}.",
     )
     parser.add_argument(
+        "--glossary",
+        type=Path,
+        metavar="FILE",
+        help="Terms that translations must have: a .tsv, .csv or .tbx file of sources and targets. The report says "
+        "which terms the model wrote by itself, which the search, and which are missing.",
+    )
+    parser.add_argument(
+        "--glossary_languages",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="The languages of a glossary that has several, such as en de. A .tbx file needs them.",
+    )
+    parser.add_argument(
         "--errors",
         choices=["strict", "replace"],
         default="strict",
@@ -140,6 +153,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         check_language(language)
     if args.keep is not None:
         keep_pattern(args.keep)
+    if args.glossary is not None and args.engine == "transformers":
+        raise UserError("--glossary needs --engine fast. Leave out --engine.")
 
 
 def _file_format(args: argparse.Namespace) -> FileFormat | None:
@@ -199,5 +214,7 @@ def _options(args: argparse.Namespace) -> FileTranslationOptions:
         tags=args.tags,
         keep=args.keep,
         target_lang=args.target_lang,
+        glossary=args.glossary,
+        glossary_languages=args.glossary_languages,
         errors=args.errors,
     )

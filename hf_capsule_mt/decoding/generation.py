@@ -23,7 +23,7 @@ from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .search import Settings
-from .terms import Forms, TermBanks, WordBoundaries, bank_width
+from .terms import Forms, TermBanks, WordBoundaries, default_bank_width
 from .vocabulary import FiniteScores
 
 logger = logging.get_logger(__name__)
@@ -66,6 +66,7 @@ def generate(
     dtype: str = "float32",
     terms: Sequence[Sequence[Forms]] | None = None,
     boundaries: WordBoundaries | None = None,
+    bank_width: int | None = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
@@ -85,6 +86,7 @@ def generate(
         terms: what the translation of each sentence must have: for each sentence its terms, for each term its forms,
             for each form its token ids. `force_words_ids` of `generate()` is the same for all sentences.
         boundaries: which tokens may stand in one word, so that forms are whole words.
+        bank_width: how many hypotheses there are for each number of written terms. See [`default_bank_width`].
         model_kwargs: the encoder's output, and other arguments of the model.
 
     Returns:
@@ -120,8 +122,8 @@ def generate(
         mask = mask[:: settings.num_beams]
     banks = None
     if terms is not None:
-        width = max(bank_width(settings.num_beams), settings.num_return_sequences)
-        banks = TermBanks.of(terms, width, boundaries)
+        width = bank_width or default_bank_width(settings.num_beams)
+        banks = TermBanks.of(terms, max(width, settings.num_return_sequences), boundaries)
     translations = engine.translate(encoded, mask, settings, limits, banks)
     rows = []
     for translation in translations:

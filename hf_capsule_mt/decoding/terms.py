@@ -222,7 +222,7 @@ class TermBanks:
 
         Args:
             terms: the forms of each term of each sentence. Those that banks of two have no room for are left out.
-            width: hypotheses of a bank, if there is room for them. See [`bank_width`].
+            width: hypotheses of a bank, if there is room for them. See [`default_bank_width`].
             boundaries: which tokens may stand in one word. None: terms may stand inside a word.
         """
         most = max(map(len, terms))
@@ -237,7 +237,7 @@ class TermBanks:
         return replace(settings, num_beams=(most + 1) * self.width, num_return_sequences=1)
 
 
-def bank_width(num_beams: int) -> int:
+def default_bank_width(num_beams: int) -> int:
     """Return the hypotheses of a bank, for a search that has so many beams without terms."""
     if num_beams == 1:
         return 1

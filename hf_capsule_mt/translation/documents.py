@@ -38,6 +38,8 @@ class Segment:
     line: int = field(default=0, compare=False)  # The line of the document, from 0, on which the words begin.
     # The code of the language to write, for models that need it. The text may begin with it.
     code: str = field(default="", compare=False)
+    # Where kept parts stand in the text.
+    kept_spans = ()
     has_parts = False
     """Whether there are tags or kept parts."""
     needs_alignment = False

@@ -22,12 +22,14 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.lines import byte_lines, text_bytes, unbroken
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import locked, replaced_file
+from hf_capsule_mt.files import hash_file, locked, replaced_file
 
 from .decoding_options import DecodingOptions
 from .documents import Segment
+from .glossary import Glossary
 from .marked_segments import keep_pattern
 from .partial_output import PartialOutput, folder_beside
+from .term_writer import PlacedTerm, check_glossary
 from .texts import Sentence, TextOptions, TextReader, TextTranslator
 from .translation_report import Judgement
 
@@ -59,6 +61,8 @@ class FileTranslationOptions:
         tags: whether there are tags of XML or HTML.
         keep: regular expression for parts that are not translated.
         target_lang: language to write with multilingual OPUS-MT, until a text names another.
+        glossary: file of terms that translations must have.
+        glossary_languages: source and target language, for a glossary that has several.
         errors: "strict", or "replace" for bytes that are not UTF-8.
     """
 
@@ -74,13 +78,18 @@ class FileTranslationOptions:
     tags: bool = False
     keep: str | None = None
     target_lang: str | None = None
+    glossary: Path | None = None
+    glossary_languages: tuple[str, str] | None = None
     errors: str = "strict"
 
-    @property
+    @cached_property
     def of_texts(self) -> TextOptions:
-        """How the texts are cut."""
+        """How the texts are cut, and which terms they need."""
         pattern = keep_pattern(self.keep) if self.keep else None
-        return TextOptions(self.documents or self.sentences, self.tags, pattern)
+        glossary = None
+        if self.glossary is not None:
+            glossary = Glossary.read(self.glossary, *(self.glossary_languages or ()))
+        return TextOptions(self.documents or self.sentences, self.tags, pattern, glossary)
 
     def settings(self) -> dict[str, object]:
         """Return everything that the output depends on, except the input."""
@@ -89,6 +98,8 @@ class FileTranslationOptions:
             value = getattr(self, name)
             if value:
                 settings[name] = value
+        if self.glossary is not None:
+            settings["glossary"] = hash_file(self.glossary)
         if self.report_file is not None:
             settings["report_file"] = str(self.report_file.resolve())
         return settings
@@ -100,6 +111,7 @@ class Translated:
 
     text: str
     judgement: Judgement | None = None
+    terms: tuple[PlacedTerm, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,7 +144,10 @@ class Job:
             translated = translations.get(index)
             judgement = None if translated is None else translated.judgement
             judgement = replace(judgement or Judgement(), source_cut=self.sentences[index].is_cut)
-            lines.append(json.dumps({"line": number, **asdict(judgement)}))
+            row = {"line": number, **asdict(judgement)}
+            if translated is not None and translated.terms:
+                row["terms"] = [asdict(term) for term in translated.terms]
+            lines.append(json.dumps(row, ensure_ascii=False))
         return lines
 
 
@@ -184,7 +199,7 @@ class Worker:
         for batch in translator.decode_batches(job.sentences, batches, judges=self._judges, **options):
             for index, translation in batch.items():
                 text = job.sentences[index].put_back(translation)
-                translated[index] = Translated(text, translation.judgement)
+                translated[index] = Translated(text, translation.judgement, translation.terms)
             tokens = sum(len(job.sentences[index].token_ids) for index in batch)
             # Only this process shows progress. The others have shares of the same size, and are about as far.
             self._progress.add(len(batch) * processes, tokens * processes)
@@ -307,6 +322,8 @@ class _WindowReader:
         self._progress = progress
         self._reader = TextReader(options.decoding.config(), options.decoding.tokenizer())
         self._code = self._reader.codes.of(options.target_lang, "target_lang")
+        if self._of_texts.glossary is not None:
+            check_glossary(self._of_texts.glossary, self._reader.tokenizer)
         self._has_warned = False
         self._kept = None
         if options.output_file is not None:
@@ -361,7 +378,7 @@ class _WindowReader:
             self._code = segments[-1].code
         self._warn_of_missing_codes(segments)
         numbers = [done + 1 + segment.line for segment in segments]
-        sentences = self._reader.encode(segments, numbers=numbers)
+        sentences = self._reader.encode(segments, numbers=numbers, glossary=self._of_texts.glossary)
         lengths = [len(sentence.token_ids) for sentence in sentences]
         batches = batch_by_tokens(lengths, self._options.decoding.max_tokens_per_batch, numbers)
         self._progress.skip(lengths.count(0))

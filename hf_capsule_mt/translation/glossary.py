@@ -12,12 +12,12 @@ import regex
 from hf_capsule_mt.data.lines import each_line, opened, without_compression
 from hf_capsule_mt.errors import UserError
 
-from .marked_segments import _IN_WORD, _UNSPACED
+from .marked_segments import IN_WORD, UNSPACED
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
-_ATOM = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|{_IN_WORD}+|\S\p{{M}}*")
+_ATOM = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{IN_WORD}+|\S\p{{M}}*")
 """A word, a letter of a script without spaces, or a sign. A term begins and ends between two of them."""
 _ALTERNATIVE = regex.compile(r"(?<!\\)\|")
 """Stands between the forms of a term. After a backslash it is part of the form."""

@@ -29,9 +29,9 @@ Escape = Callable[[str], str]
 """Writes characters as references, such as `&amp;`, if they would look like tags."""
 
 # Scripts that put no spaces between words.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_IN_WORD = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
-_WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|{_IN_WORD}+(?:['’.\-]{_IN_WORD}+)*|\S\p{{M}}*")
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+IN_WORD = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
+_WORD = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{IN_WORD}+(?:['’.\-]{IN_WORD}+)*|\S\p{{M}}*")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class MarkedSegment(Segment):
     def has_parts(self) -> bool:
         """Whether something stands in the text."""
         return bool(self.root.children)
+
+    @property
+    def kept_spans(self) -> tuple[Span, ...]:
+        """Where kept parts stand in the text."""
+        return tuple(self.words[word] for word in self.kept)
 
     @property
     def needs_alignment(self) -> bool:

@@ -20,6 +20,7 @@ from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, 
 
 from .decoding_options import engine_computes_in, is_of_engine, name_of
 from .documents import language_code
+from .glossary import Glossary
 from .marked_segments import keep_pattern
 from .pipeline_translation import (
     flat_results,
@@ -29,11 +30,20 @@ from .pipeline_translation import (
     sorted_options,
 )
 from .texts import Languages, PreparedText, Sentence, TextOptions, TextTranslator, Translation
-from .translator import ENGINES, engine_takes, evaluating, pad_rows, settings_of, warn_of_dtype, with_tokenizer
+from .translator import (
+    ENGINES,
+    engine_takes,
+    evaluating,
+    pad_rows,
+    settings_of,
+    warn_of_dtype,
+    with_tokenizer,
+    words_before_end,
+)
 
 logger = logging.get_logger(__name__)
 
-_OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep")
+_OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep", "glossary")
 _MORE_THAN_TOKENS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 """Options of `generate()` that ask for what a pipeline does not return."""
 _SENTENCE_END = re.compile(r"""[.!?…][.!?…]*["'”»)]*(?:\s|\Z)|[。！？]""")
@@ -80,6 +90,7 @@ class TranslationPipeline(ChunkPipeline):
         tags: whether texts have tags of XML or HTML. The model does not see them, and its cross-attention says where
             they go in the translation. Tags of blocks, such as `<p>`, end a sentence.
         keep: a regular expression for parts that are not translated, such as numbers, placeholders or addresses.
+        glossary: terms that translations must have: a file (.tsv, .csv or .tbx), or a [`Glossary`].
         return_tensors: whether results have `translation_token_ids` instead of `translation_text`.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
         batch_size: sentences translated together, by default 1.
@@ -146,6 +157,11 @@ class TranslationPipeline(ChunkPipeline):
             if not isinstance(keep, str | Pattern):
                 raise UserError(f"keep is {keep!r:.80}. Give one regular expression, such as keep='one|another'.")
             options["keep"] = keep_pattern(keep)
+        glossary = options.get("glossary")
+        if isinstance(glossary, str | Path):
+            source, target = languages_of_task(self.task)
+            languages = options.get("src_lang") or source, options.get("tgt_lang") or target
+            options["glossary"] = Glossary.read(glossary, *languages)
         for name in _MORE_THAN_TOKENS:
             if options.get(name):
                 logger.warning_once(f"A pipeline returns texts, so {name} has no effect. Call generate() for it.")
@@ -171,6 +187,7 @@ class TranslationPipeline(ChunkPipeline):
         documents: bool | str = False,
         tags: bool = False,
         keep: Pattern | None = None,
+        glossary: Glossary | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Yield the sentences of a text: one, or those of a document, or of a text with tags.
 
@@ -182,6 +199,7 @@ class TranslationPipeline(ChunkPipeline):
             documents: whether the text has several sentences, or the language in which it has them.
             tags: whether the text has tags.
             keep: finds parts that are not translated.
+            glossary: terms that the translation must have.
 
         Raises:
             UserError: if there is no such language, a tag is wrong, or a sentence is too long.
@@ -191,7 +209,7 @@ class TranslationPipeline(ChunkPipeline):
         language = language_code(pair.source) if documents is True else documents or None
         prepared = reader.prepare(
             text,
-            TextOptions(language, tags, keep),
+            TextOptions(language, tags, keep, glossary),
             code=self._code(tgt_lang, pair.target),
             languages=pair if reader.takes_languages else None,
             truncation=truncation,
@@ -257,6 +275,8 @@ class TranslationPipeline(ChunkPipeline):
         """Decode sentences with token ids in one batch."""
         sequences = self._generate(sentences, options).unflatten(0, (len(sentences), -1))
         count = sequences.shape[1]
+        if any(sentence.terms for sentence in sentences):
+            sequences = self._with_terms(sentences, sequences, options)
         repeated = [sentence for sentence in sentences for _ in range(count)]
         with evaluating(self.model):
             attention = self.texts.attention(repeated, sequences.flatten(0, 1), self.device)
@@ -264,6 +284,20 @@ class TranslationPipeline(ChunkPipeline):
         for row in range(len(sentences)):
             decoded.append(_Decoded(sequences[row].cpu(), attention[row * count : (row + 1) * count]))
         return decoded
+
+    def _with_terms(self, sentences: Sequence[Sentence], sequences: Tensor, options: dict[str, Any]) -> Tensor:
+        """Return translations `[sentences, 1, length]` with the terms of a glossary."""
+        if sequences.shape[1] > 1:
+            raise UserError("A glossary gives one translation. Leave out glossary, or give num_return_sequences=1.")
+        options = {"dtype": self._dtype, **options}
+        if sentences[0].first_token is not None:
+            options.setdefault("forced_bos_token_id", sentences[0].first_token)
+        generated = sequences[:, 0]
+        limits = [generated.shape[1] - 1] * len(sentences)
+        written = words_before_end(generated, settings_of(self.model, options), limits)
+        with evaluating(self.model):
+            completed, _, _ = self.texts.with_terms(sentences, generated, written, options)
+        return completed.unsqueeze(1)
 
     def _generate(self, sentences: Sequence[Sentence], options: dict[str, Any]) -> Tensor:
         """Return what `generate()` writes, `[sentences * translations, length]`, with the engine if it can."""

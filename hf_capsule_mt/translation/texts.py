@@ -22,8 +22,10 @@ from hf_capsule_mt.errors import UserError
 
 from .attention import aligner, cross_attention
 from .documents import Segment, cut_text, segments_with_codes
+from .glossary import Glossary, Term
 from .marked_segments import Align, marked_segments
 from .pipeline_translation import checked, copied
+from .term_writer import PlacedTerm, TermSentence, TermWriter
 from .translation_report import Judgement, judge, sequence_scores
 from .translator import Written, generate_batches, pad_rows, with_tokenizer
 
@@ -37,11 +39,13 @@ class TextOptions:
             takes a text as one sentence.
         tags: whether texts have tags of XML or HTML.
         keep: finds parts that are not translated.
+        glossary: terms that translations must have.
     """
 
     language: str | None = None
     tags: bool = False
     keep: Pattern | None = None
+    glossary: Glossary | None = None
 
     @property
     def has_segments(self) -> bool:
@@ -65,6 +69,7 @@ class Translation:
     # Aligns the words of the sentence with those of the text, if tags or kept parts stand between words.
     align: Align | None = None
     judgement: Judgement | None = None
+    terms: tuple[PlacedTerm, ...] = ()  # What became of the terms of a glossary.
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class Sentence:
     copy: str | None = None  # The translation of a segment without letters.
     is_cut: bool = False  # It was longer than the model reads.
     first_token: int | None = None  # The token of the target language, with which its translation begins.
+    terms: tuple[Term, ...] = ()  # Entries of a glossary that its translation must have.
 
     def put_back(self, translation: Translation | None) -> str:
         """Return a translation with the tags and kept parts of the sentence. None is given if nothing was decoded."""
@@ -152,7 +158,8 @@ class TextReader:
             UserError: if it is no text, a tag is wrong, a sentence is too long, or there is no such language.
         """
         segments = self.segments(checked(text), options or TextOptions(), code, languages)
-        sentences = self.encode(segments, languages)
+        glossary = None if options is None else options.glossary
+        sentences = self.encode(segments, languages, glossary=glossary)
         for index, sentence in enumerate(sentences):
             if self._is_refused(sentence):
                 if not truncation:
@@ -187,7 +194,11 @@ class TextReader:
         return segments_with_codes(self.codes, segments, code)
 
     def encode(
-        self, segments: Sequence[Segment], languages: Languages | None = None, numbers: Sequence[int] | None = None
+        self,
+        segments: Sequence[Segment],
+        languages: Languages | None = None,
+        numbers: Sequence[int] | None = None,
+        glossary: Glossary | None = None,
     ) -> list[Sentence]:
         """Return segments as sentences with their token ids.
 
@@ -196,6 +207,7 @@ class TextReader:
             languages: for tokenizers that take them as arguments.
             numbers: the lines of the segments. With them, longer segments than the model reads are cut, and a warning
                 names the first line. Otherwise they stay as they are.
+            glossary: its terms are looked for in the segments, without their tags and kept parts.
         """
         copies = [copied(segment.text) for segment in segments]
         sources = []
@@ -210,7 +222,10 @@ class TextReader:
         first_token = self._first_token(languages)
         sentences = []
         for index, segment in enumerate(segments):
-            sentences.append(Sentence(segment, encoded[index], copies[index], index in cut, first_token))
+            terms = ()
+            if glossary is not None and copies[index] is None:
+                terms = _terms_outside_of_kept_parts(glossary, segment)
+            sentences.append(Sentence(segment, encoded[index], copies[index], index in cut, first_token, terms))
         return sentences
 
     def _fits(self, part: str, languages: Languages | None) -> bool:
@@ -266,6 +281,15 @@ class TextReader:
         return Sentence(sentence.segment, token_ids, is_cut=True, first_token=sentence.first_token)
 
 
+def _terms_outside_of_kept_parts(glossary: Glossary, segment: Segment) -> tuple[Term, ...]:
+    """Return the terms of a segment. What is kept is not translated, so it needs no term."""
+    terms = []
+    for term in glossary.terms(segment.text):
+        if not any(start < term.end and term.start < end for start, end in segment.kept_spans):
+            terms.append(term)
+    return tuple(terms)
+
+
 class TextTranslator:
     """Translates texts with a model: prepares them, decodes their sentences, and joins the translations.
 
@@ -285,6 +309,7 @@ class TextTranslator:
         self.model = model
         self.tokenizer = tokenizer
         self.reader = TextReader(model.config, tokenizer, prefix)
+        self.terms = TermWriter(model, tokenizer)
 
     def decode(self, sentences: Sequence[Sentence], **options: Any) -> list[Translation]:
         """Decode sentences, all in one batch, and return their translations.
@@ -320,8 +345,35 @@ class TextTranslator:
         encoded = [sentence.token_ids for sentence in sentences]
         for batch, generated, written in generate_batches(self.model, encoded, batches, **options):
             rows = [sentences[index] for index in batch]
-            translations = self._translations(rows, generated, written, judges)
+            placed: list[tuple[PlacedTerm, ...]] = [()] * len(rows)
+            if any(sentence.terms for sentence in rows):
+                generated, written, placed = self.with_terms(rows, generated, written, options)
+            translations = self._translations(rows, generated, written, judges, placed)
             yield dict(zip(batch, translations, strict=True))
+
+    def with_terms(
+        self, sentences: Sequence[Sentence], generated: Tensor, written: Sequence[Written], options: dict[str, Any]
+    ) -> tuple[Tensor, list[Written], list[tuple[PlacedTerm, ...]]]:
+        """Return translations with the terms of their sentences, and what became of each term.
+
+        Args:
+            sentences: the sentences.
+            generated: their translations with the start token, `[sentences, length]`.
+            written: the same as lists of token ids.
+            options: those of the translations.
+
+        Raises:
+            UserError: as in [`TermWriter.complete`].
+        """
+        with_terms = [
+            TermSentence(sentence.token_ids, sentence.terms, of_sentence)
+            for sentence, of_sentence in zip(sentences, written, strict=True)
+        ]
+        completed = self.terms.complete(with_terms, options)
+        rows = [of_sentence for of_sentence, _ in completed]
+        placed = [of_sentence for _, of_sentence in completed]
+        token_ids, _ = pad_rows([row.ids for row in rows], self.model.config.pad_token_id, generated.device)
+        return torch.cat([generated[:, :1], token_ids], dim=1), rows, placed
 
     def attention(self, sentences: Sequence[Sentence], sequences: Tensor, device: torch.device) -> list[Tensor | None]:
         """Return how much each token of a translation attends to each token of its sentence.
@@ -371,7 +423,12 @@ class TextTranslator:
         return align
 
     def _translations(
-        self, sentences: Sequence[Sentence], generated: Tensor, written: Sequence[Written], judges: bool
+        self,
+        sentences: Sequence[Sentence],
+        generated: Tensor,
+        written: Sequence[Written],
+        judges: bool,
+        placed: Sequence[tuple[PlacedTerm, ...]],
     ) -> list[Translation]:
         """Return the translations of a batch from its token ids `[sentences, length]`."""
         texts = self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
@@ -385,7 +442,7 @@ class TextTranslator:
             align = None
             if attention[row] is not None:
                 align = self.align(attention[row], sentence, written[row].words)
-            translations.append(Translation(texts[row], align, judgements[row]))
+            translations.append(Translation(texts[row], align, judgements[row], placed[row]))
         return translations
 
     def _judgements(

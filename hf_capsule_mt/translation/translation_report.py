@@ -126,17 +126,21 @@ def faults(report: Iterable[str]) -> str | None:
     counts: Counter[str] = Counter()
     marked_lines = []
     total = 0
+    missing_terms = 0
     for line in report:
         judged = json.loads(line)
         total += 1
         kinds = [kind for kind in _FAULTS if judged[kind]]
+        missing_terms += sum(term["state"] == "missing" for term in judged.get("terms", ()))
         counts.update(kinds)
         if kinds:
             marked_lines.append(judged["line"])
+    terms = f"{missing_terms} terms of the glossary are missing." if missing_terms else None
     if not marked_lines:
-        return None
+        return terms
     parts = [f"{counts[kind]} {words}" for kind, words in _FAULTS.items()]
-    return (
+    marked = (
         f"{len(marked_lines)} of {total} translations are marked: {', '.join(parts)}. The first is of line "
         f"{marked_lines[0]}."
     )
+    return f"{marked} {terms}" if terms else marked

@@ -26,6 +26,7 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import cut_lines, positions, source_limit, tokenize_lines
 from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.decoding.terms import Forms, WordBoundaries
 from hf_capsule_mt.errors import UserError
 
 from .pipeline_translation import copied
@@ -55,6 +56,20 @@ class Written:
     def ids(self) -> list[int]:
         """The token ids with their end, if they have one."""
         return self.words if self.end is None else [*self.words, self.end]
+
+
+@dataclass(frozen=True)
+class ForcedTerms:
+    """Terms that translations must have."""
+
+    forms: Sequence[Sequence[Forms]]
+    """For each line its terms, for each term its forms, for each form its token ids."""
+    boundaries: WordBoundaries
+    """Which tokens may stand in one word."""
+    width: int
+    """How many hypotheses the search has for each number of terms that are written."""
+    translations: int
+    """How many translations of each line are returned, at most as many as there are beams."""
 
 
 def translate_lines(
@@ -172,6 +187,7 @@ def generate_batches(
     max_new_tokens: int | None = None,
     engine: str = "fast",
     dtype: str = "float32",
+    forced_terms: ForcedTerms | None = None,
     **options: Any,
 ) -> Iterator[tuple[Sequence[int], Tensor, list[Written]]]:
     """Decode encoded lines. Yield each batch with its token ids `[batch, length]`, and what was written.
@@ -188,6 +204,8 @@ def generate_batches(
             "transformers" is `generate()`.
         dtype: "float32", "bfloat16" or "int8": the precision of the engine "fast", for weights in float32. The engine
             "transformers" has the precision of the weights.
+        forced_terms: what the translations of each line must have. Needs the engine "fast". Then a line has several
+            translations one after the other, in the token ids and in what was written.
         **options: of `generate()`. The generation config has the others. A line has one translation. `max_length`
             counts the start token too, and `max_new_tokens` comes before it.
 
@@ -197,7 +215,7 @@ def generate_batches(
     """
     if engine not in ENGINES or (engine != "fast" and dtype != "float32"):
         raise UserError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
-    decoder = _BatchDecoder(model, encoded, max_new_tokens, engine, dtype, options)
+    decoder = _BatchDecoder(model, encoded, max_new_tokens, engine, dtype, options, forced_terms)
     with evaluating(model):
         for batch in batches:
             waiting = [batch]
@@ -226,8 +244,10 @@ class _BatchDecoder:
         engine: str,
         dtype: str,
         options: dict[str, Any],
+        forced_terms: ForcedTerms | None,
     ) -> None:
         self._model = model
+        self._forced_terms = forced_terms
         self._encoded = encoded
         options = {**options, **_EVERY_LINE}
         max_length = options.pop("max_length", None)
@@ -256,6 +276,10 @@ class _BatchDecoder:
         # The engine looks at the scores by itself.
         checks = [] if "custom_generate" in self._options else [FiniteScores(self._model)]
         options = {"logits_processor": LogitsProcessorList(checks), **self._options}
+        translations = 1
+        if self._forced_terms is not None:
+            translations = self._forced_terms.translations
+            options |= self._options_for_terms(batch, self._forced_terms)
         generated = self._model.generate(
             **self._source(sources),
             stopping_criteria=StoppingCriteriaList(criteria),
@@ -266,7 +290,18 @@ class _BatchDecoder:
         )
         for check in checks:
             check.check()
+        limits = [limit for limit in limits for _ in range(translations)]
         return batch, generated, words_before_end(generated, self._settings, limits)
+
+    def _options_for_terms(self, batch: Sequence[int], forced: ForcedTerms) -> dict[str, Any]:
+        if not self._is_fast:
+            raise UserError("A glossary needs engine 'fast', with greedy search or beam search.")
+        terms = [forced.forms[index] for index in batch]
+        search = {"terms": terms, "boundaries": forced.boundaries, "bank_width": forced.width}
+        return {
+            "custom_generate": partial(generate, dtype=self._dtype, **search),
+            "num_return_sequences": forced.translations,
+        }
 
     def _check_vocabulary(self, sources: Sequence[Sequence[int]]) -> None:
         largest = max(max(source) for source in sources)

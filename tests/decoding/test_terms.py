@@ -13,7 +13,7 @@ from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.generation import engine_of
 from hf_capsule_mt.decoding.search import Settings
-from hf_capsule_mt.decoding.terms import State, TermAutomaton, TermBanks, WordBoundaries, bank_width
+from hf_capsule_mt.decoding.terms import State, TermAutomaton, TermBanks, WordBoundaries, default_bank_width
 from hf_capsule_mt.errors import UserError
 
 
@@ -92,7 +92,7 @@ def test_a_term_is_a_whole_word():
 
 def test_banks_have_room():
     terms = [[[(1,)]] * count for count in (1, 3, 40)]
-    assert [bank_width(num_beams) for num_beams in (1, 2, 4, 5, 8)] == [1, 3, 3, 3, 5]
+    assert [default_bank_width(num_beams) for num_beams in (1, 2, 4, 5, 8)] == [1, 3, 3, 3, 5]
     assert TermBanks.of(terms[:1], 3).width == 3
     assert TermBanks.of(terms[1:2], 20).width == 8
     many = TermBanks.of(terms, 3)
@@ -159,7 +159,7 @@ def test_tokens_are_those_of_the_reference(kind, num_beams, changes):
     terms = [random_terms(chance, size, count) for count in counts]
     # One ends before its terms have room.
     limits = [8, 9, 8, 2][: len(terms)]
-    banks = TermBanks.of(terms, bank_width(num_beams), boundaries)
+    banks = TermBanks.of(terms, default_bank_width(num_beams), boundaries)
     found = translate(model, source, settings(model, **changes), limits, banks)
     for row in range(len(terms)):
         expected = reference.search(

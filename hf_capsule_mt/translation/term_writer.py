@@ -1,0 +1,246 @@
+"""Terms of a glossary in translations: which ones are missing, and a second search that writes them.
+
+The first search knows no terms, so a translation that has them by itself stays as it is. Only sentences whose
+translations lack a term are searched again.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import regex
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.decoding.terms import Forms, WordBoundaries, default_bank_width
+from hf_capsule_mt.errors import UserError
+
+from .glossary import Glossary, Term, count_forms, placed_forms
+from .marked_segments import IN_WORD
+from .translator import ForcedTerms, Written, generate_batches, settings_of
+
+_LETTER = regex.compile(IN_WORD)
+_PART_OF_LETTER = "\N{REPLACEMENT CHARACTER}"
+"""What a tokenizer of bytes makes of a part of a letter."""
+_WIDE = 8
+"""Hypotheses of a bank in a second try, if a term has found no place."""
+_boundaries: WeakKeyDictionary[PreTrainedTokenizerBase, WordBoundaries] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class PlacedTerm:
+    """What became of a term of the source."""
+
+    source: str
+    """The words of the source."""
+    target: str
+    """The first form of the glossary."""
+    form: str | None
+    """The form in the translation, or None."""
+    state: str
+    """"model" if the translation had it without the glossary, "forced" if the search wrote it, or "missing"."""
+    copies: int
+    """How often one of the forms is there beyond the times that the source asks for."""
+
+
+@dataclass(frozen=True)
+class TermSentence:
+    """A sentence with terms, and its translation without the glossary."""
+
+    token_ids: Sequence[int]
+    """The source, as the model reads it."""
+    terms: Sequence[Term]
+    written: Written
+
+
+@dataclass
+class TermWriter:
+    """Writes the terms of a glossary.
+
+    Args:
+        model: a model that the decoder engine knows.
+        tokenizer: its tokenizer.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    _forms: dict[str, Forms] = field(default_factory=dict)
+
+    def complete(
+        self, sentences: Sequence[TermSentence], options: dict[str, Any]
+    ) -> list[tuple[Written, tuple[PlacedTerm, ...]]]:
+        """Return the translation of each sentence with its terms, and what became of them.
+
+        Args:
+            sentences: with their translations by the same options.
+            options: of [`generate_batches`].
+
+        Raises:
+            UserError: if the engine cannot decode, or a form of a term has characters that the tokenizer lacks.
+        """
+        texts = self._texts([sentence.written for sentence in sentences])
+        lacking: dict[int, list[int]] = {}
+        results: list[tuple[Written, tuple[PlacedTerm, ...]]] = []
+        for index, (sentence, text) in enumerate(zip(sentences, texts, strict=True)):
+            results.append((sentence.written, placed_terms(text, sentence.terms, by_model=sentence.terms)))
+            if any(term.state == "missing" for term in results[-1][1]):
+                # Sentences with as many terms have as many rows in the search.
+                lacking.setdefault(len(sentence.terms), []).append(index)
+        for indices in lacking.values():
+            for index, written in self._search([sentences[index] for index in indices], indices, options).items():
+                [text] = self._texts([written])
+                terms = sentences[index].terms
+                by_model = [
+                    term for term, placed in zip(terms, results[index][1], strict=True) if placed.state == "model"
+                ]
+                results[index] = (written, placed_terms(text, terms, by_model))
+        return results
+
+    def _search(
+        self, sentences: Sequence[TermSentence], indices: Sequence[int], options: dict[str, Any]
+    ) -> dict[int, Written]:
+        """Search again for some sentences. Return the best translation of each by its index."""
+        num_beams = settings_of(self.model, options).num_beams or 1
+        best = self._best(sentences, default_bank_width(num_beams), options)
+        again = []
+        for row, (sentence, (missing, _)) in enumerate(zip(sentences, best, strict=True)):
+            if missing and sentence.terms and num_beams > 1:
+                again.append(row)
+        if again:
+            wider = self._best([sentences[row] for row in again], _WIDE, options)
+            for row, found in zip(again, wider, strict=True):
+                best[row] = min(best[row], found, key=_rank)
+        return {index: written for index, (_, written) in zip(indices, best, strict=True)}
+
+    def _best(
+        self, sentences: Sequence[TermSentence], width: int, options: dict[str, Any]
+    ) -> list[tuple[int, Written]]:
+        """Return the translation of each sentence with fewest missing terms, then fewest copies, then the best score.
+
+        The number of missing terms stands in front of it.
+        """
+        encoded = [sentence.token_ids for sentence in sentences]
+        num_beams = settings_of(self.model, options).num_beams or 1
+        forced = ForcedTerms(
+            forms=[[self._token_forms(term) for term in sentence.terms] for sentence in sentences],
+            boundaries=word_boundaries(self.tokenizer),
+            width=width,
+            # Transformers wants no more translations than beams.
+            translations=min(width, num_beams),
+        )
+        alternatives: dict[int, list[Written]] = {}
+        batches = [range(len(sentences))]
+        for batch, _, written in generate_batches(self.model, encoded, batches, forced_terms=forced, **options):
+            for place, index in enumerate(batch):
+                first = place * forced.translations
+                alternatives[index] = written[first : first + forced.translations]
+        best = []
+        for index, sentence in enumerate(sentences):
+            ranked = []
+            texts = self._texts(alternatives[index])
+            for rank, (text, written) in enumerate(zip(texts, alternatives[index], strict=True)):
+                placed = placed_terms(text, sentence.terms, by_model=())
+                missing = sum(term.state == "missing" for term in placed)
+                copies = sum(term.copies for term in placed)
+                ranked.append(((missing, copies, rank), written))
+            (missing, _, _), chosen = min(ranked, key=_rank)
+            best.append((missing, chosen))
+        return best
+
+    def _texts(self, written: Sequence[Written]) -> list[str]:
+        return self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
+
+    def _token_forms(self, term: Term) -> Forms:
+        """Return the forms of a term as token ids, as they are spelled in different places of a sentence."""
+        spellings: dict[tuple[int, ...], None] = {}
+        for form in term.entry.targets:
+            if form not in self._forms:
+                self._forms[form] = token_spellings(self.tokenizer, form, term.entry.place)
+            spellings |= dict.fromkeys(self._forms[form])
+        return list(spellings)
+
+
+def _rank(result: tuple[Any, Written]) -> Any:
+    return result[0]
+
+
+def placed_terms(text: str, terms: Sequence[Term], by_model: Sequence[Term]) -> tuple[PlacedTerm, ...]:
+    """Return what became of each term in a translation. Those `by_model` were there without the glossary."""
+    needed = Counter(term.entry for term in terms)
+    placed = []
+    for term, form in zip(terms, placed_forms(text, terms), strict=True):
+        state = "missing"
+        if form is not None:
+            state = "model" if term in by_model else "forced"
+        copies = max(0, count_forms(text, term.entry.targets) - needed[term.entry])
+        placed.append(PlacedTerm(term.source, term.entry.targets[0], form, state, copies))
+    return tuple(placed)
+
+
+def word_boundaries(tokenizer: PreTrainedTokenizerBase) -> WordBoundaries:
+    """Return which tokens begin or end with a letter, by what they add to a text. It is found once per tokenizer."""
+    if tokenizer not in _boundaries:
+        begins_inside = []
+        ends_inside = []
+        for added in _added_texts(tokenizer):
+            begins_inside.append(_is_in_word(added[:1]))
+            ends_inside.append(_is_in_word(added[-1:]))
+        _boundaries[tokenizer] = WordBoundaries(begins_inside, ends_inside)
+    return _boundaries[tokenizer]
+
+
+def _added_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return what each token adds to a text that ends with a letter."""
+    before = _token_ids(tokenizer, "a")
+    [text] = tokenizer.batch_decode([before])
+    size = max(tokenizer.get_vocab().values()) + 1
+    longer = tokenizer.batch_decode([[*before, token] for token in range(size)], skip_special_tokens=True)
+    return [decoded[len(text) :] for decoded in longer]
+
+
+def _is_in_word(letter: str) -> bool:
+    return letter == _PART_OF_LETTER or _LETTER.match(letter) is not None
+
+
+def token_spellings(tokenizer: PreTrainedTokenizerBase, form: str, place: str = "") -> Forms:
+    """Return the token ids of a form: inside a sentence, at its beginning, and after a quote or bracket.
+
+    Args:
+        tokenizer: the tokenizer.
+        form: words of the target language.
+        place: file and line of the form, for the error.
+
+    Raises:
+        UserError: if the tokenizer cannot write the form.
+    """
+    capitalised = form[:1].upper() + form[1:]
+    spellings = [_token_ids(tokenizer, form), _token_ids(tokenizer, capitalised)]
+    for before in ("a ", "\u201e", "("):
+        spelled = _token_ids_after(tokenizer, before, form)
+        if spelled:
+            spellings.append(spelled)
+    if not spellings[0] or tokenizer.unk_token_id in spellings[0]:
+        raise UserError(f"{place}: the model's tokenizer cannot write {form!r}. Take the term out of the glossary.")
+    known = [spelling for spelling in spellings if tokenizer.unk_token_id not in spelling]
+    return list(dict.fromkeys(map(tuple, known)))
+
+
+def check_glossary(glossary: Glossary, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise a UserError for the first entry with a form that the tokenizer cannot write."""
+    for entry in glossary.entries:
+        for form in entry.targets:
+            token_ids = _token_ids(tokenizer, form)
+            if not token_ids or tokenizer.unk_token_id in token_ids:
+                token_spellings(tokenizer, form, entry.place)
+
+
+def _token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
+
+
+def _token_ids_after(tokenizer: PreTrainedTokenizerBase, before: str, form: str) -> list[int]:
+    """Return the tokens of a form behind other text, or nothing if a token has parts of both."""
+    first = _token_ids(tokenizer, before.strip())
+    both = _token_ids(tokenizer, before + form)
+    return both[len(first) :] if both[: len(first)] == first else []
