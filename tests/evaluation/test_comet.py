@@ -10,7 +10,8 @@ import yaml
 from tiny_comet import KINDS, REFERENCES, SOURCES, TRANSLATIONS, write_checkpoint
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.evaluation.comet import CometScorer, ErrorSpan, _span_score, sparsemax
+from hf_capsule_mt.evaluation.comet import CometScorer, ErrorSpan, span_score
+from hf_capsule_mt.evaluation.comet_networks import sparsemax
 
 OF_COMET = json.loads(Path(__file__).with_name("tiny_comet_scores.json").read_text())
 
@@ -68,9 +69,9 @@ def test_the_fixture_tells_the_kinds_apart(checkpoint):
 
 def test_many_errors_cost_all(checkpoint):
     minor, critical = (ErrorSpan("x", 0, 1, severity, 1.0) for severity in ("minor", "critical"))
-    assert _span_score([]) == 1
-    assert _span_score([minor, critical]) == pytest.approx(1 - 11 / 25)
-    assert _span_score([critical] * 3) == 0
+    assert span_score([]) == 1
+    assert span_score([minor, critical]) == pytest.approx(1 - 11 / 25)
+    assert span_score([critical] * 3) == 0
 
 
 def test_sparsemax_is_the_nearest_distribution():
