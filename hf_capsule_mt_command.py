@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 GROUPS = {
-    "Every day": ("train_tokenizer", "train", "translate", "evaluate", "push_to_hub"),
+    "Every day": ("train_tokenizer", "train", "translate", "serve", "evaluate", "push_to_hub"),
     "First steps": ("quickstart", "demo"),
     "More": ("average_checkpoints", "distill", "analyze", "export"),
 }

@@ -1,0 +1,240 @@
+"""Serve translations to programs that speak LibreTranslate's protocol.
+
+    hf-capsule-mt serve --models en-de=checkpoints/tatoeba-en-de-transformer
+    Serving en-de on http://127.0.0.1:5000
+
+    curl http://127.0.0.1:5000/translate -d q="A dog runs." -d source=en -d target=de
+    {"translatedText":"Ein Hund läuft."}
+
+Sentences of all clients are decoded together, and each request has its turn. Text is cut into sentences, and
+format=html keeps tags. By default only this computer is served. Another --host needs --api_keys or --open.
+
+A SIGTERM, as `kill` sends it, answers what was accepted and then ends the server.
+"""
+
+import argparse
+import ipaddress
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hf_capsule_mt.environment import check_installed
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.translator import ENGINES
+
+from . import decoding
+from .common import CommandParser, at_least, finite, report_user_errors
+
+if TYPE_CHECKING:
+    from hf_capsule_mt.serving.app import ServerSettings
+    from hf_capsule_mt.serving.models import ServedModel
+
+logger = logging.getLogger(__name__)
+
+_MOST_CONNECTIONS = 1000
+"""A last wall. The wait of requests is limited much earlier."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = CommandParser(__doc__)
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        required=True,
+        metavar="PAIR=MODEL",
+        help="Pairs of languages with their models, such as en-de=Helsinki-NLP/opus-mt-en-de. Write en-pt=NAME:pt_BR "
+        "for a multilingual model that calls the target language pt_BR.",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="Address to listen at (default: %(default)s).")
+    parser.add_argument("--port", type=at_least(0), default=5000, help="Port, 0 for a free one (default: %(default)s).")
+    parser.add_argument(
+        "--api_keys",
+        type=Path,
+        metavar="FILE",
+        help="Serve only clients with a key. Each line of the file has a name and the SHA-256 of the key, 64 digits.",
+    )
+    parser.add_argument("--open", action="store_true", help="Serve everybody who reaches --host, without keys.")
+    parser.add_argument(
+        "--allowed_hosts", nargs="+", metavar="NAME", help="Names by which clients call the server (default: all)."
+    )
+    parser.add_argument(
+        "--cors_origins", nargs="+", default=[], metavar="ORIGIN", help="Sites whose pages may call the server."
+    )
+    _add_limits(parser)
+    _add_decoding(parser)
+    return parser
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("limits")
+    group.add_argument("--max_texts", type=at_least(1), default=50, help="Texts of a request (default: %(default)s).")
+    group.add_argument(
+        "--char_limit", type=at_least(-1), default=-1, help="Characters of a text (default: -1, no limit)."
+    )
+    group.add_argument(
+        "--max_request_bytes",
+        type=at_least(1),
+        default=131_072,
+        help="Bytes of a request's body (default: %(default)s).",
+    )
+    group.add_argument(
+        "--max_wait",
+        type=finite,
+        default=8.0,
+        help="Seconds that a new request may have to wait for others. Beyond, it is refused at once with status 429 "
+        "(default: %(default)s).",
+    )
+    group.add_argument(
+        "--timeout", type=finite, default=60.0, help="Seconds until a request is given up (default: %(default)s)."
+    )
+    group.add_argument(
+        "--drain",
+        type=at_least(1),
+        default=30,
+        help="Seconds to answer what was accepted, when the server is stopped (default: %(default)s).",
+    )
+
+
+def _add_decoding(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("decoding")
+    group.add_argument("--num_beams", type=at_least(1), help="Beam size (default: each model's own).")
+    group.add_argument("--length_penalty", type=finite, help="Above 0: longer translations (default: the model's own).")
+    group.add_argument("--max_new_tokens", type=at_least(1), help="Longest translation of a sentence, in tokens.")
+    group.add_argument(
+        "--max_tokens_per_batch",
+        type=at_least(1),
+        default=1024,
+        help="Source tokens of a batch. Larger batches are faster, but others wait longer (default: %(default)s).",
+    )
+    group.add_argument(
+        "--dtype",
+        choices=["auto", "float32", "bfloat16", "float16", "int8"],
+        default="auto",
+        help="Precision. With int8 some translations depend on the sentences that are decoded at the same time.",
+    )
+    group.add_argument("--engine", choices=ENGINES, help="Decoder to use (default: fast).")
+    group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
+    group.add_argument(
+        "--keep", metavar="REGEX", help=r"Text that is copied, not translated, such as '\[X\d+X\]' for Weblate."
+    )
+
+
+@report_user_errors()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Load the models, and serve until a signal ends it."""
+    args = build_parser().parse_args(argv)
+    _check_arguments(args)
+    from hf_capsule_mt.serving.app import build_app
+    from hf_capsule_mt.serving.metrics import Metrics
+    from hf_capsule_mt.serving.models import load_models
+
+    settings = _settings(args)
+    # A port that is taken is found before minutes of loading.
+    with _listening(args.host, args.port) as listener:
+        device = decoding.process_state(args.device).device
+        options = DecodingOptions(
+            model="",
+            num_beams=args.num_beams,
+            length_penalty=args.length_penalty,
+            max_new_tokens=args.max_new_tokens,
+            dtype=args.dtype,
+            engine=args.engine,
+        )
+        models = load_models(args.models, options, device)
+        _warm_up(models)
+        app = build_app(models, settings, Metrics())
+        host = f"[{args.host}]" if ":" in args.host else args.host
+        pairs = ", ".join(model.name for model in models)
+        print(f"Serving {pairs} on http://{host}:{listener.getsockname()[1]}", flush=True)
+        _run(app, listener, args.drain)
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    for package in ("starlette", "uvicorn", "multipart", "prometheus_client"):
+        check_installed(package, "serve")
+    if args.engine == "transformers" and args.dtype == "int8":
+        raise UserError("--dtype int8 needs --engine fast.")
+    if args.api_keys is not None and args.open:
+        raise UserError("--open serves everybody, and --api_keys does not. Remove one of them.")
+    if not _is_loopback(args.host) and args.api_keys is None and not args.open:
+        raise UserError(f"--host {args.host} can be reached by others. Give --api_keys FILE, or --open to serve all.")
+    if args.keep is not None:
+        keep_pattern(args.keep)
+    if args.dtype == "int8":
+        logger.warning(
+            "With int8, some translations depend on the sentences that are decoded at the same time. "
+            "Use float32 where the same text must always have the same translation."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _settings(args: argparse.Namespace) -> "ServerSettings":
+    from hf_capsule_mt.serving.app import ServerSettings
+    from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
+
+    hosts = args.allowed_hosts or ["*"]
+    if args.allowed_hosts is None and _is_loopback(args.host):
+        # A web page could give its own name the address of this computer, and then read the answers.
+        hosts = ["localhost", "127.0.0.1", "[::1]"]
+    return ServerSettings(
+        max_texts=args.max_texts,
+        char_limit=args.char_limit,
+        body=BodyLimits(size=args.max_request_bytes),
+        timeout=args.timeout,
+        max_wait=args.max_wait,
+        max_tokens_per_batch=args.max_tokens_per_batch,
+        keep=None if args.keep is None else keep_pattern(args.keep),
+        keys=ApiKeys() if args.api_keys is None else ApiKeys.read(args.api_keys),
+        hosts=hosts,
+        cors_origins=args.cors_origins,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise UserError(f"Nobody can listen at {host}, port {port}: {error.strerror}.") from error
+
+
+def _warm_up(models: "Sequence[ServedModel]") -> None:
+    """Decode a sentence with each model, so that the first client does not wait for the engine to be made."""
+    for model in models:
+        prepared = model.prepare("a")
+        sentences = [sentence for sentence in prepared.sentences if sentence.token_ids]
+        if sentences:
+            model.decode(sentences)
+
+
+def _run(app: object, listener: socket.socket, drain: int) -> None:
+    import uvicorn
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    of_serving = logging.getLogger("hf_capsule_mt.serving")
+    of_serving.addHandler(handler)
+    of_serving.setLevel(logging.INFO)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=drain,
+    )
+    uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,178 @@
+"""The models of a server: one for each pair of languages, and how their texts are prepared."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from regex import Pattern
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.documents import Segment, check_language, language_code
+from hf_capsule_mt.translation.putting_back import Node
+from hf_capsule_mt.translation.texts import Languages, PreparedText, Sentence, TextOptions, TextTranslator
+
+from .batcher import Decode
+from .languages import known_code
+
+MOST_ELEMENTS = 100
+"""The most inline elements of a sentence. Putting them back takes time that grows faster than their number."""
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that translates one pair of languages."""
+
+    source: str
+    target: str
+    translator: TextTranslator
+    decode: Decode
+    sentence_language: str | None  # Two letters, for finding sentences. None if nobody knows its sentences.
+    code: str = ""  # Of the target language, for multilingual OPUS-MT.
+    languages: Languages | None = None  # For tokenizers that take them as arguments.
+
+    @property
+    def name(self) -> str:
+        """The pair, such as en-de."""
+        return f"{self.source}-{self.target}"
+
+    def prepare(
+        self, text: str, *, tags: bool = False, keep: Pattern | None = None, split: str = "lines"
+    ) -> PreparedText:
+        """Prepare a text.
+
+        Args:
+            text: the text.
+            tags: whether it has tags.
+            keep: finds parts that are not translated.
+            split: "lines" ends sentences at line ends too, "paragraphs" only at empty lines, "never" only where the
+                model could not read the text.
+
+        Raises:
+            UserError: if a tag is wrong, or a sentence is too long or has too many elements.
+        """
+        options = TextOptions(self.sentence_language, tags, keep)
+        if split == "never":
+            whole = TextOptions(None, tags, keep)
+            sentences = self._sentences([text], whole)
+            if not any(self._is_too_long(sentence) for sentence in sentences):
+                return PreparedText(sentences)
+        parts = _lines(text) if split == "lines" and not tags else [text]
+        sentences = self._sentences(parts, options)
+        for sentence in sentences:
+            if self._is_too_long(sentence):
+                raise UserError("A sentence is too long for the model, and it cannot be cut.")
+        return PreparedText(sentences)
+
+    def _sentences(self, parts: Iterable[str], options: TextOptions) -> list[Sentence]:
+        reader = self.translator.reader
+        segments: list[Segment] = []
+        for part in parts:
+            segments += reader.segments(part, options, self.code, self.languages)
+        for segment in segments:
+            if _count_elements(segment) > MOST_ELEMENTS:
+                raise UserError(f"A sentence has over {MOST_ELEMENTS} tags or kept parts.")
+        return reader.encode(segments, self.languages)
+
+    def _is_too_long(self, sentence: Sentence) -> bool:
+        return len(sentence.token_ids) > self.translator.reader.limit
+
+
+def load_models(specifications: Sequence[str], decoding: DecodingOptions, device: torch.device) -> list[ServedModel]:
+    """Load the models of a server.
+
+    Args:
+        specifications: such as `en-de=Helsinki-NLP/opus-mt-en-de`, or `en-pt=NAME:pt_BR` where the model names its
+            target language otherwise. Pairs of one model share its weights.
+        decoding: how all of them decode. Its model is not used.
+        device: where they are.
+
+    Raises:
+        OSError: if there is no such checkpoint.
+        UserError: if a specification is wrong, or a model has no such language.
+    """
+    models: dict[str, ServedModel] = {}
+    loaded: dict[str, tuple[TextTranslator, Decode]] = {}
+    for specification in specifications:
+        source, target, name, own_target = _parsed(specification)
+        if name not in loaded:
+            loaded[name] = _loaded(name, decoding, device)
+        translator, decode = loaded[name]
+        model = _served(source, target, own_target, translator, decode)
+        if model.name in models:
+            raise UserError(f"--models names two models for {model.name}. Name one.")
+        models[model.name] = model
+    return [*models.values()]
+
+
+def find_model(models: Iterable[ServedModel], source: str, target: str) -> ServedModel | None:
+    """Return the model for a pair of languages, whose codes a client wrote, or None."""
+    candidates = [*models]
+    known_source = known_code(source, [model.source for model in candidates])
+    candidates = [model for model in candidates if model.source == known_source]
+    known_target = known_code(target, [model.target for model in candidates])
+    for model in candidates:
+        if model.target == known_target:
+            return model
+    return None
+
+
+def _parsed(specification: str) -> tuple[str, str, str, str]:
+    """Return the source and target language, the name of the model, and its own name for the target language."""
+    pair, _, name = specification.partition("=")
+    source, _, target = pair.partition("-")
+    if not (source and target and name):
+        raise UserError(f"--models: {specification!r} is no pair with its model. Write en-de=NAME.")
+    # A folder of Windows has a colon too.
+    name, colon, own_target = name.rpartition(":")
+    if not colon or "/" in own_target or "\\" in own_target:
+        return source, target, f"{name}{colon}{own_target}", target
+    return source, target, name, own_target
+
+
+def _loaded(name: str, decoding: DecodingOptions, device: torch.device) -> tuple[TextTranslator, Decode]:
+    options = DecodingOptions(
+        model=name,
+        num_beams=decoding.num_beams,
+        length_penalty=decoding.length_penalty,
+        max_new_tokens=decoding.max_new_tokens,
+        dtype=decoding.dtype,
+        engine=decoding.engine,
+    ).pinned()
+    options.config()
+    translator = TextTranslator(*options.load(device))
+    return translator, partial(translator.decode, **options.generate_options())
+
+
+def _served(source: str, target: str, own_target: str, translator: TextTranslator, decode: Decode) -> ServedModel:
+    reader = translator.reader
+    code = reader.codes.of(own_target, "--models") if reader.codes else ""
+    languages = Languages(source, own_target) if reader.takes_languages else None
+    return ServedModel(source, target, translator, decode, _sentence_language(source), code, languages)
+
+
+def _sentence_language(source: str) -> str | None:
+    """Return the two letters of a language whose sentences can be found, or None."""
+    try:
+        language = language_code(source)
+        check_language(language)
+    except UserError:
+        return None
+    return language
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text with their ends."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1].removesuffix("\n")
+    return [line for line in lines if line] or [""]
+
+
+def _count_elements(segment: Segment) -> int:
+    root = getattr(segment, "root", None)
+    return 0 if root is None else _count_below(root)
+
+
+def _count_below(node: Node) -> int:
+    return sum(1 + _count_below(child) for child in node.children)

@@ -1,0 +1,207 @@
+"""What a client sends: the fields of a request, within limits of size and time, and its key."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from hf_capsule_mt.errors import UserError
+
+Fields = dict[str, Any]
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class RequestError(Exception):
+    """A request that is not answered with a translation.
+
+    Args:
+        status: of HTTP.
+        message: says what is wrong.
+        retry_after: seconds after which the client may come again.
+    """
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True)
+class BodyLimits:
+    """The largest body in bytes, and the most seconds that it may take to come."""
+
+    size: int = 131_072
+    seconds: float = 10.0
+
+
+async def read_fields(request: Request, limits: BodyLimits) -> Fields:
+    """Return the fields of the query and of the body, which is an object of JSON, or a form. A GET may have one too.
+
+    A field that comes several times in a form has a list of texts.
+
+    Raises:
+        RequestError: if the body is too large, too slow, compressed, or neither of the two.
+    """
+    body = await _read_body(request, limits)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    fields = _joined(request.query_params.multi_items())
+    if not body.strip():
+        return _checked(fields)
+    if kind == "multipart/form-data":
+        fields |= await _multipart(request, body)
+    elif kind == "application/x-www-form-urlencoded":
+        fields |= _joined(_decoded_form(body))
+    else:
+        fields |= _json(body)
+    return _checked(fields)
+
+
+async def _read_body(request: Request, limits: BodyLimits) -> bytes:
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise RequestError(415, "A compressed body is not read.")
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > limits.size:
+        raise RequestError(413, f"The body is larger than {limits.size} bytes.")
+    body = bytearray()
+
+    async def read() -> None:
+        async for part in request.stream():
+            body.extend(part)
+            if len(body) > limits.size:
+                raise RequestError(413, f"The body is larger than {limits.size} bytes.")
+
+    try:
+        await asyncio.wait_for(read(), limits.seconds)
+    except TimeoutError as error:
+        raise RequestError(408, f"The body did not come within {limits.seconds:g} seconds.") from error
+    return bytes(body)
+
+
+def _json(body: bytes) -> Fields:
+    try:
+        fields = json.loads(body)
+    # Half of a character, wrong syntax, and lists in lists without end.
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise RequestError(400, "Invalid request: the body is neither JSON in UTF-8 nor a form.") from error
+    if not isinstance(fields, dict):
+        raise RequestError(400, "Invalid request: the body is no JSON object.")
+    return fields
+
+
+def _decoded_form(body: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise RequestError(400, "Invalid request: the form is not UTF-8, or has too many fields.") from error
+
+
+async def _multipart(request: Request, body: bytes) -> Fields:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    # Starlette's parser reads a request. The limits were checked before.
+    form = await _parsed_form(Request(request.scope, receive))
+    texts = [(name, value) for name, value in form if isinstance(value, str)]
+    return _joined(texts)
+
+
+async def _parsed_form(request: Request) -> list[tuple[str, Any]]:
+    try:
+        async with request.form(max_files=1, max_fields=1000) as form:
+            return form.multi_items()
+    # The parser raises an error of its own class for each mistake.
+    except Exception as error:
+        raise RequestError(400, "Invalid request: the form cannot be read.") from error
+
+
+def _joined(items: list[tuple[str, str]]) -> Fields:
+    """Return the fields of a form. Line ends of a form are CR and LF."""
+    fields: Fields = {}
+    for name, text in items:
+        value = text.replace("\r\n", "\n")
+        if name not in fields:
+            fields[name] = value
+        elif isinstance(fields[name], list):
+            fields[name].append(value)
+        else:
+            fields[name] = [fields[name], value]
+    return fields
+
+
+def _checked(fields: Fields) -> Fields:
+    for value in fields.values():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str):
+                _check_characters(text)
+    return fields
+
+
+def _check_characters(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        # JSON can name half of a character, which no tokenizer reads.
+        raise RequestError(400, "Invalid request: a text has half of a surrogate pair.") from error
+
+
+class ApiKeys:
+    """The keys that clients need, by their hashes.
+
+    Args:
+        digests: the SHA-256 of each key in hexadecimal digits, by the name of its owner. None needs no key.
+    """
+
+    def __init__(self, digests: Mapping[str, str] | None = None) -> None:
+        self.digests = digests
+
+    @classmethod
+    def read(cls, path: Path) -> "ApiKeys":
+        """Read a file with a name and a digest in each line.
+
+        Raises:
+            UserError: if a line is wrong, or there is none.
+        """
+        digests = {}
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            name, _, digest = line.strip().rpartition(" ")
+            if not name or not _DIGEST.fullmatch(digest):
+                raise UserError(
+                    f"{path}:{number}: a line has a name and the SHA-256 of a key in 64 hexadecimal digits."
+                )
+            digests[name.strip()] = digest
+        if not digests:
+            raise UserError(f"{path} has no keys. Each line has a name and the SHA-256 of a key.")
+        return cls(digests)
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether clients need a key."""
+        return self.digests is not None
+
+    def owner(self, key: str | None) -> str:
+        """Return the name of the owner of a key, or "-" if none is needed.
+
+        Raises:
+            RequestError: if the key is missing or wrong.
+        """
+        if self.digests is None:
+            return "-"
+        if not key:
+            raise RequestError(403, "An API key is needed.")
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        owners = [name for name, known in self.digests.items() if hmac.compare_digest(digest, known)]
+        if not owners:
+            raise RequestError(403, "Invalid API key")
+        return owners[0]

@@ -1,0 +1,350 @@
+"""The server, called as its clients call it, without a network."""
+
+import hashlib
+import json
+import logging
+
+import pytest
+from starlette.testclient import TestClient
+from tiny_marian import tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.languages import known_code, name_of_language
+from hf_capsule_mt.serving.metrics import Metrics
+from hf_capsule_mt.serving.models import ServedModel, _parsed
+from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
+from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
+from hf_capsule_mt.translation.translator import translate_lines
+
+pytest.importorskip("sentencex")
+DIGEST = hashlib.sha256(b"secret").hexdigest()
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return TextTranslator(tiny_model(), tiny_tokenizer())
+
+
+def served(translator, source="en", target="de", decode=None):
+    return ServedModel(source, target, translator, decode or translator.decode, "en")
+
+
+@pytest.fixture
+def serve(translator):
+    """Makes a client of a server."""
+    clients = []
+
+    def make(*models, **settings):
+        app = build_app(models or [served(translator)], ServerSettings(**settings))
+        client = TestClient(app, raise_server_exceptions=False)
+        client.__enter__()
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+def lines_of(*lines):
+    """What `translate` writes."""
+    return translate_lines(tiny_model(), tiny_tokenizer(), lines)
+
+
+EN_DE = {"source": "en", "target": "de"}
+
+
+def test_a_text_and_a_list(serve):
+    client = serve()
+    one, two = lines_of("a b c", "d")
+    assert client.post("/translate", json={"q": "a b c", **EN_DE}).json() == {"translatedText": one}
+    found = client.post("/translate", json={"q": ["a b c", "1984", "d", ""], **EN_DE}).json()
+    assert found == {"translatedText": [one, "1984", two, ""]}
+
+
+@pytest.mark.parametrize("kind", ["data", "files", "params", "json"])
+def test_a_form_a_query_and_json(serve, kind):
+    """libretranslatepy sends a form, and others the rest."""
+    fields = {"q": "a b c", **EN_DE}
+    if kind == "files":
+        fields = {name: (None, value) for name, value in fields.items()}
+    found = serve().post("/translate", **{kind: fields})
+    assert found.json() == {"translatedText": lines_of("a b c")[0]}
+
+
+def test_lines_and_sentences_of_a_text(serve):
+    one, two, three = lines_of("A b c?", "D e f!", "e f")
+    found = serve().post("/translate", json={"q": "A b c? D e f!\n\n  e f\n", **EN_DE}).json()
+    assert found["translatedText"] == f"{one} {two}\n\n  {three}\n"
+    form = serve().post("/translate", data={"q": "A b c?\r\ne f", **EN_DE}).json()
+    assert form["translatedText"] == f"{one}\n{three}"
+
+
+def test_html_is_translated_as_the_command_does(serve, translator):
+    page = "<p>A <b>c</b> &amp; e.</p>\n<p translate='no'>f</p> g"
+    prepared = translator.reader.prepare(page, TextOptions("en", tags=True))
+    translations = iter(translator.decode([each for each in prepared.sentences if each.token_ids]))
+    expected = prepared.put_back([next(translations) if each.token_ids else None for each in prepared.sentences])
+    found = serve().post("/translate", json={"q": [page], "format": "html", **EN_DE}).json()
+    assert found["translatedText"] == [expected]
+
+
+def test_what_the_server_keeps(serve):
+    """Weblate's placeholders."""
+    client = serve(keep=keep_pattern(r"\[X\d+X\]"))
+    found = client.post("/translate", json={"q": "a [X5X] b", **EN_DE}).json()["translatedText"]
+    assert found.count("[X5X]") == 1
+
+
+def test_auto_and_alternatives(serve, translator):
+    client = serve()
+    detected = {"confidence": 100.0, "language": "en"}
+    asked = {"q": "d", "source": "auto", "target": "de"}
+    found = client.post("/translate", json={**asked, "alternatives": 3}).json()
+    assert found == {"translatedText": lines_of("d")[0], "detectedLanguage": detected, "alternatives": []}
+    found = client.post("/translate", json={**asked, "q": ["d", "d"]}).json()
+    assert found["detectedLanguage"] == [detected] * 2
+    assert client.post("/detect", data={"q": "d"}).json() == [detected]
+    several = serve(served(translator), served(translator, "fr"))
+    assert several.post("/detect", json={"q": "d"}).json() == [{"confidence": 0.0, "language": "en"}]
+    refused = several.post("/translate", json=asked)
+    assert (refused.status_code, "auto is not supported" in refused.json()["error"]) == (400, True)
+
+
+def test_languages(serve, translator):
+    client = serve(served(translator), served(translator, "en", "fr"), served(translator, "de", "en"))
+    expected = [
+        {"code": "en", "name": "English", "targets": ["de", "fr"]},
+        {"code": "de", "name": "German", "targets": ["en"]},
+        # Weblate wants to find each target among the languages.
+        {"code": "fr", "name": "French", "targets": []},
+    ]
+    assert client.get("/languages").json() == expected
+    # libretranslatepy sends a GET with a body.
+    assert client.request("GET", "/languages", data={"api_key": "x"}).json() == expected
+    settings = client.get("/frontend/settings").json()
+    assert settings["language"]["source"] == {"code": "en", "name": "English"}
+    assert (settings["charLimit"], settings["keyRequired"]) == (-1, False)
+
+
+@pytest.mark.parametrize(
+    ("written", "known", "expected"),
+    [
+        ("EN-US", ["en", "de"], "en"),
+        ("pt-BR", ["pt", "pt-BR"], "pt-BR"),
+        ("pt_br", ["pt", "pt-BR"], "pt-BR"),
+        ("pt-PT", ["pt-BR"], None),
+        ("zh", ["zh-Hans"], "zh-Hans"),
+        ("zh-CN", ["zh-Hans"], "zh-Hans"),
+        ("iw", ["he"], "he"),
+        ("no", ["nb"], "nb"),
+        ("xx", ["en"], None),
+    ],
+)
+def test_codes_of_languages(written, known, expected):
+    assert known_code(written, known) == expected
+
+
+def test_names_of_languages():
+    assert name_of_language("pt-BR") == "Portuguese (Brazil)"
+    assert name_of_language("tlh") == "tlh"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"q": "a", "source": "en"}, "missing target"),
+        ({"q": "a", "target": "de"}, "missing source"),
+        (EN_DE, "missing q"),
+        ({"q": 5, **EN_DE}, "q is neither"),
+        ({"q": [], **EN_DE}, "q is neither"),
+        ({"q": ["a", None], **EN_DE}, "q is neither"),
+        ({"q": "a", "source": "en", "target": "zz"}, "en to zz is not supported"),
+        ({"q": "a", "source": "zz", "target": "de"}, "zz to de is not supported"),
+        ({"q": "a", "source": ["en"], "target": "de"}, "source is no language"),
+        ({"q": "a", "format": "pdf", **EN_DE}, "neither text nor html"),
+        ({"q": "a", "alternatives": "many", **EN_DE}, "alternatives is no number"),
+        ({"q": "<b>a", "format": "html", **EN_DE}, "is not closed"),
+        ({"q": f"a {'<x/>' * 101} b", "format": "html", **EN_DE}, "over 100 tags"),
+        ({"q": "a\ud800", **EN_DE}, "half of a surrogate pair"),
+        ({"q": ["a"] * 51, **EN_DE}, "over 50 texts"),
+        ({"q": "abcdefghijk", **EN_DE}, "11 characters, over the limit of 10"),
+        ([], "no JSON object"),
+    ],
+)
+def test_mistakes(serve, fields, words):
+    client = serve(char_limit=10 if words.endswith("limit of 10") else -1)
+    body = json.dumps(fields).encode()
+    found = client.post("/translate", content=body, headers={"content-type": "application/json"})
+    assert found.status_code == 400
+    assert words in found.json()["error"]
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b"null"])
+def test_odd_bodies(serve, body):
+    found = serve().post("/translate", content=body, headers={"content-type": "application/json"})
+    assert found.status_code == 400
+    assert "Invalid request" in found.json()["error"]
+
+
+def test_a_form_that_is_not_utf8(serve):
+    found = serve().post(
+        "/translate", content=b"q=%ff&source=en", headers={"content-type": "application/x-www-form-urlencoded"}
+    )
+    assert (found.status_code, "is not UTF-8" in found.json()["error"]) == (400, True)
+
+
+def test_large_slow_and_compressed_bodies(serve):
+    client = serve(body=BodyLimits(size=100, seconds=0.05))
+    found = client.post("/translate", json={"q": "a" * 200, **EN_DE})
+    assert (found.status_code, found.headers["connection"]) == (413, "close")
+    # Without its length.
+    found = client.post("/translate", content=(b"a" * 30 for _ in range(9)))
+    assert found.status_code == 413
+    found = client.post("/translate", content=b"x", headers={"content-encoding": "gzip"})
+    assert (found.status_code, found.json()) == (415, {"error": "A compressed body is not read."})
+
+
+def test_keys(serve, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text(f"# Who may come.\nsome body {DIGEST}\n\n")
+    client = serve(keys=ApiKeys.read(file))
+    asked = {"q": "1", **EN_DE}
+    assert client.post("/translate", json={**asked, "api_key": "secret"}).status_code == 200
+    for key, words in (({}, "An API key is needed"), ({"api_key": "wrong"}, "Invalid API key")):
+        found = client.post("/translate", json={**asked, **key})
+        assert (found.status_code, words in found.json()["error"]) == (403, True)
+    assert client.get("/frontend/settings").json()["keyRequired"]
+    assert client.get("/health").json() == {"status": "ok"}
+    for text, words in (("name abc\n", "keys:1: a line has a name"), ("# none\n", "has no keys")):
+        file.write_text(text)
+        with pytest.raises(UserError, match=words):
+            ApiKeys.read(file)
+
+
+def test_a_busy_server_says_when_to_come_again(serve, translator):
+    client = serve(max_waiting_tokens=-1)
+    found = client.post("/translate", json={"q": "a", **EN_DE})
+    assert (found.status_code, found.headers["retry-after"]) == (429, "1")
+    assert found.json()["error"].startswith("Slowdown: ")
+
+
+def test_a_sentence_that_fails_and_a_bug(serve, translator, caplog):
+    def decode(sentences):
+        if any(sentence.segment.text == "bad" for sentence in sentences):
+            raise RuntimeError("inside")
+        return translator.decode(sentences)
+
+    client = serve(served(translator, decode=decode))
+    found = client.post("/translate", json={"q": "bad", **EN_DE})
+    assert (found.status_code, found.json()) == (500, {"error": "A sentence cannot be translated."})
+    assert client.post("/translate", json={"q": "a b c", **EN_DE}).json()["translatedText"] == lines_of("a b c")[0]
+    # What its log says is not for clients.
+    assert "inside" in caplog.text
+
+
+def test_what_is_late(serve, translator):
+    from threading import Event
+
+    may_go = Event()
+
+    def decode(sentences):
+        may_go.wait(60)
+        return translator.decode(sentences)
+
+    client = serve(served(translator, decode=decode), timeout=0.05)
+    found = client.post("/translate", json={"q": "a", **EN_DE})
+    may_go.set()
+    assert (found.status_code, found.json()["error"]) == (504, "The translation took too long.")
+
+
+def test_a_dead_engine(serve, translator):
+    def decode(sentences):
+        raise SystemExit
+
+    client = serve(served(translator, decode=decode))
+    assert client.get("/health").status_code == 200
+    for _ in range(2):
+        assert client.post("/translate", json={"q": "a", **EN_DE}).status_code == 503
+    assert client.get("/health").status_code == 503
+
+
+def test_what_is_switched_off(serve):
+    client = serve()
+    for path in ("/translate_file", "/suggest"):
+        assert client.post(path, data={"q": "a"}).status_code == 403
+    assert client.get("/translate").status_code == 405
+
+
+def test_other_hosts_and_origins(serve):
+    client = serve(hosts=["testserver"], cors_origins=["https://good.example"])
+    assert client.get("/health", headers={"host": "evil.example"}).status_code == 400
+    for origin, allowed in (("https://good.example", "https://good.example"), ("https://evil.example", None)):
+        assert client.get("/health", headers={"origin": origin}).headers.get("access-control-allow-origin") == allowed
+
+
+def test_the_log_has_no_texts_and_no_keys(serve, caplog):
+    client = serve(keys=ApiKeys({"friend": DIGEST}))
+    with caplog.at_level(logging.INFO, "hf_capsule_mt.serving"):
+        client.post("/translate?api_key=secret", json={"q": "a private text", **EN_DE})
+        client.post("/translate?api_key=wrong", json={"q": "a private text", **EN_DE})
+    lines = [record.getMessage() for record in caplog.records if record.name == "hf_capsule_mt.serving.app"]
+    assert len(lines) == 2
+    assert "en-de 200 texts=1 characters=14 sentences=1" in lines[0]
+    assert "key=friend" in lines[0]
+    assert " 403 " in lines[1]
+    assert "private" not in caplog.text
+    assert "secret" not in caplog.text
+    assert "wrong" not in caplog.text
+
+
+def test_numbers(translator):
+    pytest.importorskip("prometheus_client")
+    keys = ApiKeys({"friend": DIGEST})
+    app = build_app([served(translator)], ServerSettings(keys=keys), Metrics())
+    with TestClient(app) as client:
+        client.post("/translate", json={"q": ["a b", "c"], "api_key": "secret", **EN_DE})
+        assert client.get("/metrics").status_code == 401
+        text = client.get("/metrics", headers={"authorization": "Bearer secret"}).text
+    for line in (
+        'hf_capsule_mt_requests_total{api="libretranslate",status="200"} 1.0',
+        "hf_capsule_mt_sentences_total 2.0",
+        "hf_capsule_mt_source_tokens_total 5.0",
+        "hf_capsule_mt_waiting_sentences 0.0",
+        'hf_capsule_mt_batch_sentences_bucket{le="2.0"} 1.0',
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    ("specification", "expected"),
+    [
+        ("en-de=owner/name", ("en", "de", "owner/name", "de")),
+        ("en-pt=owner/name:pt_BR", ("en", "pt", "owner/name", "pt_BR")),
+        (r"en-de=C:\models\x", ("en", "de", r"C:\models\x", "de")),
+        ("en-pt-BR=run", ("en", "pt-BR", "run", "pt-BR")),
+    ],
+)
+def test_how_models_are_named(specification, expected):
+    assert _parsed(specification) == expected
+
+
+@pytest.mark.parametrize("specification", ["en-de", "en=x", "-de=x", "en-de="])
+def test_wrong_names_of_models(specification):
+    with pytest.raises(UserError, match="is no pair with its model"):
+        _parsed(specification)
+
+
+@pytest.mark.parametrize(("split", "count"), [("lines", 3), ("paragraphs", 2), ("never", 1)])
+def test_where_a_text_is_cut(translator, split, count):
+    model = served(translator)
+    text = "A b\nc d! E f?"
+    assert len(model.prepare(text, split=split).sentences) == count
+    # Except where the model could not read it.
+    longer = "A b c! " * 20
+    assert len(model.prepare(longer, split=split).sentences) == 20
+    unknown = ServedModel("en", "de", translator, translator.decode, None)
+    with pytest.raises(UserError, match="too long for the model"):
+        unknown.prepare("a " * 40, split=split)

@@ -1,0 +1,151 @@
+"""The command `serve`: a process of its own on loopback, real clients, and how it ends."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from urllib.error import HTTPError, URLError
+
+import pytest
+from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.cli.serve import main
+from hf_capsule_mt.translation.translator import translate_lines
+
+for package in ("sentencex", "prometheus_client"):
+    pytest.importorskip(package)
+
+
+class Server:
+    """A running command."""
+
+    def __init__(self, checkpoint, log, *options):
+        words = ["serve", "--models", f"en-de={checkpoint}", "--port", "0", "--device", "cpu", *options]
+        self.log = log
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "hf_capsule_mt", *words], stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        first = self.process.stdout.readline()
+        assert first.startswith("Serving en-de on "), log.read_text()
+        self.url = re.search(r"http://\S+", first)[0]
+
+    def post(self, path, **fields):
+        body = json.dumps(fields).encode()
+        headers = {"content-type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, body, headers), timeout=60) as answer:
+            return json.load(answer)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return save_tiny_marian(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="module")
+def server(checkpoint, tmp_path_factory):
+    running = Server(checkpoint, tmp_path_factory.mktemp("log") / "log")
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+def lines_of(*lines):
+    return translate_lines(tiny_model(), tiny_tokenizer(), lines)
+
+
+@pytest.mark.slow
+def test_many_clients_get_the_words_of_translate(server):
+    lines = [f"{first} {second} c d" for first in "abcdefgh" for second in "ijkl"]
+
+    def ask(line):
+        return server.post("/translate", q=line, source="en", target="de")["translatedText"]
+
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(ask, lines)) == lines_of(*lines)
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
+        assert 'requests_total{api="libretranslate",status="200"}' in answer.read().decode()
+
+
+@pytest.mark.slow
+def test_a_client_of_libretranslate(server):
+    libretranslatepy = pytest.importorskip("libretranslatepy")
+    client = libretranslatepy.LibreTranslateAPI(f"{server.url}/")
+    assert client.translate("a b c", "en", "de") == lines_of("a b c")[0]
+    assert client.detect("a b")[0]["language"] == "en"
+    assert [entry["code"] for entry in client.languages()] == ["en", "de"]
+
+
+@pytest.mark.slow
+def test_another_name_of_the_host(server):
+    request = urllib.request.Request(f"{server.url}/health", headers={"Host": "evil.example"})
+    with pytest.raises(HTTPError, match="400"):
+        urllib.request.urlopen(request, timeout=60)
+
+
+@pytest.mark.slow
+def test_what_was_accepted_is_answered(server):
+    """The last test of this server, because it ends it."""
+    lines = [f"{letter} b c d e f g h" for letter in "abcdefghijklmnop"] * 3
+
+    def ask(line):
+        try:
+            return server.post("/translate", q=line, source="en", target="de")["translatedText"]
+        except (URLError, ConnectionError):
+            # It came too late.
+            return None
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = threads.map(ask, lines)
+        first = next(answers)
+        status = server.stop()
+        found = [first, *answers]
+    # uvicorn ends with the signal itself.
+    assert status == -signal.SIGTERM
+    for answer, expected in zip(found, lines_of(*lines), strict=True):
+        assert answer in (expected, None)
+    accepted = sum(answer is not None for answer in found)
+    logged = re.findall(r"libretranslate en-de 200 .*characters=15", server.log.read_text())
+    assert len(logged) == accepted > 0
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--models", "en-de"], "'en-de' is no pair with its model"),
+        (["--models", "en-de=absent"], "There is no folder absent"),
+        (["--host", "0.0.0.0"], "--host 0.0.0.0 can be reached by others"),
+        (["--host", "example.org"], "--host example.org can be reached by others"),
+        (["--api_keys", "keys", "--open"], "--open serves everybody"),
+        (["--api_keys", "absent"], "absent"),
+        (["--keep", "("], "keep is '(', which is not a regular expression"),
+        (["--engine", "transformers", "--dtype", "int8"], "--dtype int8 needs --engine fast"),
+        (["--max_wait", "nan"], "nan"),
+    ],
+)
+def test_mistakes(tmp_path, monkeypatch, capsys, options, words):
+    monkeypatch.chdir(tmp_path)
+    given = ["--models", "en-de=absent", "--port", "0", "--device", "cpu", *options]
+    with pytest.raises(SystemExit, match="2"):
+        main(given)
+    assert words in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken(checkpoint, capsys):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit, match="2"):
+            main(["--models", f"en-de={checkpoint}", "--port", str(port)])
+    assert f"Nobody can listen at 127.0.0.1, port {port}" in capsys.readouterr().err
+    assert os.path.isdir(checkpoint)
