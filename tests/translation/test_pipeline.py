@@ -359,6 +359,18 @@ def test_a_generation_config_has_all_settings(marian, caplog):
     assert given.max_length is None
 
 
+def test_the_limit_of_a_generation_config_is_the_only_one():
+    """Twice the source and 20 is less."""
+    model = tiny_model()
+    model.final_logits_bias[:, model.config.eos_token_id] = -100
+    given = GenerationConfig(max_new_tokens=50, decoder_start_token_id=0, forced_eos_token_id=None)
+    for kind in (TranslationPipeline, pipeline_translation.SentenceTranslationPipeline):
+        translate = kind(model=model, tokenizer=tiny_tokenizer(), task="translation", device="cpu")
+        [found] = translate("a b c", generation_config=given)
+        # The model's own settings fill up what is not given, so the last token is the forced end.
+        assert len(found["translation_text"].split()) == 49
+
+
 def test_what_travels_translates_as_what_stays(translator):
     """The pipeline that saved models carry."""
     texts = [*SENTENCES, "---"]

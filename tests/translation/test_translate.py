@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from accelerate import PartialState
 from forked_commands import end, run, run_both, start
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
@@ -20,6 +21,7 @@ from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation import file_translation
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
 
@@ -256,6 +258,33 @@ def test_an_interrupted_run_continues(checkpoint, source, tmp_path, expected, mo
     assert len(seen) == 6 - (damage != "lines lost")
     assert lines_of(target) == expected
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
+
+
+def test_what_a_killed_run_wrote_too_much_is_left_out(source, interrupted, checkpoint, expected):
+    """The input has no more lines, so nothing is written after it."""
+    target = interrupted()
+    with Path(f"{target}.unfinished", "lines").open("a") as lines:
+        lines.write("half a line")
+    source.write_text("".join(f"{line}\n" for line in LINES[:2]))
+    translate(checkpoint, source, target, "--chunk_size", "1")
+    assert lines_of(target) == expected[:2]
+
+
+def test_all_processes_load_the_commit_of_the_first(checkpoint, monkeypatch):
+    """A branch of the Hub may have moved since."""
+    loaded = []
+
+    def load(options, device):
+        loaded.append(options.revision)
+        return tiny_model(), tiny_tokenizer()
+
+    monkeypatch.setattr(DecodingOptions, "load", load)
+    options = file_translation.FileTranslationOptions(DecodingOptions(checkpoint, revision="main"), device="cpu")
+    progress = file_translation.Progress(None, shown=False)
+    worker = file_translation.Worker(options, PartialState(cpu=True), progress)
+    job = file_translation.Job([], [], [], [], revision="abc", code="", is_of_lines=True)
+    assert worker.translate(job) == {}
+    assert loaded == ["abc"]
 
 
 @pytest.mark.parametrize("change", ["input", "options", "model"])

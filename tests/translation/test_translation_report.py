@@ -85,4 +85,8 @@ def test_judgements():
     assert judge([5, 2], [7], **{**plain, "ended": False}).limit_reached
     assert judge([5, 2], [], **{**plain, "text": " "}).empty
     assert judge([5] * 20 + [2], [7] * 2, **plain).too_short
+    # Ten tokens are long, and three are less than 0.4 of them.
+    assert judge([*range(10), 2], [7, 8, 9], **plain).too_short
+    assert not judge([*range(10), 2], [7, 8, 9, 7], **plain).too_short
+    assert not judge([*range(9), 2], [7, 8, 9], **plain).too_short
     assert not judge([5] * 5 + [2], [7], **plain).too_short
