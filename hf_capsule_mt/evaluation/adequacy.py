@@ -40,57 +40,81 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
     Raises:
         UserError: if no reference is aligned with anything.
     """
-    names = ("source_words", "covered_by_reference", "covered", "under_translated", "over_translated")
-    counts = dict.fromkeys(names, 0)
+    source_words = 0
+    covered_by_reference = 0
+    covered = 0
+    under_translated = 0
+    over_translated = 0
     for reference, translation in zip(references, translations, strict=True):
         by_reference = _covered(reference)
         by_translation = _covered(translation)
-        counts["source_words"] += reference.source_words
-        counts["covered_by_reference"] += len(by_reference)
-        counts["covered"] += len(by_translation)
-        counts["under_translated"] += len(by_reference - by_translation)
-        counts["over_translated"] += len(_over_translated(reference, translation))
-    if not counts["covered_by_reference"]:
+        source_words += reference.source_words
+        covered_by_reference += len(by_reference)
+        covered += len(by_translation)
+        under_translated += len(by_reference - by_translation)
+        over_translated += len(_over_translated(reference, translation))
+    if not covered_by_reference:
         raise UserError("No word of the references is aligned with a source word. Are they of these sources?")
-    return {"cdr": 1 - counts["under_translated"] / counts["covered_by_reference"], **counts}
+    return {
+        "cdr": 1 - under_translated / covered_by_reference,
+        "source_words": source_words,
+        "covered_by_reference": covered_by_reference,
+        "covered": covered,
+        "under_translated": under_translated,
+        "over_translated": over_translated,
+    }
 
 
 def _covered(alignment: Alignment) -> set[int]:
-    return {source for source, _ in alignment.links}
+    """Return the source words that are aligned with any target word."""
+    return {source_word for source_word, _ in alignment.links}
 
 
 def _over_translated(reference: Alignment, translation: Alignment) -> set[int]:
     """Return the source words that a word form of the translation repeats, more often than in the reference."""
     reference_times = _occurrences(reference)
+    translation_times = _occurrences(translation)
     repeated = set()
-    for (source_word, form), times in _occurrences(translation).items():
-        if times > max(1, reference_times[source_word, form]):
+    for (source_word, form), times in translation_times.items():
+        # A form that the reference has not at all may still occur once.
+        allowed = max(1, reference_times[source_word, form])
+        if times > allowed:
             repeated.add(source_word)
     return repeated
 
 
 def _occurrences(alignment: Alignment) -> Counter:
     """Count how many times each source word is aligned with each target word form."""
-    return Counter((source, alignment.target[target]) for source, target in alignment.links)
+    occurrences = Counter()
+    for source_word, target_word in alignment.links:
+        form = alignment.target[target_word]
+        occurrences[source_word, form] += 1
+    return occurrences
 
 
 def adequacy_report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown of a record's `adequacy`, and under it what it shows."""
     rows = [["system", "CDR", "under-translated", "over-translated"]]
     for name, counts in record["systems"].items():
-        under_translated = _count_cell(counts["under_translated"], counts["source_words"])
-        over_translated = _count_cell(counts["over_translated"], counts["source_words"])
-        rows.append([name, f"{counts['cdr']:.3f}", under_translated, over_translated])
-    first = next(iter(record["systems"].values()))
+        source_words = counts["source_words"]
+        cdr = counts["cdr"]
+        under_translated = _count_cell(counts["under_translated"], source_words)
+        over_translated = _count_cell(counts["over_translated"], source_words)
+        rows.append([name, f"{cdr:.3f}", under_translated, over_translated])
+    # Sources and references are the same for every system.
+    first_counts = next(iter(record["systems"].values()))
+    source_words = first_counts["source_words"]
+    covered_by_reference = first_counts["covered_by_reference"]
     settings = record["settings"]
     units = ALIGNERS[settings["aligner"]].format(**settings)
     caption = (
-        f"There are {first['source_words']} source {units}. The reference "
-        f"translates {first['covered_by_reference']} of them. CDR is the share of these that the system translates "
+        f"There are {source_words} source {units}. The reference "
+        f"translates {covered_by_reference} of them. CDR is the share of these that the system translates "
         "too. The others are under-translated. Over-translated words are those for which it repeats a word."
     )
     return f"{table_in_markdown(rows)}\n\n{caption}"
 
 
 def _count_cell(count: int, source_words: int) -> str:
-    return f"{count} ({100 * count / source_words:.2f}%)"
+    percent = 100 * count / source_words
+    return f"{count} ({percent:.2f}%)"

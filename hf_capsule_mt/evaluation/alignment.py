@@ -59,24 +59,30 @@ def align_words(
     Raises:
         ValueError: if streams differ in length.
     """
-    joined_sources = [_join(words) for words in sources]
-    joined_streams = [[_join(words) for words in stream] for stream in streams]
+    joined_sources = _join(sources)
+    joined_streams = [_join(stream) for stream in streams]
     pairs = []
     for stream in joined_streams:
         pairs += zip(joined_sources, stream, strict=True)
-    pairs += zip(map(_join, more_sources), map(_join, more_targets), strict=True)
+    pairs += zip(_join(more_sources), _join(more_targets), strict=True)
     # Each pair once: whoever wrote a translation, it has the same alignment.
     pairs = list(dict.fromkeys(pairs))
-    links = dict(zip(pairs, _run_eflomal(pairs), strict=True))
+    links_of_pairs = _run_eflomal(pairs)
+    links = dict(zip(pairs, links_of_pairs, strict=True))
+    alignments = []
+    for stream in joined_streams:
+        stream_alignments = []
+        for source, target in zip(joined_sources, stream):
+            source_words = len(source.split())
+            target_words = tuple(target.split())
+            stream_alignments.append(Alignment(source_words, target_words, links[source, target]))
+        alignments.append(stream_alignments)
+    return alignments
 
-    def alignment(source: str, target: str) -> Alignment:
-        return Alignment(len(source.split()), tuple(target.split()), links[source, target])
 
-    return [list(map(alignment, joined_sources, stream)) for stream in joined_streams]
-
-
-def _join(words: Sequence[str]) -> str:
-    return " ".join(words).lower()
+def _join(sentences: Sequence[Sequence[str]]) -> list[str]:
+    """Return each sentence, which is given by its words, as text in lower case."""
+    return [" ".join(words).lower() for words in sentences]
 
 
 def _run_eflomal(pairs: Sequence[tuple[str, str]]) -> list[tuple[tuple[int, int], ...]]:
@@ -131,26 +137,43 @@ def align_by_attention(
     encoded_sources = encode_lines(tokenizer, sources, limit)
     pairs = []
     for stream in streams:
-        pairs += zip(encoded_sources, encode_lines(tokenizer, stream, limit, side="text_target"), strict=True)
-    # The batches leave out pairs of length 0.
-    lengths = [len(source) + len(target) if source and target else 0 for source, target in pairs]
-    line_numbers = [*range(1, len(sources) + 1)] * len(streams)
+        encoded_targets = encode_lines(tokenizer, stream, limit, side="text_target")
+        pairs += zip(encoded_sources, encoded_targets, strict=True)
+    lengths = [_pair_length(source, target) for source, target in pairs]
+    stream_numbers = range(1, len(sources) + 1)
+    line_numbers = [*stream_numbers] * len(streams)
     batches = batch_by_tokens(lengths, max_tokens_per_batch, line_numbers)
     special = special_ids(tokenizer)
+    # No batch has the pairs of length 0, which stay without links.
     alignments = [_alignment(source, target, None, special) for source, target in pairs]
     with evaluating(model):
         reader = attending(model)
         for batch in tqdm(batches, unit=" batches", desc="aligning"):
-            batch_sources, batch_targets = zip(*(pairs[index] for index in batch))
+            batch_sources = [pairs[index][0] for index in batch]
+            batch_targets = [pairs[index][1] for index in batch]
             forced = teacher_force(reader, batch_sources, batch_targets, output_attentions=True)
-            attended = attended_positions(cross_attentions_of(model, forced.output), forced.source_mask)
+            cross_attentions = cross_attentions_of(model, forced.output)
+            attended = attended_positions(cross_attentions, forced.source_mask)
             for index, positions in zip(batch, attended.tolist()):
-                alignments[index] = _alignment(*pairs[index], positions, special)
-    return [alignments[start : start + len(sources)] for start in range(0, len(pairs), len(sources))]
+                source, target = pairs[index]
+                alignments[index] = _alignment(source, target, positions, special)
+    # The pairs of one stream are next to each other.
+    starts = range(0, len(pairs), len(sources))
+    return [alignments[start : start + len(sources)] for start in starts]
+
+
+def _pair_length(source: Sequence[int], target: Sequence[int]) -> int:
+    """Return the number of tokens of both sides together, or 0 if one side has none."""
+    if not source or not target:
+        return 0
+    return len(source) + len(target)
 
 
 def _alignment(
-    source: Sequence[int], target: Sequence[int], attended: Sequence[int] | None, special: Container[int]
+    source: Sequence[int],
+    target: Sequence[int],
+    attended: Sequence[int] | None,
+    special: Container[int],
 ) -> Alignment:
     """Align the tokens that are not special.
 

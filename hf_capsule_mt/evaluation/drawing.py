@@ -20,28 +20,43 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Those of Okabe and Ito, which the colour-blind can tell apart."""
 _MARKERS = "os^DvP"
 _DASHES = ("-", "--", "-.", ":")
+_NO_DATE = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
 
 
 def line_style(number: int) -> dict[str, str]:
     """Return colour, marker and dashes of a figure's line. Lines of one colour have different dashes."""
     times_through, index = divmod(number, len(COLOURS))
     dashes = _DASHES[times_through % len(_DASHES)]
-    return {"color": COLOURS[index], "marker": _MARKERS[index], "linestyle": dashes}
+    return {
+        "color": COLOURS[index],
+        "marker": _MARKERS[index],
+        "linestyle": dashes,
+    }
 
 
 def check_figure_file(path: Path) -> None:
     """Raise a UserError unless a figure can be drawn to a file of this name."""
     if path.suffix not in FORMATS:
-        raise UserError(f"The name of a figure ends in {', '.join(FORMATS)}, not as {path}.")
+        endings = ", ".join(FORMATS)
+        raise UserError(f"The name of a figure ends in {endings}, not as {path}.")
     check_installed("matplotlib", "figures")
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure, whole or not at all, without the time it was made."""
+    """Write a figure, whole or not at all."""
     kind = path.suffix.removeprefix(".")
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with replaced_file(path) as file:
-        figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=undated)
+        figure.savefig(
+            file,
+            format=kind,
+            dpi=150,
+            bbox_inches="tight",
+            # Without a date, so that the same figure gives the same file.
+            metadata=_NO_DATE.get(kind),
+        )
     # The same figure in another format keeps the layout, which takes longest to find.
     figure.set_layout_engine("none")
 
@@ -54,10 +69,13 @@ def draw_lengths(record: Mapping[str, Any]) -> "Figure":
     buckets = [bucket for bucket in record["buckets"] if bucket["systems"]]
     panel_width = max(4, 1.1 * len(buckets))
     figure, panels = new_panels(2, 2 * panel_width + 1)
-    _draw_bucket_values(panels[0], buckets, "bleu", "BLEU")
-    _draw_bucket_values(panels[1], buckets, "ratio", "length relative to the reference")
-    panels[1].axhline(1, color="black", linewidth=0.8, linestyle=":")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    bleu_panel, length_panel = panels
+    _draw_bucket_values(bleu_panel, buckets, "bleu", "BLEU")
+    _draw_bucket_values(length_panel, buckets, "ratio", "length relative to the reference")
+    length_panel.axhline(1, color="black", linewidth=0.8, linestyle=":")
+    # Both panels have the same lines.
+    handles, labels = bleu_panel.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
     return figure
 
 
@@ -66,8 +84,14 @@ def _draw_bucket_values(axes: "Axes", buckets: Sequence[Mapping[str, Any]], valu
     positions = range(len(buckets))
     for number, system in enumerate(buckets[0]["systems"]):
         values = [bucket["systems"][system][value] for bucket in buckets]
-        axes.plot(positions, values, label=line_label(system), **line_style(number))
-    axes.set_xticks(positions, [f"{bucket['name']}\n({bucket['sentences']})" for bucket in buckets])
+        style = line_style(number)
+        axes.plot(positions, values, label=line_label(system), **style)
+    tick_labels = []
+    for bucket in buckets:
+        name = bucket["name"]
+        sentences = bucket["sentences"]
+        tick_labels.append(f"{name}\n({sentences})")
+    axes.set_xticks(positions, tick_labels)
     axes.set(xlabel="words of the source (sentences)", ylabel=label)
 
 
@@ -84,7 +108,8 @@ def new_panels(number: int, width: float) -> "tuple[Figure, Sequence[Axes]]":
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, 4), layout="constrained")
-    panels = figure.subplots(1, number, squeeze=False)[0]
+    rows = figure.subplots(1, number, squeeze=False)
+    panels = rows[0]
     for axes in panels:
         axes.grid(alpha=0.3)
     return figure, panels

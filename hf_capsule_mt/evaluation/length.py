@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
+from sacrebleu.metrics import BLEU
 
 from hf_capsule_mt.errors import UserError
 
@@ -29,12 +30,15 @@ def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
     """
     # Blank sources, which may be many, are in the first bucket.
     lengths = [length for length in lengths if length > 0] or [0]
+    longest = max(lengths)
     shares = [index / num_buckets for index in range(1, num_buckets)]
     quantiles = np.quantile(lengths, shares, method="inverted_cdf")
-    edges = sorted({int(edge) for edge in quantiles} - {max(lengths)})
+    edges = {int(quantile) for quantile in quantiles}
+    # No sentence would be left for the last bucket.
+    edges.discard(longest)
     if not edges:
-        raise UserError(f"most sources have {max(lengths)} words, the most there are. Use --length_edges.")
-    return edges
+        raise UserError(f"most sources have {longest} words, the most there are. Use --length_edges.")
+    return sorted(edges)
 
 
 def score_by_length(
@@ -62,23 +66,41 @@ def score_by_length(
         a translation, and the `ratio` of all words to those of the references. A bucket without sentences has none.
     """
     metric = make_metrics(["bleu"], tokenize, lowercase)["bleu"]
+    lower_edges = [None, *edges]
+    upper_edges = [*edges, None]
     buckets = []
-    for below, longest in zip([None, *edges], [*edges, None]):
+    for below, longest in zip(lower_edges, upper_edges):
         inside = [_is_in_bucket(length, below, longest) for length in lengths]
         sentences = sum(inside)
-        streams = [list(compress(reference, inside)) for reference in references]
         scores = {}
         if sentences:
+            streams = [list(compress(reference, inside)) for reference in references]
             for system, translations in systems.items():
-                score = metric.corpus_score(list(compress(translations, inside)), streams)
-                scores[system] = {
-                    "bleu": score.score,
-                    "words": score.sys_len / sentences,
-                    "ratio": score.sys_len / max(score.ref_len, 1),
-                }
-        name = _bucket_name(below, longest)
-        buckets.append({"name": name, "longest": longest, "sentences": sentences, "systems": scores})
+                bucket_translations = list(compress(translations, inside))
+                scores[system] = _score_bucket(metric, bucket_translations, streams)
+        bucket = {
+            "name": _bucket_name(below, longest),
+            "longest": longest,
+            "sentences": sentences,
+            "systems": scores,
+        }
+        buckets.append(bucket)
     return buckets
+
+
+def _score_bucket(
+    metric: BLEU,
+    translations: Sequence[str],
+    references: Sequence[Sequence[str]],
+) -> dict[str, float]:
+    """Return BLEU, the mean number of words, and the ratio of all words to those of the references."""
+    score = metric.corpus_score(translations, references)
+    return {
+        "bleu": score.score,
+        "words": score.sys_len / len(translations),
+        # References may all be empty.
+        "ratio": score.sys_len / max(score.ref_len, 1),
+    }
 
 
 def _is_in_bucket(length: int, below: int | None, longest: int | None) -> bool:
@@ -102,19 +124,30 @@ def length_report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown of a record's `by_length`, and under it what it shows."""
     buckets = record["buckets"]
     # A bucket without sentences does not name the systems.
-    systems = next(list(bucket["systems"]) for bucket in buckets if bucket["systems"])
+    filled_buckets = [bucket for bucket in buckets if bucket["systems"]]
+    systems = list(filled_buckets[0]["systems"])
     header = ["source words", "sentences"]
     for system in systems:
         header += [f"{system}: BLEU", "words", "ratio"]
-    rows = [header, ["---:"] * len(header)]
+    alignment = ["---:"] * len(header)
+    rows = [header, alignment]
     for bucket in buckets:
         cells = [bucket["name"], str(bucket["sentences"])]
         for scores in bucket["systems"].values():
-            cells += [f"{scores['bleu']:.2f}", f"{scores['words']:.1f}", f"{scores['ratio']:.3f}"]
+            cells += _score_cells(scores)
         missing = len(header) - len(cells)
-        rows.append(cells + ["–"] * missing)
+        cells += ["–"] * missing
+        rows.append(cells)
+    table = markdown_table(rows)
     caption = (
         f"By length of the source in words ({record['source_tokenize']}): BLEU, words of a translation on average, and "
         "ratio of all words to those of the references."
     )
-    return "\n".join([*markdown_table(rows), "", caption])
+    return "\n".join([*table, "", caption])
+
+
+def _score_cells(scores: Mapping[str, float]) -> list[str]:
+    bleu = scores["bleu"]
+    words = scores["words"]
+    ratio = scores["ratio"]
+    return [f"{bleu:.2f}", f"{words:.1f}", f"{ratio:.3f}"]

@@ -8,7 +8,7 @@ from sacrebleu.metrics.base import Metric
 from hf_capsule_mt.errors import UserError
 
 METRICS = ("bleu", "chrf", "chrf++", "ter")
-"""The metrics by name."""
+"""The names of the metrics."""
 
 
 def score_translations(
@@ -33,10 +33,15 @@ def score_translations(
         For every metric its `score`, 0 to 100, and sacreBLEU's `signature`. A lower `ter` is better.
     """
     check_aligned(hypotheses, references)
+    chosen_metrics = make_metrics(metrics, tokenize, lowercase)
     scores = {}
-    for name, metric in make_metrics(metrics, tokenize, lowercase).items():
-        score = metric.corpus_score(hypotheses, references).score
-        scores[name] = {"score": score, "signature": metric.get_signature().format()}
+    for name, metric in chosen_metrics.items():
+        result = metric.corpus_score(hypotheses, references)
+        scores[name] = {
+            "score": result.score,
+            # It only knows the number of references once a corpus is scored.
+            "signature": metric.get_signature().format(),
+        }
     return scores
 
 
@@ -52,12 +57,15 @@ def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = 
     try:
         return {name: _make_metric(name, tokenize, lowercase) for name in names}
     except (RuntimeError, ImportError) as error:
-        raise UserError(f"tokenize is {tokenize!r}: {' '.join(str(error).split())}") from error
+        # sacreBLEU's own message has several lines.
+        reason = " ".join(str(error).split())
+        raise UserError(f"tokenize is {tokenize!r}: {reason}") from error
 
 
 def _check_known(name: str, known: Collection[str]) -> None:
     if name not in known:
-        raise UserError(f"{name!r} is unknown. sacreBLEU has {', '.join(known)}.")
+        choices = ", ".join(known)
+        raise UserError(f"{name!r} is unknown. sacreBLEU has {choices}.")
 
 
 def _make_metric(name: str, tokenize: str, lowercase: bool) -> Metric:
@@ -72,16 +80,19 @@ def _make_metric(name: str, tokenize: str, lowercase: bool) -> Metric:
 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     """Raise a UserError unless every reference stream has one segment for every hypothesis, and there are some."""
+    segments = len(hypotheses)
     if not hypotheses or not references:
-        raise UserError(f"Nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams.")
+        raise UserError(f"Nothing to score: {segments} hypotheses, {len(references)} reference streams.")
     for number, stream in enumerate(references, start=1):
-        if len(stream) != len(hypotheses):
-            raise UserError(f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}.")
+        if len(stream) != segments:
+            raise UserError(f"{segments} hypotheses but {len(stream)} segments in reference {number}.")
 
 
 def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
-    """Return the table of what [`score_translations`] found."""
-    lines = [f"{'metric':<8}{'score':>7}  signature"]
+    """Return a table of the scores that [`score_translations`] returns, in columns of fixed width."""
+    lines = ["metric    score  signature"]
     for name, entry in scores.items():
-        lines.append(f"{name:<8}{entry['score']:>7.2f}  {entry['signature']}")
+        score = entry["score"]
+        signature = entry["signature"]
+        lines.append(f"{name:<8}{score:>7.2f}  {signature}")
     return "\n".join(lines)

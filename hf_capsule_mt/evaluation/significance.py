@@ -125,15 +125,21 @@ def comparison_report(record: Mapping[str, Any]) -> str:
     systems = record["systems"]
     settings = record["settings"]
     test = settings["test"]
-    columns = ["Δ", "p", "+", "−"] if test == "sign" else ["Δ", "p"]
+    columns = ["Δ", "p"]
+    if test == "sign":
+        columns += ["+", "−"]
     header = ["system"]
     baseline_row = [record["baseline"]]
     signatures = []
     # The scores of the baseline are the same next to every system.
-    for metric, comparison in next(iter(systems.values())).items():
+    first_system = next(iter(systems.values()))
+    for metric, comparison in first_system.items():
         header += [metric, *columns]
-        baseline_row += [f"{comparison['baseline']:.2f}", *[""] * len(columns)]
-        signatures.append(f"{metric}: {comparison['signature']}")
+        baseline_score = comparison["baseline"]
+        baseline_row.append(f"{baseline_score:.2f}")
+        baseline_row += [""] * len(columns)
+        signature = comparison["signature"]
+        signatures.append(f"{metric}: {signature}")
     rows = [header, baseline_row]
     for name, comparisons in systems.items():
         row = [name]
@@ -149,17 +155,19 @@ def comparison_report(record: Mapping[str, Any]) -> str:
 
 def _cells(comparison: Mapping[str, Any], test: str) -> list[str]:
     """Return the cells of a system for one metric: score, difference, p, and the counts of the sign test."""
+    score = comparison["score"]
     p_value = comparison["p_value"]
-    difference = comparison["score"] - comparison["baseline"]
+    mark = _mark(p_value, test)
+    difference = score - comparison["baseline"]
     p_cell = f"{p_value:.4f}" if p_value >= 1e-4 else "< 0.0001"
-    cells = [f"{comparison['score']:.2f}{_mark(p_value, test)}", f"{difference:+.2f}", p_cell]
+    cells = [f"{score:.2f}{mark}", f"{difference:+.2f}", p_cell]
     if test == "sign":
         cells += [str(comparison["better"]), str(comparison["worse"])]
     return cells
 
 
 def _mark(p_value: float, test: str) -> str:
-    # Differences of both signs are marked, and bootstrap's p is of one.
+    # Better and worse systems are marked, but bootstrap's p is only that of one direction.
     two_sided = 2 * p_value if test == "bootstrap" else p_value
     if two_sided < 0.01:
         return "‡"
