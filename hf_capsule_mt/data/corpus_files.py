@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 # One segment of each side, None where its bytes are not UTF-8.
 RawPair = tuple[str | None, str | None]
 
-_FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".csv": "csv", ".tmx": "tmx"}
+_FORMATS = {
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tmx": "tmx",
+}
 
 
 @dataclass(frozen=True)
@@ -36,11 +43,14 @@ class Columns:
     @property
     def names(self) -> tuple[str | None, str | None]:
         """The columns of the source and of the target."""
-        return self.source_column or self.source_lang, self.target_column or self.target_lang
+        source = self.source_column or self.source_lang
+        target = self.target_column or self.target_lang
+        return source, target
 
     def check(self, where: str) -> None:
         """Raise a UserError unless both sides have a name, and not the same."""
-        if None in self.names or self.names[0] == self.names[1]:
+        source, target = self.names
+        if source is None or target is None or source == target:
             raise UserError(
                 f"{where} needs two different names: source_lang and target_lang, such as en and de, or source_column "
                 "and target_column."
@@ -56,22 +66,34 @@ class Columns:
         Raises:
             UserError: if the row has no such side, or it is not text.
         """
-        names = self.names
+        source_name, target_name = self.names
         sides = row
-        # A column of one's own name is in the row itself.
+        # Columns with names of their own are in the row itself.
         has_own_columns = self.source_column is not None and self.target_column is not None
-        if isinstance(row, dict) and isinstance(row.get("translation"), dict) and not has_own_columns:
-            names = (self.source_lang, self.target_lang)
+        if not has_own_columns and _has_translation_field(row):
+            source_name = self.source_lang
+            target_name = self.target_lang
             sides = row["translation"]
-        has_both = isinstance(sides, dict) and all(name in sides for name in names)
-        if not has_both or not all(isinstance(sides[name], str | None) for name in names):
-            raise UserError(f'{where} has no text for both "{names[0]}" and "{names[1]}": {row!r:.200}')
-        return _text(sides[names[0]]), _text(sides[names[1]])
+        if not _has_side(sides, source_name) or not _has_side(sides, target_name):
+            raise UserError(f'{where} has no text for both "{source_name}" and "{target_name}": {row!r:.200}')
+        return _text(sides[source_name]), _text(sides[target_name])
 
     def select(self, dataset: "Dataset | IterableDataset") -> "Dataset | IterableDataset":
         """Return only the columns of a data set that may hold the two sides, or all if its columns are not known."""
-        names = {"translation", *self.names} & {*(dataset.column_names or ())}
-        return dataset.select_columns(sorted(names)) if names else dataset
+        known_columns = dataset.column_names or ()
+        useful_columns = {"translation", *self.names}.intersection(known_columns)
+        if not useful_columns:
+            return dataset
+        return dataset.select_columns(sorted(useful_columns))
+
+
+def _has_translation_field(row: Any) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("translation"), dict)
+
+
+def _has_side(sides: Any, name: str | None) -> bool:
+    """Return whether the sides of a pair have one of this name, which is text or null."""
+    return isinstance(sides, dict) and name in sides and isinstance(sides[name], str | None)
 
 
 def _text(side: str | None) -> str | None:
@@ -99,8 +121,12 @@ class Corpus:
     shards: tuple[Shard, ...]
 
     def __str__(self) -> str:
-        more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
-        return f"{', '.join(map(str, self.shards[0].paths))}{more}"
+        first_shard = self.shards[0]
+        text = ", ".join(str(path) for path in first_shard.paths)
+        others = len(self.shards) - 1
+        if others:
+            text += f" and {others} more"
+        return text
 
 
 def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "training data") -> list[Corpus]:
@@ -139,58 +165,80 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
 
 def expand(file: str | Path, name: str = "training data") -> tuple[Path, ...]:
     """Return the file, or those that a pattern matches. Raise a UserError, about `name`, if there are none."""
+    # A file may have "*" in its name.
     if not glob.has_magic(str(file)) or Path(file).is_file():
         return (Path(file),)
-    matches = (Path(match) for match in sorted(glob.glob(str(file))))
-    paths = tuple(path for path in matches if path.is_file())
+    matches = sorted(glob.glob(str(file)))
+    paths = tuple(Path(match) for match in matches if Path(match).is_file())
     if not paths:
         raise UserError(f"{name}: {file} matches no file.")
-    if len({file_format(path) for path in paths}) > 1:
+    formats = {file_format(path) for path in paths}
+    if len(formats) > 1:
         raise UserError(f"{name}: {file} matches files of several formats.")
     return paths
 
 
 def _text_shards(
-    word: str | Path, sources: tuple[Path, ...], translations: str | Path | None, *, several: bool, name: str
+    word: str | Path,
+    sources: tuple[Path, ...],
+    translations: str | Path | None,
+    *,
+    several: bool,
+    name: str,
 ) -> tuple[Shard, ...]:
     """Return the shards of a word for sources and the word behind it. `several` says that there are more words."""
-    targets = () if translations is None else expand(translations, name)
-    is_text = targets and file_format(targets[0]) == "text"
+    targets = ()
+    if translations is not None:
+        targets = expand(translations, name)
+    is_text = bool(targets) and file_format(targets[0]) == "text"
     # Two files with one ending are sources, as a shell writes them for a pattern without quotes.
-    endings = {without_compression(paths[0]).suffix for paths in (sources, targets) if paths}
-    if not is_text or (several and len(endings) == 1):
+    has_one_ending = is_text and _ending(sources[0]) == _ending(targets[0])
+    if not is_text or (several and has_one_ending):
         raise UserError(
             f"{name}: {word} is followed by {translations or 'nothing'}. Name the file of its translations behind it, "
             "and put patterns in quotes."
         )
-    return _pairs((word, sources), (translations, targets), name)
+    if len(sources) == len(targets) == 1:
+        # Two names without a pattern have nothing in common.
+        pairs = [(sources[0], targets[0])]
+    else:
+        pairs = _pairs_by_match(word, sources, translations, targets, name)
+    for source, target in pairs:
+        check_two_files(source, target, name)
+    return tuple(Shard("text", pair) for pair in pairs)
 
 
-def _pairs(
-    source: tuple[str | Path, tuple[Path, ...]], target: tuple[str | Path, tuple[Path, ...]], name: str
-) -> tuple[Shard, ...]:
-    """Pair the files of two words, each a pattern and the files that it matches."""
-    source_word, source_paths = source
-    target_word, target_paths = target
+def _ending(path: Path) -> str:
+    return without_compression(path).suffix
+
+
+def _pairs_by_match(
+    source_word: str | Path,
+    source_paths: tuple[Path, ...],
+    target_word: str | Path,
+    target_paths: tuple[Path, ...],
+    name: str,
+) -> list[tuple[Path, Path]]:
+    """Pair the files of two patterns in which each `*` matches the same."""
     sources = {_matched(source_word, path): path for path in source_paths}
     targets = {_matched(target_word, path): path for path in target_paths}
-    if len(source_paths) == len(target_paths) == 1:
-        # Two names without a pattern have nothing in common.
-        targets = dict.fromkeys(sources, target_paths[0])
+    # Of two files with the same match only one would be left, such as part-1.en and part-1.en.gz.
     is_ambiguous = len(sources) < len(source_paths) or len(targets) < len(target_paths)
     if is_ambiguous or sources.keys() != targets.keys():
         raise UserError(f"{name}: each file of {source_word} needs one of {target_word} in which * matches the same.")
-    for key, path in sources.items():
-        check_two_files(path, targets[key], name)
-    return tuple(Shard("text", (path, targets[key])) for key, path in sources.items())
+    return [(path, targets[match]) for match, path in sources.items()]
 
 
 def _matched(pattern: str | Path, path: Path) -> tuple[str, ...]:
     """Return what each `*` of a pattern has matched in a path, compression aside."""
-    fixed = str(without_compression(Path(pattern))).split("*")
-    expression = "([^/]*)".join(map(re.escape, fixed))
-    match = re.fullmatch(expression, str(without_compression(path)), re.DOTALL)
-    return match.groups() if match else (str(path),)
+    pattern_text = str(without_compression(Path(pattern)))
+    path_text = str(without_compression(path))
+    fixed_parts = [re.escape(part) for part in pattern_text.split("*")]
+    match = re.fullmatch("([^/]*)".join(fixed_parts), path_text, re.DOTALL)
+    if match is None:
+        # Patterns may also have "?" or "[...]", which this does not read.
+        return (str(path),)
+    return match.groups()
 
 
 def check_two_files(source: Path, target: Path, name: str) -> None:

@@ -16,9 +16,12 @@ class LanguageCodes:
     """The codes in the vocabulary of a tokenizer. Most have none, and then all texts stay as they are."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        words = tokenizer.get_vocab().items()
-        self.ids = {word: number for word, number in words if word.startswith(">>") and _TOKEN.fullmatch(word)}
+        self.ids: dict[str, int] = {}
         """The codes with their token ids."""
+        for token, token_id in tokenizer.get_vocab().items():
+            # Much faster than the expression, which only a few tokens reach.
+            if token.startswith(">>") and _TOKEN.fullmatch(token):
+                self.ids[token] = token_id
         self.languages = sorted(code[2:-2] for code in self.ids)
         """The languages of the codes."""
 
@@ -33,7 +36,9 @@ class LanguageCodes:
         """
         if language is None:
             return ""
-        code = f">>{language.removeprefix('>>').removesuffix('<<')}<<"
+        # Users may also give the code itself.
+        bare_language = language.removeprefix(">>").removesuffix("<<")
+        code = f">>{bare_language}<<"
         if code not in self.ids:
             raise UserError(f"{name} is {language!r}, but {self._lacks(code)}")
         return code
@@ -44,11 +49,16 @@ class LanguageCodes:
         Raises:
             UserError: if the tokenizer has other codes, but not this one.
         """
-        code = _TOKEN.match(text) if self else None
-        if code is None or code[0] in self.ids:
-            return code[0] if code else ""
+        if not self:
+            return ""
+        match = _TOKEN.match(text)
+        if match is None:
+            return ""
+        code = match[0]
+        if code in self.ids:
+            return code
         if LANGUAGE_CODE.match(text):
-            raise UserError(f"the text {text!r:.60} begins with a code, but {self._lacks(code[0])}")
+            raise UserError(f"the text {text!r:.60} begins with a code, but {self._lacks(code)}")
         return ""
 
     def are_missing(self, texts: Iterable[str]) -> bool:
@@ -57,33 +67,49 @@ class LanguageCodes:
         Raises:
             UserError: if a text begins with a code that the tokenizer lacks.
         """
+        if not self:
+            return False
         heads = [self.at_head(text) for text in texts if text.strip()]
-        return bool(self) and not all(heads)
+        return not all(heads)
 
     def missing(self) -> str:
         """Return the warning about a text without a code."""
-        shown = f"{', '.join(self.languages):.200}"
-        return f"a text does not say which language to write ({shown}). Begin it with >>{self.languages[0]}<<"
+        known_languages = ", ".join(self.languages)
+        example = self.languages[0]
+        return f"a text does not say which language to write ({known_languages:.200}). Begin it with >>{example}<<"
 
     def _lacks(self, code: str) -> str:
-        return f"the tokenizer has no code {code}. It has: {', '.join(self.languages) or 'none':.200}"
+        known_languages = ", ".join(self.languages) or "none"
+        return f"the tokenizer has no code {code}. It has: {known_languages:.200}"
 
 
 def each_checked(
-    codes: LanguageCodes, sources: Iterable[str], where: str, warn: Callable[[str], object]
+    codes: LanguageCodes,
+    sources: Iterable[str],
+    where: str,
+    warn: Callable[[str], object],
 ) -> Iterator[str]:
-    """Yield sources as they are, and `warn` of the first without a language code, if the tokenizer has codes.
+    """Yield sources as they are, and warn of the first without a language code, if the tokenizer has codes.
+
+    Args:
+        codes: those of the tokenizer.
+        sources: the texts.
+        where: the name of the corpus, with which messages begin.
+        warn: is called with the warning, at most once.
 
     Raises:
-        UserError: if a source of the corpus `where` begins with a code that the tokenizer lacks.
+        UserError: if a source begins with a code that the tokenizer lacks.
     """
-    told = not codes
+    if not codes:
+        yield from sources
+        return
+    has_warned = False
     for number, source in enumerate(sources, 1):
         try:
-            code = codes.at_head(source) if codes else ""
-        except ValueError as error:
+            code = codes.at_head(source)
+        except UserError as error:
             raise UserError(f"{where}, source {number}: {error}") from None
-        if not (told or code) and source.strip():
-            told = True
+        if not has_warned and not code and source.strip():
+            has_warned = True
             warn(f"{where}, source {number}, {source!r:.60}: {codes.missing()}")
         yield source

@@ -25,33 +25,67 @@ def memory_pairs(file: BinaryIO, path: Path, languages: tuple[str, str]) -> Iter
     """
     from lxml import etree
 
-    found, is_empty = set(), True
+    source_language, target_language = languages
+    all_languages = set()
+    is_empty = True
+    parser = etree.iterparse(
+        file,
+        tag="{*}tu",
+        resolve_entities=False,
+        load_dtd=False,
+        no_network=True,
+    )
     try:
-        for _, unit in etree.iterparse(file, tag="{*}tu", resolve_entities=False, load_dtd=False, no_network=True):
+        for _, unit in parser:
             variants = [(_language(variant), variant) for variant in unit.iterfind("{*}tuv")]
-            found.update(language for language, _ in variants)
-            sides = [_variant(variants, language.lower().replace("_", "-")) for language in languages]
-            if None not in sides:
+            all_languages.update(language for language, _ in variants)
+            source = _variant(variants, source_language)
+            target = _variant(variants, target_language)
+            if source is not None and target is not None:
                 is_empty = False
-                yield tuple(re.sub(r"[ \t\r\n]+", " ", _text(side.find("{*}seg"), path)).strip(" ") for side in sides)
-            # The parser keeps all that it has read.
-            unit.clear()
-            while unit.getprevious() is not None:
-                del unit.getparent()[0]
+                yield _segment(source, path), _segment(target, path)
+            _forget(unit)
     except etree.XMLSyntaxError as error:
         raise UserError(f"{path}: {error}") from error
     if is_empty:
-        raise UserError(f"{path} has no unit in {languages[0]} and {languages[1]}. It has {', '.join(sorted(found))}.")
+        languages_in_file = ", ".join(sorted(all_languages))
+        raise UserError(f"{path} has no unit in {source_language} and {target_language}. It has {languages_in_file}.")
+
+
+def _forget(unit: "_Element") -> None:
+    """Free the memory of a unit and of those before it. The parser would keep all that it has read."""
+    unit.clear()
+    while unit.getprevious() is not None:
+        del unit.getparent()[0]
 
 
 def _language(variant: "_Element") -> str:
     # TMX 1.1 has no namespace.
-    return (variant.get(_LANGUAGE) or variant.get("lang") or "").lower().replace("_", "-")
+    code = variant.get(_LANGUAGE) or variant.get("lang") or ""
+    return _normalised(code)
 
 
-def _variant(variants: list[tuple[str, "_Element"]], wanted: str) -> "_Element | None":
-    exact = [variant for language, variant in variants if language == wanted]
-    return next(iter(exact + [variant for language, variant in variants if language.startswith(f"{wanted}-")]), None)
+def _normalised(code: str) -> str:
+    """Return a language code in one spelling: "en-us" for "en_US"."""
+    return code.lower().replace("_", "-")
+
+
+def _variant(variants: list[tuple[str, "_Element"]], language: str) -> "_Element | None":
+    """Return the variant of this language, else the first of a region of it, such as "en-us" for "en"."""
+    wanted = _normalised(language)
+    for variant_language, variant in variants:
+        if variant_language == wanted:
+            return variant
+    for variant_language, variant in variants:
+        if variant_language.startswith(f"{wanted}-"):
+            return variant
+    return None
+
+
+def _segment(variant: "_Element", path: Path) -> str:
+    """Return the text of a variant on one line."""
+    text = _text(variant.find("{*}seg"), path)
+    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")
 
 
 def _text(element: "_Element | None", path: Path) -> str:
@@ -60,9 +94,15 @@ def _text(element: "_Element | None", path: Path) -> str:
         return ""
     parts = [element.text or ""]
     for child in element:
-        if isinstance(child.tag, str) and child.tag.rpartition("}")[2] not in _NATIVE_CODES:
-            parts.append(_text(child, path))
-        elif getattr(child, "name", None):
+        # An entity has a name. Comments and instructions have neither a name nor a tag that is text.
+        if getattr(child, "name", None):
             raise UserError(f"{path}: the entity &{child.name}; is not read.")
+        if isinstance(child.tag, str) and _local_name(child) not in _NATIVE_CODES:
+            parts.append(_text(child, path))
         parts.append(child.tail or "")
     return "".join(parts)
+
+
+def _local_name(element: "_Element") -> str:
+    """Return the name of an element without its namespace."""
+    return element.tag.rpartition("}")[2]
