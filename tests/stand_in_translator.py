@@ -10,6 +10,15 @@ def in_order(source, target):
     return [[float(i == j) for j in range(len(source))] for i in range(len(target))]
 
 
+def upper(segment):
+    """Return the text of a segment in upper case, but for its kept parts, which a good model copies."""
+    characters = list(segment.text.upper())
+    for word in getattr(segment, "kept", {}):
+        start, end = segment.words[word]
+        characters[start:end] = segment.text[start:end]
+    return "".join(characters)
+
+
 class UpperCase(TextTranslator):
     """Translates "a dog" into "A DOG". `seen` are the sentences that it read."""
 
@@ -21,7 +30,7 @@ class UpperCase(TextTranslator):
         for batch in batches:
             translations = {}
             for index in batch:
-                text = sentences[index].segment.text
-                self.seen.append(text)
-                translations[index] = Translation(text.upper(), in_order)
+                segment = sentences[index].segment
+                self.seen.append(segment.text)
+                translations[index] = Translation(upper(segment), in_order)
             yield translations

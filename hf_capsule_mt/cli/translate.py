@@ -14,8 +14,12 @@ Most models read one sentence a line, and lose the rest of a line with several. 
 sentences. With --documents en the input is running text in that language. Its paragraphs are kept, and its sentences
 are translated.
 
-A file of HTML is recognised by its name or its beginning, and translated as a whole. It needs --documents and both
-files. Files that are no text, and formats that are not supported, are refused.
+Files of Markdown and HTML are recognised by their names and beginnings, and translated as a whole. They need
+--documents and both files:
+
+    hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
+
+Files that are no text, and formats that are not supported, are refused.
 
 --tags puts tags of XML or HTML back around the translations of their words. Each line is a text with tags. With
 --documents the whole input is one text, such as a page of HTML:

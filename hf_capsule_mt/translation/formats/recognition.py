@@ -8,8 +8,9 @@ from hf_capsule_mt.errors import UserError
 
 from .base import FileFormat
 from .html_page import HtmlPage
+from .markdown import Markdown
 
-FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format in (HtmlPage(),)}
+FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format in (HtmlPage(), Markdown())}
 """The formats by the names that `--format` takes."""
 LINES = "lines"
 """The name of files that have a sentence in each line."""

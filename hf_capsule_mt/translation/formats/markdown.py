@@ -1,0 +1,247 @@
+"""Markdown: prose is translated. Code, links, images, HTML comments and front matter stay.
+
+markdown-it-py finds the parts with prose. Its marks, such as `**`, become tags, come back around the words that they
+belong to, and become marks again. A part whose marks would not be the same afterwards stays in the source language.
+"""
+
+import html
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.markup import read_markup
+
+from .base import Document, FileFormat, Text, decoded
+from .markdown_marks import Mark, make_parser, marks_of
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+logger = logging.getLogger(__name__)
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+# Paragraphs that are instructions of a program, such as the head of an admonition of MkDocs.
+_INSTRUCTION = re.compile(r"(?:!!!|\?\?\?|:::|===|\{%|\{\{)")
+# What stands in front of a paragraph: the box of a task, the mark of a note, the number of a footnote.
+_LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|$)|\[\^[^\]\s]+\]:?[ \t]*)")
+_KEEP = r"\[\^[^\]\s]+\]|https?://[^\s)>\]]+|\$[^$\s][^$\n]*\$|:[a-z0-9_+-]+:|\{\{.*?\}\}|\{%.*?%\}|\{\w+\}"
+_TAG = re.compile(
+    r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">.*?</code>|<br\ m="(?P<break>\d+)">""",
+    re.DOTALL | re.VERBOSE,
+)
+# Characters that may make a mark.
+_SPECIAL = re.compile(r"([\\`*_\[\]<~])")
+# It may begin a list, a heading, a quote and so on.
+_BLOCK_START = re.compile(r"\d*(?=[-+*#>=|~`.)])")
+
+
+class Markdown(FileFormat):
+    """Markdown, as CommonMark with tables and strikethrough."""
+
+    name = "markdown"
+    title = "Markdown"
+    suffixes = (".md", ".markdown", ".mdown", ".mkd")
+    package = "markdown_it"
+
+    def read(self, data: bytes, target_lang: str | None = None) -> "_Page":
+        """Read a page."""
+        return _Page(decoded(data))
+
+
+@dataclass
+class _Prose:
+    """A part of a page that is translated."""
+
+    start: int  # Its place in the page.
+    end: int
+    source: str  # What stands there, without the marks of quotes and lists in front of its lines.
+    indent: str  # What stands in front of its second line.
+    kind: str  # The block: "paragraph", "heading", "cell" or "html".
+    line: int  # From 1.
+
+
+class _Page(Document):
+    def __init__(self, page: str) -> None:
+        self._page = page
+        self._parser = make_parser()
+        finder = _ProseFinder(page, self._parser)
+        self._references = finder.references
+        self._prose = finder.prose()
+        self._marks: list[list[Mark]] = []
+        self.texts = []
+        for prose in self._prose:
+            marks: list[Mark] = []
+            text = prose.source
+            if prose.kind != "html":
+                marks = marks_of(self._parser, prose.source, self._references)
+                text = "".join(mark.as_tag() for mark in marks)
+            self._marks.append(marks)
+            self.texts.append(Text(text, tags=True, keep=_KEEP))
+
+    def written(self, translations: Sequence[str]) -> bytes:
+        """Return the page with its translations."""
+        parts = []
+        end = 0
+        left: list[int] = []
+        for prose, marks, translation in zip(self._prose, self._marks, translations, strict=True):
+            content = self._content(prose, marks, translation)
+            if content is None:
+                left.append(prose.line)
+                content = self._page[prose.start : prose.end]
+            parts.append(self._page[end : prose.start])
+            parts.append(content)
+            end = prose.end
+        parts.append(self._page[end:])
+        if left:
+            logger.warning("%d parts stay as they are, because a mark would get lost. See line %d.", len(left), left[0])
+        return "".join(parts).encode()
+
+    def _content(self, prose: _Prose, marks: Sequence[Mark], translation: str) -> str | None:
+        """Return the Markdown of a translation, or None if its marks are not those of the source."""
+        if prose.kind == "html":
+            return translation
+        expected = self._structure(prose.source, prose.kind)
+        for escapes in (False, True):
+            content = _with_marks(translation, marks, escapes)
+            candidates = [content]
+            if prose.kind == "paragraph":
+                start = _BLOCK_START.match(content)
+                if start is not None:
+                    candidates.append(f"{start[0]}\\{content[start.end() :]}")
+            for candidate in candidates:
+                if self._structure(candidate, prose.kind) == expected:
+                    if prose.kind == "cell":
+                        candidate = candidate.replace("|", r"\|")
+                    return candidate.replace("\n", f"\n{prose.indent}")
+        return None
+
+    def _structure(self, content: str, kind: str) -> Counter | None:
+        """Return how many marks of each kind and content there are. None if it would be another block."""
+        environment = {"references": self._references}
+        if kind == "paragraph":
+            blocks = self._parser.parse(content, environment)
+            if [block.type for block in blocks] != ["paragraph_open", "inline", "paragraph_close"]:
+                return None
+        [inline] = self._parser.parseInline(content, environment)
+        marks = []
+        for token in inline.children:
+            if token.type not in ("text", "softbreak"):
+                value = token.content if token.type != "image" else ""
+                marks.append((token.type, value, str(sorted(token.attrs.items()))))
+        return Counter(marks)
+
+
+class _ProseFinder:
+    """Finds the prose of a page, and its place in it."""
+
+    def __init__(self, page: str, parser: "MarkdownIt") -> None:
+        front = _FRONT_MATTER.match(page)
+        begin = front.end() if front else 0
+        self._page = page
+        self._first_line = page.count("\n", 0, begin) + 1
+        # Where each line starts, and where the last one ends.
+        self._starts = [begin]
+        for line in _LINE.findall(page[begin:]):
+            self._starts.append(self._starts[-1] + len(line))
+        self._cell_end = begin
+        environment: dict = {}
+        self._tokens = parser.parse(page[begin:].replace("\r\n", "\n"), environment)
+        self.references = environment.get("references", {})
+
+    def prose(self) -> list[_Prose]:
+        """Return the prose in the order of the page."""
+        found = []
+        for token, before in zip(self._tokens, [None, *self._tokens]):
+            if token.map is None or not any(map(str.isalpha, html.unescape(token.content))):
+                continue
+            prose = None
+            if token.type == "html_block":
+                prose = self._html(token)
+            elif token.type == "inline" and before.type in ("td_open", "th_open"):
+                prose = self._cell(token)
+            elif token.type == "inline" and not _INSTRUCTION.match(token.content):
+                prose = self._lines(token, before.type.removesuffix("_open"))
+            if prose is not None:
+                found.append(prose)
+        return found
+
+    def _html(self, token: "Token") -> _Prose | None:
+        """Return a block of HTML that is markup by itself. In a quote or a list there are marks between its lines."""
+        if token.level or not _is_markup(token.content):
+            return None
+        first, last = token.map
+        start = self._starts[first]
+        end = self._starts[last]
+        return _Prose(start, end, self._page[start:end], "", "html", self._first_line + first)
+
+    def _cell(self, token: "Token") -> _Prose | None:
+        first = token.map[0]
+        start = max(self._cell_end, self._starts[first])
+        # In a table a bar in a text has a backslash.
+        for text in (token.content, token.content.replace("|", r"\|")):
+            place = self._page.find(text, start, self._starts[first + 1])
+            if place >= 0:
+                self._cell_end = place + len(text)
+                return _Prose(place, self._cell_end, token.content, "", "cell", self._first_line + first)
+        return None
+
+    def _lines(self, token: "Token", kind: str) -> _Prose | None:
+        """Return the text of a block without the marks in front of its lines. None if it is not found."""
+        content = token.content
+        first = token.map[0]
+        places = []
+        for number, text in enumerate(content.split("\n"), start=first):
+            place = self._page.rfind(text, self._starts[number], self._starts[number + 1])
+            if place < 0:
+                return None
+            places.append(place)
+        start = places[0]
+        end = places[-1] + len(content.rpartition("\n")[2])
+        indent = self._page[self._starts[first + 1] : places[1]] if len(places) > 1 else ""
+        label = _LABEL.match(content) if kind == "paragraph" else None
+        if label is not None:
+            content = content[label.end() :]
+            start = places[1] if label[0].endswith("\n") else start + label.end()
+        if not content.strip():
+            return None
+        return _Prose(start, end, content, indent, kind, self._first_line + first)
+
+
+def _is_markup(block: str) -> bool:
+    """Return whether a block of HTML can be read by itself, and has words."""
+    try:
+        parts = read_markup(block)
+    except UserError:
+        return False
+    return any(not isinstance(part, str) for part in parts)
+
+
+def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:
+    """Return a translation with marks instead of tags.
+
+    Args:
+        translation: text with tags.
+        marks: the marks by the numbers in the tags.
+        escapes: whether characters that may make a mark get a backslash.
+    """
+    raw_of = {(mark.number, mark.kind == "close"): mark.raw for mark in marks if mark.kind != "text"}
+    parts = []
+    end = 0
+
+    def add_text(text: str) -> None:
+        characters = html.unescape(text)
+        parts.append(_SPECIAL.sub(r"\\\1", characters) if escapes else characters)
+
+    for tag in _TAG.finditer(translation):
+        add_text(translation[end : tag.start()])
+        number = tag["element"] or tag["kept"] or tag["break"]
+        parts.append(raw_of[int(number), bool(tag["end"])])
+        end = tag.end()
+    add_text(translation[end:])
+    return "".join(parts)

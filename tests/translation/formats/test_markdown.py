@@ -1,0 +1,207 @@
+"""Markdown: prose is translated, its marks follow their words, and everything else stays to the byte."""
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+from stand_in_translator import UpperCase
+
+from hf_capsule_mt.translation.formats import FORMATS, translate_file
+
+pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
+markdown_it = pytest.importorskip("markdown_it", reason='needs markdown-it-py; pip install -e ".[files]"')
+
+PAGE = """---
+title: a dog
+---
+# A *dog* runs #
+
+A **big dog** runs [through `snow`](x.html "t") & <b>ice</b>, see <https://a.b> and ![alt](a.png).
+It has a_b_c 2 * 3 ***very*** ~~bad~~.\x20\x20
+Hard break [ref][r] and [r]. {name} https://x.y/z
+
+> A quote
+> that goes on.
+
+- [ ] A task
+  second line
+
+1. One
+   - two
+
+| A | b \\| c |
+|---|---|
+| `x` | *y* z |
+
+[r]: http://a.b
+
+<details><summary>Click me</summary>
+</details>
+
+    code
+
+```python
+code = 1
+```
+
+<!-- a comment -->
+
+!!! note "Title"
+    Foo
+
+Title
+=====
+
+&nbsp;
+
+[^1]: A footnote here.
+"""
+EXPECTED = """---
+title: a dog
+---
+# A *DOG* RUNS #
+
+A **BIG DOG** RUNS [THROUGH `snow`](x.html "t") & <b>ICE</b>, SEE <https://a.b> AND ![alt](a.png). IT HAS A_B_C 2 * 3 ***VERY*** ~~BAD~~.\x20\x20
+HARD BREAK [REF][r] AND [R][r]. {name} https://x.y/z
+
+> A QUOTE THAT GOES ON.
+
+- [ ] A TASK SECOND LINE
+
+1. ONE
+   - TWO
+
+| A | B \\| C |
+|---|---|
+| `x` | *Y* Z |
+
+[r]: http://a.b
+
+<details><summary>CLICK ME</summary>
+</details>
+
+    code
+
+```python
+code = 1
+```
+
+<!-- a comment -->
+
+!!! note "Title"
+    Foo
+
+TITLE
+=====
+
+&nbsp;
+
+[^1]: A FOOTNOTE HERE.
+"""  # noqa: E501
+
+
+def translated(tmp_path, page, translator=None):
+    (tmp_path / "a.md").write_bytes(page.encode())
+    translate_file(translator or UpperCase(), tmp_path / "a.md", tmp_path / "b.md", "en")
+    return (tmp_path / "b.md").read_bytes().decode()
+
+
+def test_a_page(tmp_path):
+    assert translated(tmp_path, PAGE) == EXPECTED
+
+
+def test_ends_of_lines_stay(tmp_path):
+    assert translated(tmp_path, "# a\r\n\r\n- b\r\n\r\n> c\r\n> d\r\n") == "# A\r\n\r\n- B\r\n\r\n> C D\r\n"
+    assert translated(tmp_path, "a\n\nb") == "A\n\nB"
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("> A dog  \n> runs.\n", "> A DOG  \n> RUNS.\n"),
+        ("- A dog\\\n  runs.\n", "- A DOG\\\n  RUNS.\n"),
+        ("> [!NOTE]\n> A dog.\n", "> [!NOTE]\n> A DOG.\n"),
+        ("a <kbd>b</kbd> <br> c</i>\n", "A <kbd>B</kbd> <br> C</i>\n"),
+        ("a 1\\. b \\* c\n", "A 1. B * C\n"),
+        ("[a `b`][] [`b`]\n\n[a `b`]: x\n[`b`]: y\n", "[A `b`][a `b`] [`b`]\n\n[a `b`]: x\n[`b`]: y\n"),
+        ("*a <b>c* d</b>\n", "*A <b>C* D</b>\n"),
+        ("    code\n\na\tb\n", "    code\n\nA B\n"),
+    ],
+)
+def test_marks(tmp_path, page, expected):
+    assert translated(tmp_path, page) == expected
+
+
+class Writes(UpperCase):
+    """Writes one text, whatever it reads."""
+
+    def __init__(self, text):
+        super().__init__()
+        self._text = text
+
+    def decode_batches(self, sentences, batches, **options):
+        for batch in super().decode_batches(sentences, batches, **options):
+            yield {index: type(one)(self._text, one.align) for index, one in batch.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- x", "\\- x"),
+        ("1. x", "1\\. x"),
+        ("# x", "\\# x"),
+        ("2 * 3 * 4", "2 * 3 * 4"),
+        ("*x*", "\\*x*"),
+        ("`x`", "\\`x`"),
+        ("[x](y)", "\\[x\\](y)"),
+        ("<b>x</b>", "\\<b>x\\</b>"),
+    ],
+)
+def test_what_a_model_writes_makes_no_marks(tmp_path, text, expected):
+    assert translated(tmp_path, "A dog.\n", Writes(text)) == f"{expected}\n"
+
+
+def test_a_part_that_would_lose_a_mark_stays(tmp_path, caplog):
+    # An emphasis of nothing is none, and a paragraph without text is none.
+    page = "# A\n\nA *dog* runs.\n\nA dog.\n"
+    assert translated(tmp_path, page, Writes("")) == page.replace("# A", "# ")
+    assert "2 parts stay as they are, because a mark would get lost. See line 3." in caplog.text
+
+
+def shape(page):
+    """Everything but the words."""
+    parser = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    blocks = []
+    for token in parser.parse(page):
+        blocks.append((token.type, token.markup, token.info))
+        if token.type == "inline":
+            marks = [
+                (child.type, str(child.attrs.get("href")), child.content if child.type == "code_inline" else "")
+                for child in token.children
+                if child.type not in ("text", "softbreak")
+            ]
+            blocks.append(sorted(marks))
+        elif token.type in ("fence", "code_block"):
+            blocks.append(token.content)
+    return blocks
+
+
+def real_pages():
+    """Manuals of installed packages."""
+    pages = sorted(Path(sysconfig.get_paths()["purelib"]).rglob("*.md"))
+    return [page for page in pages if 2000 < page.stat().st_size < 20_000][:8]
+
+
+@pytest.mark.parametrize("path", real_pages(), ids=lambda path: path.parent.name)
+def test_pages_of_other_packages(path, tmp_path):
+    translator = UpperCase()
+    translate_file(translator, path, tmp_path / "b.md", "en")
+    page = path.read_bytes().decode()
+    translation = (tmp_path / "b.md").read_bytes().decode()
+    assert shape(translation) == shape(page)
+    assert len(translator.seen) > 5
+    assert sum(map(str.isupper, translation)) > 2 * sum(map(str.isupper, page))
+
+
+def test_it_is_known_by_its_name():
+    assert FORMATS["markdown"].suffixes[0] == ".md"
