@@ -39,6 +39,7 @@ from .modeling import (
     simple_routing,
 )
 from .training.lora import LORA_PARAMETERS, LORA_TARGETS
+from .translation.corpus_translator import CorpusTranslator
 from .translation.decoding_options import is_of_engine
 from .translation.pipeline import TranslationPipeline, pipeline
 from .translation.pipeline_translation import LANGUAGE_PAIR
@@ -114,6 +115,7 @@ __all__ = [
     "CapsuleAggregatedMarianForConditionalGeneration",
     "CapsuleAggregatedMarianForSequenceClassification",
     "CapsuleAggregatedMarianModel",
+    "CorpusTranslator",
     "RNMTConfig",
     "RNMTForConditionalGeneration",
     "RNMTModel",

@@ -136,6 +136,24 @@ def in_a_file(name, checkpoint):
     TrainerState.save_to_json = die_in(save_state, lambda _, path: path)
 
 
+def in_small_parts(size, replaces=None):
+    """In parts of `size` characters, before so many files were replaced by new ones, or not at all."""
+    from hf_capsule_mt.data import row_files
+    from hf_capsule_mt.translation import row_translation
+
+    row_files.PART_SIZE = row_translation.PART_SIZE = size
+    replace, left = os.replace, [replaces]
+
+    def replace_or_die(*args):
+        if left[0] is not None:
+            left[0] -= 1
+            if left[0] < 0:
+                kill()
+        replace(*args)
+
+    os.replace = replace_or_die
+
+
 def nobody_comes(seconds):
     """No death of its own: the others did not start, and it waits for them only so long."""
     common.MEETING = common.timedelta(seconds=seconds)

@@ -25,6 +25,10 @@ Files that are no text, and formats that are not supported, are refused.
 --documents the whole input is one text, such as a page of HTML:
 
     hf-capsule-mt translate --model run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
+
+Rows of Parquet and JSONL, such as web corpora: see docs/corpora.md.
+
+    hf-capsule-mt translate --model run --sentences en --input_file shards/*.parquet --output_dir translated
 """
 
 import argparse
@@ -46,7 +50,7 @@ from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translation_report import faults
 
-from . import decoding
+from . import corpora, decoding
 from .common import (
     CommandParser,
     at_least,
@@ -65,7 +69,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     decoding.add_options(parser)
     parser.add_argument(
-        "--input_file", type=Path, help="Text to translate, one sentence a line, may be .gz (default: standard input)."
+        "--input_file",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="Text to translate, one sentence a line, may be .gz (default: standard input). Several files of rows with "
+        "--output_dir.",
     )
     parser.add_argument("--output_file", type=Path, help="May be .gz (default: standard output).")
     parser.add_argument(
@@ -122,6 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="Write a line of JSON for each translation: its score, its length, and whether it looks wrong.",
     )
+    corpora.add_options(parser)
     return parser
 
 
@@ -129,6 +139,10 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate. Each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
+    if args.output_dir is not None:
+        corpora.translate_rows(args)
+        return
+    args.input_file = _one_file(args.input_file)
     _check_arguments(args)
     file_format = _file_format(args)
     state = decoding.process_state(args.device)
@@ -143,6 +157,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         if warning is not None:
             logger.warning("%s See %s.", warning, args.report_file)
     leave_group_at_exit()
+
+
+def _one_file(paths: Sequence[Path] | None) -> Path | None:
+    if paths is None:
+        return None
+    if len(paths) > 1:
+        raise UserError("--input_file names several files. Give --output_dir if they have rows, or translate one.")
+    return paths[0]
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

@@ -324,14 +324,21 @@ class TextTranslator:
         return [translations[index] for index in range(len(sentences))]
 
     def decode_batches(
-        self, sentences: Sequence[Sentence], batches: Iterable[Sequence[int]], *, judges: bool = False, **options: Any
+        self,
+        sentences: Sequence[Sentence],
+        batches: Iterable[Sequence[int]],
+        *,
+        judges: bool = False,
+        scores: bool = True,
+        **options: Any,
     ) -> Iterator[dict[int, Translation]]:
         """Decode sentences in batches. Yield the translations of each batch by the index of their sentence.
 
         Args:
             sentences: with one target language.
             batches: indices of sentences with token ids.
-            judges: whether translations have a judgement. It costs another pass of the model.
+            judges: whether translations have a judgement.
+            scores: whether a judgement has a score. It costs another pass of the model.
             **options: of [`generate_batches`], and so of `generate()`, such as `num_beams=4`.
 
         Raises:
@@ -348,7 +355,7 @@ class TextTranslator:
             placed: list[tuple[PlacedTerm, ...]] = [()] * len(rows)
             if any(sentence.terms for sentence in rows):
                 generated, written, placed = self.with_terms(rows, generated, written, options)
-            translations = self._translations(rows, generated, written, judges, placed)
+            translations = self._translations(rows, generated, written, placed, judges=judges, scores=scores)
             yield dict(zip(batch, translations, strict=True))
 
     def with_terms(
@@ -427,14 +434,16 @@ class TextTranslator:
         sentences: Sequence[Sentence],
         generated: Tensor,
         written: Sequence[Written],
-        judges: bool,
         placed: Sequence[tuple[PlacedTerm, ...]],
+        *,
+        judges: bool,
+        scores: bool,
     ) -> list[Translation]:
         """Return the translations of a batch from its token ids `[sentences, length]`."""
         texts = self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
         judgements: list[Judgement] | list[None] = [None] * len(sentences)
         if judges:
-            judgements = self._judgements(sentences, written, texts)
+            judgements = self._judgements(sentences, written, texts, scores)
         attention = self.attention(sentences, generated, self.model.device)
         texts = unbroken(texts, "translations of a batch")
         translations = []
@@ -446,10 +455,12 @@ class TextTranslator:
         return translations
 
     def _judgements(
-        self, sentences: Sequence[Sentence], written: Sequence[Written], texts: Sequence[str]
+        self, sentences: Sequence[Sentence], written: Sequence[Written], texts: Sequence[str], has_scores: bool
     ) -> list[Judgement]:
         sources = [sentence.token_ids for sentence in sentences]
-        scores = sequence_scores(self.model, sources, [row.ids for row in written])
+        scores: list[float] | list[None] = [None] * len(sources)
+        if has_scores:
+            scores = sequence_scores(self.model, sources, [row.ids for row in written])
         judgements = []
         for row, source in enumerate(sources):
             has_end = written[row].end is not None

@@ -42,7 +42,7 @@ class Judgement:
     source_cut: bool = False  # Its source was too long for the model, so that the rest is not translated.
 
 
-def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, score: float) -> Judgement:
+def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, score: float | None) -> Judgement:
     """Judge a translation.
 
     Args:
@@ -50,14 +50,14 @@ def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, 
         target: its token ids without the end.
         ended: whether the model wrote an end.
         text: the translation.
-        score: the mean log-probability of its tokens.
+        score: the mean log-probability of its tokens, or None if it was not computed.
     """
     copies = repeated_tokens(target)
     # Without the end.
     source_length = max(len(source) - 1, 1)
     is_long = source_length >= _LONG_SOURCE
     return Judgement(
-        score=round(score, 4),
+        score=None if score is None else round(score, 4),
         length_ratio=round(len(target) / source_length, 4),
         limit_reached=not ended,
         empty=not text.strip(),

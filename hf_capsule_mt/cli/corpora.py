@@ -1,0 +1,98 @@
+"""Rows of corpora in the command `translate`: its options, and what it says at the end."""
+
+import argparse
+import logging
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from hf_capsule_mt.data.corpus_files import expand
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.corpus_translator import CorpusTranslator, RowCounts
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.row_translation import share_of, translate_row_files
+
+from . import decoding
+from .common import check_output_folder, leave_group_at_exit
+
+logger = logging.getLogger(__name__)
+
+_FAULTS = {
+    "cut": "longer than the model reads, and were cut",
+    "limit_reached": "at the limit of their length",
+    "empty": "empty",
+    "too_short": "far too short",
+    "repeats": "repeating",
+}
+_OF_TEXT_FILES = ("output_file", "report_file", "interactive", "documents", "format")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for rows."""
+    rows = parser.add_argument_group("rows of Parquet and JSONL")
+    rows.add_argument("--output_dir", type=Path, help="Translate rows. Each input file has its output in this folder.")
+    rows.add_argument("--text_column", default="text", help="Column to translate (default: %(default)s).")
+    rows.add_argument(
+        "--translation_column", default="translation", help="New column for translations (default: %(default)s)."
+    )
+    rows.add_argument(
+        "--report_column", metavar="NAME", help="Add a column with numbers of sentences: cut, empty, repeating ..."
+    )
+    rows.add_argument(
+        "--part", type=share, default=(1, 1), metavar="I/N", help="Translate share I of N of the files, such as 3/100."
+    )
+
+
+def share(text: str) -> tuple[int, int]:
+    """Return the two numbers of "3/100"."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise argparse.ArgumentTypeError(f"{text} is no share of the files. Write 3/100 for the third of 100.")
+    return int(match[1]), int(match[2])
+
+
+def translate_rows(args: argparse.Namespace) -> None:
+    """Translate this process's share of the files, and say how many sentences look wrong."""
+    for name in _OF_TEXT_FILES:
+        if getattr(args, name):
+            raise UserError(f"--{name} is for one file of text. Leave it out with --output_dir.")
+    if not args.input_file:
+        raise UserError("--output_dir needs --input_file with the files of rows.")
+    decoding.check_options(args)
+    check_output_folder(args.output_dir)
+    paths = [path for word in args.input_file for path in expand(word, "--input_file")]
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"--input_file: there is no file {path}.")
+        if path.parent.resolve() == args.output_dir.resolve():
+            raise UserError(f"--output_dir is the folder of {path}, which would be lost. Name another folder.")
+    state = decoding.process_state(args.device)
+    number, count = args.part
+    # The processes of a launcher share the files of their part.
+    number = (number - 1) * state.num_processes + state.process_index + 1
+    paths = share_of(paths, number, count * state.num_processes)
+    if args.sentences is None:
+        logger.warning("Without --sentences a line with several sentences is translated as one, or cut.")
+    options = decoding.decoding_options(args)
+    translator = CorpusTranslator(
+        **{field.name: getattr(options, field.name) for field in fields(DecodingOptions)},
+        text_column=args.text_column,
+        translation_column=args.translation_column,
+        report_column=args.report_column,
+        sentences=args.sentences,
+        tags=args.tags,
+        keep=args.keep,
+        target_lang=args.target_lang,
+        device=str(args.device or state.device),
+    )
+    counts = translate_row_files(paths, args.output_dir, translator)
+    print(f"{len(paths)} files are complete: {counts.segments} sentences, {counts.words} words.")
+    warning = _faults(counts)
+    if warning:
+        logger.warning("%s", warning)
+    leave_group_at_exit()
+
+
+def _faults(counts: RowCounts) -> str:
+    found = [f"{getattr(counts, name)} are {words}" for name, words in _FAULTS.items() if getattr(counts, name)]
+    return f"Of {counts.segments} sentences {', '.join(found)}." if found else ""

@@ -1,0 +1,201 @@
+"""Translation of files of rows, file by file and part by part, so that an interrupted run continues."""
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from hf_capsule_mt.data.reading_ahead import each_one_ahead
+from hf_capsule_mt.data.row_files import PART_SIZE, RowFile, open_rows
+from hf_capsule_mt.environment import environment
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, replaced_file, write_json
+
+from .corpus_translator import CorpusTranslator, RowCounts
+
+_RECORDS = "_records"
+_UNFINISHED = ".unfinished"
+_SETTINGS = "settings.json"
+
+
+def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: CorpusTranslator) -> RowCounts:
+    """Translate files of rows. An output has the name, the format, the rows and the order of its input.
+
+    A file that is complete is skipped. Finished parts of the others are kept in the folder `.unfinished`, and a killed
+    run continues behind them with the same bytes. The folder `_records` has a record for each complete file.
+
+    Args:
+        paths: the files, no two of one name.
+        output_dir: the folder of the outputs.
+        translator: translates a column. A column of reports is added if it has a name for one.
+
+    Returns:
+        The sums over all rows of these files, also of those that were complete before.
+
+    Raises:
+        UserError: if a file is no file of rows, or its output is of other settings.
+        BlockingIOError: if another process translates one of the files.
+    """
+    total = RowCounts()
+    for path in tqdm(paths, unit=" files"):
+        file = _FileOfRows(path, output_dir, translator)
+        if not file.is_complete():
+            file.translate()
+        total += file.counts()
+    with suppress(OSError):
+        (output_dir / _UNFINISHED).rmdir()
+    return total
+
+
+def share_of(paths: Sequence[Path], number: int, count: int) -> list[Path]:
+    """Return share `number`, from 1 to `count`, of files: every `count`-th by name.
+
+    Raises:
+        UserError: if two files have the same name, and so the same output.
+    """
+    by_name: dict[str, Path] = {}
+    for path in paths:
+        if path.name in by_name:
+            raise UserError(f"Two files have the name {path.name}. Give each its own output folder.")
+        by_name[path.name] = path
+    names = sorted(by_name)
+    return [by_name[name] for name in names[number - 1 :: count]]
+
+
+def _check_same(where: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    different = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if different:
+        raise UserError(
+            f"{where} is of a run with another {', '.join(different)}. Repeat that run, or name another folder."
+        )
+
+
+class _FileOfRows:
+    """One file, and the folder of its finished parts."""
+
+    def __init__(self, path: Path, output_dir: Path, translator: CorpusTranslator) -> None:
+        self.rows: RowFile = open_rows(path, translator.text_column)
+        self.output = output_dir / path.name
+        self.record_file = output_dir / _RECORDS / f"{path.name}.json"
+        self.folder = output_dir / _UNFINISHED / path.name
+        self.translator = translator
+        self.settings = {**translator.settings, "part_size": PART_SIZE}
+
+    def is_complete(self) -> bool:
+        """Return whether there is nothing more to do, also nothing to remove."""
+        return self.record_file.is_file() and self.output.is_file() and not self.folder.exists()
+
+    def counts(self) -> RowCounts:
+        """Return the sums of a complete file.
+
+        Raises:
+            UserError: if it is of another input, or of other settings.
+        """
+        record = read_json(self.record_file)
+        _check_same(self.record_file, record["settings"], self.settings)
+        if record["input_bytes"] != self.rows.path.stat().st_size:
+            raise UserError(f"{self.output} is of another {self.rows.path}. Delete it to translate the file again.")
+        return RowCounts(**record["counts"])
+
+    def translate(self) -> None:
+        """Translate the parts that are not finished, join all, and write the record."""
+        with locked(self.folder):
+            # A run that was killed at its end has left only the folder.
+            if not (self.record_file.is_file() and self.output.is_file()):
+                self._translate()
+            for path in self.folder.iterdir():
+                if path.name != LOCK:
+                    path.unlink()
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def _translate(self) -> None:
+        settings = {**self.settings, "input_sha256": hash_file(self.rows.path)}
+        settings_file = self.folder / _SETTINGS
+        if settings_file.is_file():
+            _check_same(settings_file, read_json(settings_file), settings)
+        else:
+            write_json(settings_file, settings)
+        records = []
+        hashes = []
+        for number, rows in enumerate(each_one_ahead(self.rows.parts())):
+            records.append(self._part(number, rows))
+            hashes.append(_hash(self.rows.texts(rows)))
+        self._join(len(records))
+        self._check_rows(hashes)
+        self._record(records, settings["input_sha256"])
+
+    def _part(self, number: int, rows: Sequence[Any]) -> dict[str, Any]:
+        """Translate a part, unless it is finished, and return its record."""
+        data_file = self.folder / f"part-{number:06}"
+        record_file = self.folder / f"part-{number:06}.json"
+        # It is written behind the data.
+        if record_file.is_file():
+            record = read_json(record_file)
+            if record["rows"] == len(rows):
+                return record
+        started = time.monotonic()
+        texts = self.rows.texts(rows)
+        translations, counts = self.translator.translate(texts)
+        _check_translations(self.rows.path, texts, translations)
+        columns: dict[str, list[Any]] = {self.translator.translation_column: translations}
+        if self.translator.report_column is not None:
+            columns[self.translator.report_column] = [asdict(of_row) for of_row in counts]
+        examples = {self.translator.translation_column: "", self.translator.report_column: asdict(RowCounts())}
+        with replaced_file(data_file) as file:
+            file.write(self.rows.new_part(rows, columns, examples))
+        record = {
+            "rows": len(rows),
+            "counts": asdict(sum(counts, RowCounts())),
+            "seconds": time.monotonic() - started,
+        }
+        write_json(record_file, record)
+        return record
+
+    def _join(self, parts: int) -> None:
+        """Write the whole output."""
+        with self.rows.written(self.output) as write:
+            for number in range(parts):
+                write((self.folder / f"part-{number:06}").read_bytes())
+
+    def _check_rows(self, hashes: Sequence[str]) -> None:
+        """Check that every row is in the output once, in its place. A difference is a fault of the package."""
+        written = open_rows(self.output, self.translator.text_column)
+        if [_hash(written.texts(rows)) for rows in written.parts()] != hashes:
+            self.output.unlink()
+            raise RuntimeError(f"{self.output} does not have the rows of {self.rows.path}.")
+
+    def _record(self, parts: Sequence[dict[str, Any]], input_sha256: str) -> None:
+        counts = sum((RowCounts(**part["counts"]) for part in parts), RowCounts())
+        seconds = sum(part["seconds"] for part in parts)
+        record = {
+            "rows": sum(part["rows"] for part in parts),
+            "counts": asdict(counts),
+            "seconds": round(seconds, 1),
+            "words_per_second": round(counts.words / max(seconds, 1e-9), 1),
+            "input_bytes": self.rows.path.stat().st_size,
+            "input_sha256": input_sha256,
+            "output_sha256": hash_file(self.output),
+            "settings": self.settings,
+            "environment": environment(),
+        }
+        self.record_file.parent.mkdir(exist_ok=True)
+        write_json(self.record_file, record)
+
+
+def _hash(texts: Sequence[str | None]) -> str:
+    return hash_text(json.dumps(text) for text in texts)
+
+
+def _check_translations(path: Path, texts: Sequence[str | None], translations: Sequence[str | None]) -> None:
+    """Check that every text has a translation with the same line breaks. A difference is a fault of the package."""
+    for text, translation in zip(texts, translations, strict=True):
+        if (text is None) != (translation is None):
+            raise RuntimeError(f"{path}: a row was lost: {text!r:.200}")
+        if text is not None and text.count("\n") != translation.count("\n"):
+            raise RuntimeError(f"{path}: line breaks were lost in {text!r:.200}")

@@ -1,0 +1,163 @@
+"""`CorpusTranslator`: a column of texts as `datasets.map` and other engines call it, without a lost line."""
+
+import pickle
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+
+from hf_capsule_mt import CorpusTranslator
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.texts import TextTranslator, Translation
+from hf_capsule_mt.translation.translation_report import judge
+from hf_capsule_mt.translation.translator import translate_lines
+
+TEXTS = ["a b c", "d e f g\nh i", "j", "a b c\n\nd e f g"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(save_tiny_marian(tmp_path_factory.mktemp("checkpoint")))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """By the function that translates lines."""
+    lines = sorted({line for text in TEXTS for line in text.split("\n")})
+    translations = dict(zip(lines, translate_lines(tiny_model(), tiny_tokenizer(), lines)))
+    return ["\n".join(translations[line] for line in text.split("\n")) for text in TEXTS]
+
+
+def test_every_line_is_translated_in_its_place(checkpoint, expected):
+    columns = CorpusTranslator(checkpoint)({"id": [4, 3, 2, 1], "text": TEXTS})
+    assert columns == {"id": [4, 3, 2, 1], "text": TEXTS, "translation": expected}
+
+
+def test_arrays_nulls_and_other_names(checkpoint, expected):
+    translate = CorpusTranslator(checkpoint, text_column="words", translation_column="Worte")
+    columns = translate({"words": np.array([TEXTS[0], None, ""], object), "number": np.arange(3)})
+    assert columns["Worte"] == [expected[0], None, ""]
+    assert columns["number"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("num_proc", [None, 2])
+def test_as_datasets_calls_it(checkpoint, expected, num_proc):
+    rows = Dataset.from_dict({"text": TEXTS}).map(
+        CorpusTranslator(checkpoint), batched=True, batch_size=2, num_proc=num_proc
+    )
+    assert list(rows["translation"]) == expected
+
+
+def test_a_copy_carries_no_model(checkpoint, expected):
+    translate = CorpusTranslator(checkpoint)
+    before = len(pickle.dumps(translate))
+    assert translate({"text": TEXTS})["translation"] == expected
+    copy = pickle.dumps(translate)
+    assert len(copy) == before
+    assert pickle.loads(copy)({"text": TEXTS})["translation"] == expected
+
+
+def test_equal_sentences_are_translated_once(checkpoint, engine_calls):
+    once = CorpusTranslator(checkpoint)
+    once({"text": ["a b"]})
+    engine_calls.clear()
+    once({"text": ["a b\na b", "a b", " a b "]})
+    assert sum(len(found) for found in engine_calls) == 1
+
+
+def test_the_numbers_of_a_row(checkpoint):
+    long = " ".join("abcdefgh" * 5)
+    translate = CorpusTranslator(checkpoint, report_column="report")
+    report = translate({"text": ["a b\n1 2\n", long, None, "c d"]})["report"]
+    assert [row["segments"] for row in report] == [2, 1, 0, 1]
+    assert [row["words"] for row in report] == [4, 40, 0, 2]
+    assert [row["copied"] for row in report] == [1, 0, 0, 0]
+    assert [row["cut"] for row in report] == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ({"words": ["a"]}, "There is no column 'text'. The columns are words"),
+        ({"text": ["a"], "translation": ["b"]}, "There is a column 'translation' already"),
+        ({"text": ["a"], "report": [1]}, "There is a column 'report' already"),
+        ({"text": [1]}, "1 is not a text"),
+    ],
+)
+def test_mistakes(checkpoint, batch, words):
+    with pytest.raises(UserError, match=words):
+        CorpusTranslator(checkpoint, report_column="report")(batch)
+
+
+def test_mistakes_of_options(checkpoint):
+    with pytest.raises(UserError, match="no language of ISO 639-1"):
+        CorpusTranslator(checkpoint, sentences="english")
+    with pytest.raises(UserError, match="not a regular expression"):
+        CorpusTranslator(checkpoint, keep="(")
+
+
+# Documents that are difficult to cut, with a model that copies.
+
+HARD = {
+    "lines": "Home\nAbout us\nA dog runs.",
+    "only line breaks": "\n\n\n",
+    "nothing": "",
+    "white space": " \t \n\u3000 \n  a  ",
+    "carriage returns": "One.\r\nTwo. Three.\r\n\r\n",
+    "other breaks": "one\u2028two\x85three\x0bfour\x0cfive\x1csix\u2029seven",
+    "NUL": "a\x00b. c\x00",
+    "one long word": "x" * 5000,
+    "repeated words": "ha " * 400,
+    "many sentences": "It is late. " * 299 + "It is early.",
+    "a separator": "one\nEND_OF_DOCUMENT\ntwo",
+    "other scripts": "我们走吧。你好！ これは犬です。नमस्ते दुनिया। مرحبا بالعالم.",
+    "joined emoji": "A 🐕‍🦺 and a 👩‍👩‍👦. 🇩🇪!",
+    "half of a character": "a \ud800 b\udc00",
+    "tags": "<b>a</b> & <i>b",
+    "marks": "\ufeffa \u200b b\u00a0c",
+    "no letters": "1984\n--- 12:30 ---\n***",
+    "a long row": "A dog runs through the snow. " * 4000,
+}
+
+
+@pytest.fixture(scope="module")
+def copying(tmp_path_factory):
+    """A `CorpusTranslator` with a model that copies its source."""
+    folder = tmp_path_factory.mktemp("copying")
+    tiny_model(max_position_embeddings=64).save_pretrained(folder)
+    tokenizer = train_joint_bpe([text for name, text in HARD.items() if name != "half of a character"], 400)
+    tokenizer.model_max_length = 40
+
+    class Copying(TextTranslator):
+        def decode_batches(self, sentences, batches, **options):
+            for batch in batches:
+                yield {
+                    index: Translation(
+                        " ".join(sentences[index].segment.text.split()),
+                        judgement=judge(sentences[index].token_ids, [], True, "a", None),
+                    )
+                    for index in batch
+                }
+
+    translate = CorpusTranslator(str(folder), sentences="en", report_column="report")
+    translate._translator = Copying(tiny_model(max_position_embeddings=64), tokenizer)
+    return translate
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_nothing_is_lost_of_a_hard_document(copying, name):
+    text = HARD[name]
+    columns = copying({"text": ["before", text, None, "after"]})
+    before, translation, null, after = columns["translation"]
+    assert (before, null, after) == ("before", None, "after")
+    whole = text.replace("\ud800", "\ufffd").replace("\udc00", "\ufffd")
+    assert [line.split() for line in translation.split("\n")] == [line.split() for line in whole.split("\n")]
+    assert columns["report"][1]["cut"] == 0
+
+
+def test_white_space_around_lines_stays(copying):
+    text = HARD["white space"] + "\n" + HARD["carriage returns"]
+    [translation] = copying({"text": [text]})["translation"]
+    assert translation == text

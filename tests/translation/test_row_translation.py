@@ -1,0 +1,267 @@
+"""Rows in the command `translate`: formats, shares, and what goes on after an interruption, to the byte."""
+
+import gzip
+import hashlib
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+from forked_commands import run, run_both
+from pyarrow import parquet
+from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.data import row_files
+from hf_capsule_mt.translation import row_translation
+from hf_capsule_mt.translation.translator import translate_lines
+
+TEXTS = ["a b c", None, "d e\n\nf g", "", *(f"{letter} a b c\nq {letter}" for letter in "defghijklmnop"), "a b c"]
+ROWS = [{"id": f"<{number}>", "text": text, "score": number / 3} for number, text in enumerate(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(save_tiny_marian(tmp_path_factory.mktemp("checkpoint")))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    lines = sorted({line for text in TEXTS if text for line in text.split("\n")})
+    translations = dict(zip(lines, translate_lines(tiny_model(), tiny_tokenizer(), lines)))
+    joined = ["\n".join(translations.get(line, "") for line in (text or "").split("\n")) for text in TEXTS]
+    return [None if text is None else line for text, line in zip(TEXTS, joined)]
+
+
+def jsonl(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Files of each format with the same rows."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(jsonl(ROWS))
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(jsonl(ROWS)))
+    with pa.output_stream(str(folder / "c.jsonl.zst"), compression="zstd") as stream:
+        stream.write(jsonl(ROWS))
+    parquet.write_table(pa.Table.from_pylist(ROWS), folder / "d.parquet", compression="gzip")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """A file has several parts."""
+    monkeypatch.setattr(row_files, "PART_SIZE", 30)
+    monkeypatch.setattr(row_translation, "PART_SIZE", 30)
+
+
+def words_of(checkpoint, folder, output, *options):
+    files = sorted(map(str, folder.iterdir()))
+    return ["--model", checkpoint, "--device", "cpu", "--input_file", *files, "--output_dir", str(output), *options]
+
+
+def translate(checkpoint, folder, output, *options):
+    main(words_of(checkpoint, folder, output, *options))
+
+
+def rows_of(path):
+    if path.suffix == ".parquet":
+        return parquet.read_table(path).to_pylist()
+    with pa.input_stream(str(path)) as stream:
+        return [json.loads(line) for line in stream.read().splitlines()]
+
+
+def hashes(output):
+    """Of the outputs. Everything else that is left must be records."""
+    left = {path.name for path in output.iterdir() if path.is_dir()}
+    assert left == {"_records"}
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in output.iterdir() if path.is_file()}
+
+
+def test_rows_stay_and_get_a_translation(checkpoint, folder, tmp_path, expected, capsys):
+    output = tmp_path / "out"
+    translate(checkpoint, folder, output)
+    assert "4 files are complete" in capsys.readouterr().out
+    new = [{**row, "translation": translation} for row, translation in zip(ROWS, expected)]
+    assert len(hashes(output)) == 4
+    for name in hashes(output):
+        assert rows_of(output / name) == new, name
+    file = parquet.ParquetFile(output / "d.parquet")
+    assert file.metadata.row_group(0).column(0).compression == "GZIP"
+    assert file.metadata.num_row_groups > 2
+    assert file.schema_arrow.field("score").type == pa.float64()
+    record = json.loads((output / "_records" / "d.parquet.json").read_text())
+    assert record["rows"] == len(ROWS)
+    assert record["counts"]["segments"] == 30
+    assert record["words_per_second"] > 0
+
+
+def test_the_bytes_of_other_keys_stay(checkpoint, tmp_path):
+    """A reader of JSON would change these numbers, and keep one of two equal keys."""
+    line = b'{ "n": 1e400, "id": 12345678901234567890123, "x": 1.10, "x": 2, "text": "a \\ud800\\u0062",  "y":[ ] }'
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(line + b" \r\n\n" + line)
+    translate(checkpoint, tmp_path / "in", tmp_path / "out")
+    first, second = (tmp_path / "out" / "a.jsonl").read_bytes().splitlines()
+    assert first == second
+    assert first.startswith(line.removesuffix(b" }") + b', "translation": "')
+    assert first.endswith(b'"}')
+
+
+def test_a_column_of_numbers(checkpoint, folder, tmp_path):
+    translate(checkpoint, folder, tmp_path / "out", "--report_column", "report")
+    for path in (tmp_path / "out").glob("*.*"):
+        reports = [row["report"] for row in rows_of(path)]
+        assert [report["segments"] for report in reports[:5]] == [1, 0, 2, 0, 2]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])
+def test_a_file_without_rows(checkpoint, tmp_path, name):
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / name
+    if name == "a.jsonl":
+        path.touch()
+    elif name == "a.jsonl.zst":
+        pa.output_stream(str(path), compression="zstd").close()
+    else:
+        parquet.write_table(pa.table({"text": pa.array([], pa.string())}), path)
+    translate(checkpoint, tmp_path / "in", tmp_path / "out", "--report_column", "report")
+    assert rows_of(tmp_path / "out" / name) == []
+    if name == "a.parquet":
+        assert parquet.read_schema(tmp_path / "out" / name).names == ["text", "translation", "report"]
+
+
+def test_what_is_complete_is_skipped(checkpoint, folder, tmp_path, engine_calls):
+    output = tmp_path / "out"
+    translate(checkpoint, folder, output)
+    before = hashes(output)
+    (output / "d.parquet").unlink()
+    engine_calls.clear()
+    translate(checkpoint, folder, output)
+    assert hashes(output) == before
+    again = len(engine_calls)
+    translate(checkpoint, folder, output)
+    assert len(engine_calls) == again > 0
+
+
+def test_shares_of_the_files(checkpoint, folder, tmp_path):
+    translate(checkpoint, folder, tmp_path / "whole")
+    for part, names in (("1/3", ["a.jsonl", "d.parquet"]), ("2/3", ["b.jsonl.gz"]), ("3/3", ["c.jsonl.zst"])):
+        translate(checkpoint, folder, tmp_path / part[0], "--part", part)
+        assert sorted(hashes(tmp_path / part[0])) == names
+        translate(checkpoint, folder, tmp_path / "shared", "--part", part)
+    assert hashes(tmp_path / "shared") == hashes(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_two_processes(checkpoint, folder, tmp_path):
+    log = tmp_path / "log"
+    assert run("translate", words_of(checkpoint, folder, tmp_path / "one"), log) == 0, log.read_text()
+    assert run_both("translate", words_of(checkpoint, folder, tmp_path / "two"), log) == [0, 0]
+    assert hashes(tmp_path / "two") == hashes(tmp_path / "one")
+
+
+@pytest.mark.slow
+def test_killed_before_every_file_that_is_written(checkpoint, folder, tmp_path):
+    """With `kill -9`, and again at the next file, until it is through."""
+    log, size = tmp_path / "log", 30
+    for path in folder.glob("*.*"):
+        if path.name not in ("c.jsonl.zst", "d.parquet"):
+            path.unlink()
+    whole = run("translate", words_of(checkpoint, folder, tmp_path / "whole"), log, death=("in_small_parts", size))
+    assert whole == 0, log.read_text()
+    words, kills = words_of(checkpoint, folder, tmp_path / "out"), 0
+    while (status := run("translate", words, log, death=("in_small_parts", size, 5))) != 0:
+        assert status == -9, log.read_text()
+        kills += 1
+    assert kills > 3
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
+
+
+MISTAKES = {
+    "another column": (["--text_column", "words"], "'words'"),
+    "a column twice": (["--translation_column", "id"], "has a key 'id' already"),
+    "text options": (["--output_file", "x"], "--output_file is for one file of text"),
+    "documents": (["--documents", "en"], "--documents is for one file of text"),
+    "no share": (["--part", "3/2"], "3/2 is no share of the files"),
+    "part 0": (["--part", "0/2"], "0/2 is no share of the files"),
+    "its own folder": (["--output_dir", "in"], "is the folder of"),
+}
+
+
+@pytest.mark.parametrize(("options", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(checkpoint, folder, tmp_path, monkeypatch, capsys, options, words):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, folder, tmp_path / "out", *options)
+    assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+FILES = {
+    "UTF-8": ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', "a.jsonl:2 is not UTF-8"),
+    "JSON": ("a.jsonl", b'{"text": "a"}\n{"text": "b"\n', "a.jsonl:2: not JSON"),
+    "a number": ("a.jsonl", b'{"text": 0}\n', "a.jsonl:1 has no text 'text'"),
+    "a list": ("a.jsonl", b'["text"]\n', "a.jsonl:1 has no text 'text'"),
+    "no Parquet": ("a.parquet", b"text", "a.parquet cannot be read"),
+    "cut": ("a.jsonl.gz", gzip.compress(jsonl(ROWS))[:-9], "a.jsonl.gz cannot be decompressed"),
+    "a format": ("a.csv", b"text\n", "rows are read from"),
+    "compression": ("a.jsonl.xz", b"", "rows are read from"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "words"), FILES.values(), ids=FILES)
+def test_files_that_are_refused(checkpoint, tmp_path, capsys, name, content, words):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(content)
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, tmp_path / "in", tmp_path / "out")
+    assert words in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out" / name).exists()
+
+
+def test_a_column_of_parquet_that_is_no_text(checkpoint, folder, tmp_path, capsys):
+    (folder / "a.jsonl").unlink()
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, folder, tmp_path / "out", "--text_column", "score")
+    assert "has no text 'score'" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "out")
+    for path in folder.glob("*.jsonl.*"):
+        path.unlink()
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, folder, tmp_path / "out", "--text_column", "score")
+    assert "is of type double, not of text" in capsys.readouterr().err
+
+
+def test_other_settings_and_other_inputs_are_not_mixed(checkpoint, folder, tmp_path, capsys, monkeypatch):
+    output = tmp_path / "out"
+    translate(checkpoint, folder, output)
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, folder, output, "--num_beams", "2")
+    assert "is of a run with another num_beams" in capsys.readouterr().err
+    (folder / "a.jsonl").write_bytes(jsonl(ROWS[:3]))
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, folder, output)
+    assert "Delete it to translate the file again" in capsys.readouterr().err
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    shutil.rmtree(output)
+    with monkeypatch.context() as patch:
+        patch.setattr(row_translation._FileOfRows, "_join", interrupted)
+        with pytest.raises(SystemExit, match="130"):
+            translate(checkpoint, folder, output)
+    (folder / "a.jsonl").write_bytes(jsonl(ROWS[:4]))
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, folder, output)
+    assert "is of a run with another input_sha256" in capsys.readouterr().err
+
+
+def test_a_row_that_is_lost_is_a_fault(checkpoint, folder, tmp_path, monkeypatch):
+    written = row_files.JSONLFile.new_part
+    monkeypatch.setattr(row_files.JSONLFile, "new_part", lambda self, rows, *rest: written(self, rows[:-1], *rest))
+    with pytest.raises(RuntimeError, match=r"does not have the rows of .*a\.jsonl"):
+        translate(checkpoint, folder, tmp_path / "out")
+    assert not (tmp_path / "out" / "a.jsonl").exists()
