@@ -1,4 +1,4 @@
-"""Serve translations to programs that speak LibreTranslate's protocol.
+"""Serve translations to programs that speak LibreTranslate's or DeepL's protocol.
 
     hf-capsule-mt serve --models en-de=checkpoints/tatoeba-en-de-transformer
     Serving en-de on http://127.0.0.1:5000

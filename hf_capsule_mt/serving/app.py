@@ -21,17 +21,21 @@ from starlette.routing import Route
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.texts import PreparedText
 
-from . import libretranslate
+from . import deepl, libretranslate
 from .batcher import Batcher, BusyError, FailedSentenceError, LateError, StoppedError
 from .libretranslate import Job
 from .models import ServedModel
-from .requests import ApiKeys, BodyLimits, RequestError, read_fields
+from .requests import ApiKeys, BodyLimits, Fields, RequestError, read_fields
 
 if TYPE_CHECKING:
     from .metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
+_LIBRETRANSLATE = "libretranslate"
+_DEEPL = "deepl"
+_ERROR_FIELDS = {_LIBRETRANSLATE: "error", _DEEPL: "message"}
+"""The protocols, and the field of an error in each."""
 CLIENT_GONE = 499
 """Nobody reads this status. It is for logs and metrics."""
 _CHARACTERS_OF_TOKEN = 3
@@ -118,6 +122,8 @@ class _Server:
             on_batch=None if metrics is None else metrics.add_batch,
         )
         # A long page must not hold up the preparing of short texts.
+        self._characters = 0
+        """Of all texts that were translated."""
         self._for_short = ThreadPoolExecutor(1, "short texts")
         self._for_long = ThreadPoolExecutor(1, "long texts")
         if metrics is not None:
@@ -151,22 +157,28 @@ class _Server:
             Route("/frontend/settings", self._endpoint(self._frontend_settings), methods=["GET"]),
             Route("/translate_file", self._endpoint(self._switched_off), methods=["POST"]),
             Route("/suggest", self._endpoint(self._switched_off), methods=["POST"]),
+            Route("/v2/translate", self._endpoint(self._translate_deepl, _DEEPL), methods=["POST"]),
+            Route("/v2/languages", self._endpoint(self._languages_deepl, _DEEPL), methods=both),
+            Route("/v2/usage", self._endpoint(self._usage_deepl, _DEEPL), methods=both),
+            Route("/v2/glossary-language-pairs", self._endpoint(self._no_glossary_pairs, _DEEPL), methods=["GET"]),
+            Route("/v2/glossaries", self._endpoint(self._no_glossaries, _DEEPL), methods=["GET"]),
+            Route("/v3/glossaries", self._endpoint(self._no_glossaries, _DEEPL), methods=["GET"]),
             Route("/health", self._health, methods=["GET"]),
         ]
         if self._metrics is not None:
             routes.append(Route("/metrics", self._show_metrics, methods=["GET"]))
         return routes
 
-    def _endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Return a handler with errors as LibreTranslate writes them, and a line in the log."""
+    def _endpoint(self, handler: Handler, api: str = _LIBRETRANSLATE) -> Callable[[Request], Awaitable[Response]]:
+        """Return a handler with errors as the protocol writes them, and a line in the log."""
 
         async def respond(request: Request) -> Response:
             started = time.monotonic()
-            logged = _Logged("libretranslate")
+            logged = _Logged(api)
             try:
                 response = await handler(request, logged)
             except Exception as error:
-                response = _refusal(error)
+                response = _refusal(error, _ERROR_FIELDS[api])
             self._log(logged, response.status_code, time.monotonic() - started)
             return response
 
@@ -178,6 +190,35 @@ class _Server:
         job = libretranslate.job(fields, self._models)
         translations = await self._translations(request, job, logged)
         return JSONResponse(libretranslate.answer(job, translations))
+
+    async def _translate_deepl(self, request: Request, logged: _Logged) -> Response:
+        fields = await self._fields_of_deepl(request, logged)
+        job = deepl.job(fields, self._models)
+        translations = await self._translations(request, job, logged)
+        return JSONResponse(deepl.answer(job, translations))
+
+    async def _languages_deepl(self, request: Request, logged: _Logged) -> Response:
+        fields = await self._fields_of_deepl(request, logged)
+        return JSONResponse(deepl.languages(fields, self._models))
+
+    async def _usage_deepl(self, request: Request, logged: _Logged) -> Response:
+        await self._fields_of_deepl(request, logged)
+        return JSONResponse(deepl.usage(self._characters))
+
+    async def _no_glossaries(self, request: Request, logged: _Logged) -> Response:
+        await self._fields_of_deepl(request, logged)
+        return JSONResponse({"glossaries": []})
+
+    async def _no_glossary_pairs(self, request: Request, logged: _Logged) -> Response:
+        await self._fields_of_deepl(request, logged)
+        return JSONResponse({"supported_languages": []})
+
+    async def _fields_of_deepl(self, request: Request, logged: _Logged) -> Fields:
+        """Return the fields of a request with a key."""
+        fields = await read_fields(request, self._settings.body)
+        key = deepl.key_of(fields, request.headers.get("authorization", ""))
+        logged.key = self._settings.keys.owner(key)
+        return fields
 
     async def _detect(self, request: Request, logged: _Logged) -> Response:
         fields = await read_fields(request, self._settings.body)
@@ -222,6 +263,7 @@ class _Server:
         logged.sentences = len(sentences)
         future = self._batcher.submit(job.model.name, sentences, seconds=self._settings.timeout)
         translations = await self._answered(request, asyncio.wrap_future(future))
+        self._characters += logged.characters
         return await loop.run_in_executor(pool, _put_back, prepared, translations)
 
     def _check_size(self, job: Job) -> None:
@@ -287,8 +329,8 @@ def _put_back(prepared: Sequence[PreparedText], translations: Sequence[Any]) -> 
     return texts
 
 
-def _refusal(error: Exception) -> Response:
-    """Return the answer to a request that failed."""
+def _refusal(error: Exception, name: str) -> Response:
+    """Return the answer to a request that failed, with the message in the field `name`."""
     headers = {}
     if isinstance(error, RequestError):
         status = error.status
@@ -317,4 +359,4 @@ def _refusal(error: Exception) -> Response:
         logger.error("A request failed.", exc_info=error)
         status = 500
         message = "The server failed. Its log says why."
-    return JSONResponse({"error": message}, status_code=status, headers=headers)
+    return JSONResponse({name: message}, status_code=status, headers=headers)

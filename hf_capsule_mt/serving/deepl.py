@@ -1,0 +1,122 @@
+"""The protocol of DeepL, version 2: what its clients send, and the answers that they read."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .languages import name_of_language
+from .libretranslate import Job, detected_source
+from .models import ServedModel, find_model
+from .requests import Fields, RequestError
+
+_SPLITS = {"0": "never", "1": "lines", "nonewlines": "paragraphs"}
+_REFUSED = ("splitting_tags", "non_splitting_tags", "style_id", "translation_memory_id", "custom_instructions")
+"""Fields that change translations, and that this server does not have. They are never ignored in silence."""
+_NO_LIMIT = 1_000_000_000_000
+_PREFIX = "DeepL-Auth-Key "
+
+
+@dataclass(frozen=True)
+class DeepLJob(Job):
+    """What a client of DeepL asks for."""
+
+
+def job(fields: Fields, models: Sequence[ServedModel]) -> DeepLJob:
+    """Return what a client asks for.
+
+    Raises:
+        RequestError: if a field is missing or wrong, asks for what the server has not, or names no pair of languages.
+    """
+    texts = _texts(fields)
+    _check_refused(fields)
+    target = fields.get("target_lang")
+    if not isinstance(target, str) or not target:
+        raise RequestError(400, "Value for 'target_lang' not supported.")
+    source = fields.get("source_lang") or detected_source(models)
+    if not isinstance(source, str):
+        raise RequestError(400, "Value for 'source_lang' not supported.")
+    model = find_model(models, source, target)
+    if model is None:
+        raise RequestError(400, f"{source:.40} to {target:.40} is not supported.")
+    tags = fields.get("tag_handling") or ""
+    if tags not in ("", "xml", "html"):
+        raise RequestError(400, "Value for 'tag_handling' not supported.")
+    _check_ignored_tags(fields, texts)
+    split = str(fields.get("split_sentences") or ("nonewlines" if tags == "html" else "1"))
+    if split not in _SPLITS:
+        raise RequestError(400, "Value for 'split_sentences' not supported.")
+    return DeepLJob(texts, model, has_tags=bool(tags), split=_SPLITS[split])
+
+
+def answer(asked: DeepLJob, translations: Sequence[str]) -> dict[str, Any]:
+    """Return the answer to a job."""
+    entries = []
+    for source, translation in zip(asked.texts, translations, strict=True):
+        entries.append(
+            {
+                "detected_source_language": asked.model.source.upper(),
+                "text": translation,
+                # Clients read it, whether they asked for it or not.
+                "billed_characters": len(source),
+            }
+        )
+    return {"translations": entries}
+
+
+def languages(fields: Fields, models: Sequence[ServedModel]) -> list[dict[str, Any]]:
+    """Return the source or target languages."""
+    kind = fields.get("type", "source")
+    if kind not in ("source", "target"):
+        raise RequestError(400, "Value for 'type' not supported.")
+    codes = dict.fromkeys(model.source if kind == "source" else model.target for model in models)
+    entries = []
+    for code in codes:
+        entries.append({"language": code.upper(), "name": name_of_language(code), "supports_formality": False})
+    return entries
+
+
+def usage(characters: int) -> dict[str, int]:
+    """Return the characters that were translated. There is no limit."""
+    return {"character_count": characters, "character_limit": _NO_LIMIT}
+
+
+def key_of(fields: Fields, authorization: str) -> str | None:
+    """Return the key of a client, from its header or, in old clients, from a field."""
+    if authorization.startswith(_PREFIX):
+        return authorization.removeprefix(_PREFIX).strip()
+    key = fields.get("auth_key")
+    return key if isinstance(key, str) else None
+
+
+def _texts(fields: Fields) -> list[str]:
+    texts = fields.get("text")
+    if isinstance(texts, str):
+        texts = [texts]
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise RequestError(400, "Parameter 'text' not specified.")
+    return texts
+
+
+def _check_refused(fields: Fields) -> None:
+    if fields.get("glossary_id") or fields.get("glossary_ids"):
+        raise RequestError(404, "Glossary not found.")
+    if fields.get("formality") in ("more", "less"):
+        raise RequestError(400, "'formality' is not supported. Use prefer_more or prefer_less to go on without it.")
+    for name in _REFUSED:
+        if fields.get(name):
+            raise RequestError(400, f"'{name}' is not supported.")
+
+
+def _check_ignored_tags(fields: Fields, texts: Sequence[str]) -> None:
+    """Refuse elements whose words must not be translated. Those without content stay as they are anyway."""
+    names = fields.get("ignore_tags") or []
+    if isinstance(names, str):
+        names = names.split(",")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RequestError(400, "Value for 'ignore_tags' not supported.")
+    for name in names:
+        # An element that is not closed at once.
+        has_content = re.compile(rf"<{re.escape(name.strip())}(?:\s[^<>]*)?(?<!/)>(?!\s*</)")
+        if any(has_content.search(text) for text in texts):
+            raise RequestError(400, f"'ignore_tags' is only for elements without content, and <{name}> has some.")
