@@ -100,6 +100,8 @@ class FileTranslationOptions:
                 settings[name] = value
         if self.glossary is not None:
             settings["glossary"] = hash_file(self.glossary)
+            if self.glossary_languages is not None:
+                settings["glossary_languages"] = list(self.glossary_languages)
         if self.report_file is not None:
             settings["report_file"] = str(self.report_file.resolve())
         return settings

@@ -2,6 +2,7 @@
 
 import csv
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,6 +169,12 @@ def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
     return forms
 
 
+def capitalised(form: str) -> str:
+    """Return a form as it begins a sentence. A word with a capital inside, such as iPhone, stays as it is."""
+    first_word = form.split(" ", 1)[0]
+    return form if _has_capital(first_word) else form[:1].upper() + form[1:]
+
+
 def count_forms(text: str, forms: Sequence[str]) -> int:
     """Return how often one of the forms of a term stands in a text, without counting words twice."""
     count = 0
@@ -190,10 +197,10 @@ def _spans(text: str, forms: Sequence[str]) -> list[_Span]:
     spans: list[_Span] = []
     for form in forms:
         wanted = [_normal(atom) for atom in _ATOM.findall(form)]
-        capitalised = [wanted[0][:1].upper() + wanted[0][1:], *wanted[1:]]
+        at_beginning = [capitalised(wanted[0]), *wanted[1:]]
         for index in range(len(atoms) - len(wanted) + 1):
             words = spelled[index : index + len(wanted)]
-            if words == wanted or (words == capitalised and _begins_sentence(spelled[:index])):
+            if words == wanted or (words == at_beginning and _begins_sentence(spelled[:index])):
                 spans.append((atoms[index].start(), atoms[index + len(wanted) - 1].end(), form))
     return sorted(spans, key=lambda span: (span[0] - span[1], span[0]))
 
@@ -210,32 +217,79 @@ def _begins_sentence(before: Sequence[str]) -> bool:
 
 def _most_without_overlap(candidates: Sequence[Sequence[_Span]]) -> list[_Span | None]:
     """Choose at most one span for each term, so that none overlap and as many terms as possible have one."""
-    best: list[_Span | None] = [None] * len(candidates)
+    # Terms with the same spans are one kind. To try them in every order would take forever, for ten or more.
+    terms_of_kind: dict[tuple[_Span, ...], list[int]] = {}
+    for term, spans in enumerate(candidates):
+        terms_of_kind.setdefault(tuple(spans), []).append(term)
+    kinds = list(terms_of_kind)
     chosen: list[_Span | None] = [None] * len(candidates)
+    for kind, span in _most_of_kinds(kinds, [len(terms) for terms in terms_of_kind.values()]):
+        term = terms_of_kind[kinds[kind]].pop(0)
+        chosen[term] = span
+    return chosen
 
-    def placed(spans: Sequence[_Span | None]) -> int:
-        return sum(span is not None for span in spans)
 
-    def choose(index: int) -> bool:
-        """Try all spans of the term at `index` and of those behind it. Return whether no choice can be better."""
-        nonlocal best
-        if index == len(candidates):
-            if placed(chosen) > placed(best):
-                best = list(chosen)
-            return placed(best) == most
-        if placed(chosen[:index]) + sum(map(bool, candidates[index:])) <= placed(best):
-            return False
-        for span in candidates[index]:
-            if not any(other is not None and span[0] < other[1] and other[0] < span[1] for other in chosen[:index]):
-                chosen[index] = span
-                if choose(index + 1):
-                    return True
-        chosen[index] = None
-        return choose(index + 1)
+_Choice = tuple["_Choice | None", int, _Span]
+"""The choice before it, a kind of term, and its span."""
 
-    most = sum(map(bool, candidates))
-    choose(0)
-    return best
+
+def _most_of_kinds(kinds: Sequence[Sequence[_Span]], counts: Sequence[int]) -> list[tuple[int, _Span]]:
+    """Choose as many spans as possible that do not overlap, and at most so many of each kind as it has terms.
+
+    The spans are read from left to right. For every number of terms that are left of each kind, only the best choice
+    is remembered.
+
+    Args:
+        kinds: the spans of each kind.
+        counts: the number of terms of each kind.
+
+    Returns:
+        The kind and the span of each choice, from left to right.
+    """
+    places = []
+    for kind, spans in enumerate(kinds):
+        places += [(span, kind) for span in spans]
+    places.sort(key=lambda place: (place[0][0], -place[0][1], place[1]))
+    starts = [span[0] for span, _ in places]
+    last_place = {kind: index for index, (_, kind) in enumerate(places)}
+    # For each place, and one behind the last: by the terms that are left, the number of choices, and the last one.
+    best: list[dict[tuple[int, ...], tuple[int, _Choice | None]]] = [{} for _ in range(len(places) + 1)]
+    best[0][tuple(counts)] = (0, None)
+    # The end of the spans so far.
+    furthest = 0
+    for index, (span, kind) in enumerate(places):
+        behind = bisect_left(starts, span[1])
+        overlaps = behind > index + 1 or furthest > span[0]
+        furthest = max(furthest, span[1])
+        for left, (number, choice) in best[index].items():
+            takes = left[kind] > 0
+            if takes:
+                fewer = (*left[:kind], left[kind] - 1, *left[kind + 1 :])
+                _remember(best, behind, fewer, number + 1, (choice, kind, span))
+            # A span that stands apart is never left out, if a term may have it.
+            if overlaps or not takes:
+                # Nothing behind the last span of a kind depends on how many of its terms are left.
+                is_last = last_place[kind] == index
+                unchanged = (*left[:kind], 0, *left[kind + 1 :]) if is_last else left
+                _remember(best, index + 1, unchanged, number, choice)
+    choices = []
+    _, choice = max(best[-1].values(), key=lambda found: found[0])
+    while choice is not None:
+        choice, kind, span = choice
+        choices.append((kind, span))
+    return choices[::-1]
+
+
+def _remember(
+    best: Sequence[dict[tuple[int, ...], tuple[int, _Choice | None]]],
+    index: int,
+    left: tuple[int, ...],
+    number: int,
+    choice: _Choice | None,
+) -> None:
+    """Keep a number of choices if no other with the same terms left has as many."""
+    if left not in best[index] or best[index][left][0] < number:
+        best[index][left] = (number, choice)
 
 
 def _check_entry(entry: Entry) -> None:
@@ -245,8 +299,8 @@ def _check_entry(entry: Entry) -> None:
 
 
 def _normal(text: str) -> str:
-    """Return a text with composed letters, because files and texts may write ü in two ways."""
-    return unicodedata.normalize("NFC", text)
+    """Return a text with composed letters and straight apostrophes. Files and texts may write both in two ways."""
+    return unicodedata.normalize("NFC", text).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
 
 
 def _folded(text: str) -> str:

@@ -6,7 +6,7 @@ translations lack a term are searched again.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_capsule_mt.decoding.terms import Forms, WordBoundaries, default_bank_width
 from hf_capsule_mt.errors import UserError
 
-from .glossary import Glossary, Term, count_forms, placed_forms
+from .glossary import Glossary, Term, capitalised, count_forms, placed_forms
 from .marked_segments import IN_WORD
 from .translator import ForcedTerms, Written, generate_batches, settings_of
 
@@ -84,53 +84,66 @@ class TermWriter:
         results: list[tuple[Written, tuple[PlacedTerm, ...]]] = []
         for index, (sentence, text) in enumerate(zip(sentences, texts, strict=True)):
             results.append((sentence.written, placed_terms(text, sentence.terms, by_model=sentence.terms)))
-            if any(term.state == "missing" for term in results[-1][1]):
+            if _num_missing(results[-1][1]):
                 # Sentences with as many terms have as many rows in the search.
                 lacking.setdefault(len(sentence.terms), []).append(index)
+        most_rows = len(sentences) * self._num_beams(options)
         for indices in lacking.values():
-            for index, written in self._search([sentences[index] for index in indices], indices, options).items():
+            searched = [_with_missing_terms_first(sentences[index], results[index][1]) for index in indices]
+            found = self._search(searched, most_rows, options)
+            for index, written in zip(indices, found, strict=True):
+                _, before = results[index]
                 [text] = self._texts([written])
                 terms = sentences[index].terms
-                by_model = [
-                    term for term, placed in zip(terms, results[index][1], strict=True) if placed.state == "model"
-                ]
-                results[index] = (written, placed_terms(text, terms, by_model))
+                by_model = [term for term, placed in zip(terms, before, strict=True) if placed.state == "model"]
+                after = placed_terms(text, terms, by_model)
+                # With more terms than the search has room for, it may lose some that the model has written.
+                if _num_missing(after) < _num_missing(before):
+                    results[index] = (written, after)
         return results
 
-    def _search(
-        self, sentences: Sequence[TermSentence], indices: Sequence[int], options: dict[str, Any]
-    ) -> dict[int, Written]:
-        """Search again for some sentences. Return the best translation of each by its index."""
-        num_beams = settings_of(self.model, options).num_beams or 1
-        best = self._best(sentences, default_bank_width(num_beams), options)
+    def _search(self, sentences: Sequence[TermSentence], most_rows: int, options: dict[str, Any]) -> list[Written]:
+        """Search again for some sentences with the same number of terms. Return the best translation of each.
+
+        Args:
+            sentences: the sentences.
+            most_rows: hypotheses of a batch, so that it takes no more memory than the first search.
+            options: of [`generate_batches`].
+        """
+        num_beams = self._num_beams(options)
+        best = self._best(sentences, default_bank_width(num_beams), most_rows, options)
         again = []
-        for row, (sentence, (missing, _)) in enumerate(zip(sentences, best, strict=True)):
-            if missing and sentence.terms and num_beams > 1:
+        for row, (missing, _) in enumerate(best):
+            if missing and num_beams > 1:
                 again.append(row)
         if again:
-            wider = self._best([sentences[row] for row in again], _WIDE, options)
+            wider = self._best([sentences[row] for row in again], _WIDE, most_rows, options)
             for row, found in zip(again, wider, strict=True):
                 best[row] = min(best[row], found, key=_rank)
-        return {index: written for index, (_, written) in zip(indices, best, strict=True)}
+        return [written for _, written in best]
 
     def _best(
-        self, sentences: Sequence[TermSentence], width: int, options: dict[str, Any]
+        self, sentences: Sequence[TermSentence], width: int, most_rows: int, options: dict[str, Any]
     ) -> list[tuple[int, Written]]:
         """Return the translation of each sentence with fewest missing terms, then fewest copies, then the best score.
 
         The number of missing terms stands in front of it.
         """
         encoded = [sentence.token_ids for sentence in sentences]
-        num_beams = settings_of(self.model, options).num_beams or 1
+        size = self.model.get_output_embeddings().weight.shape[0]
         forced = ForcedTerms(
             forms=[[self._token_forms(term) for term in sentence.terms] for sentence in sentences],
-            boundaries=word_boundaries(self.tokenizer),
+            boundaries=word_boundaries(self.tokenizer, size),
             width=width,
             # Transformers wants no more translations than beams.
-            translations=min(width, num_beams),
+            translations=min(width, self._num_beams(options)),
         )
         alternatives: dict[int, list[Written]] = {}
-        batches = [range(len(sentences))]
+        rows = (len(sentences[0].terms) + 1) * width
+        size_of_batch = max(1, most_rows // rows)
+        batches = []
+        for start in range(0, len(sentences), size_of_batch):
+            batches.append(range(start, min(start + size_of_batch, len(sentences))))
         for batch, _, written in generate_batches(self.model, encoded, batches, forced_terms=forced, **options):
             for place, index in enumerate(batch):
                 first = place * forced.translations
@@ -148,6 +161,9 @@ class TermWriter:
             best.append((missing, chosen))
         return best
 
+    def _num_beams(self, options: dict[str, Any]) -> int:
+        return settings_of(self.model, options).num_beams or 1
+
     def _texts(self, written: Sequence[Written]) -> list[str]:
         return self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
 
@@ -159,6 +175,17 @@ class TermWriter:
                 self._forms[form] = token_spellings(self.tokenizer, form, term.entry.place)
             spellings |= dict.fromkeys(self._forms[form])
         return list(spellings)
+
+
+def _num_missing(placed: Sequence[PlacedTerm]) -> int:
+    return sum(term.state == "missing" for term in placed)
+
+
+def _with_missing_terms_first(sentence: TermSentence, placed: Sequence[PlacedTerm]) -> TermSentence:
+    """Return a sentence whose first terms are those that its translation lacks. The search may have no room for all."""
+    pairs = zip(sentence.terms, placed, strict=True)
+    ordered = sorted(pairs, key=lambda pair: pair[1].state != "missing")
+    return replace(sentence, terms=[term for term, _ in ordered])
 
 
 def _rank(result: tuple[Any, Written]) -> Any:
@@ -178,8 +205,13 @@ def placed_terms(text: str, terms: Sequence[Term], by_model: Sequence[Term]) -> 
     return tuple(placed)
 
 
-def word_boundaries(tokenizer: PreTrainedTokenizerBase) -> WordBoundaries:
-    """Return which tokens begin or end with a letter, by what they add to a text. It is found once per tokenizer."""
+def word_boundaries(tokenizer: PreTrainedTokenizerBase, size: int) -> WordBoundaries:
+    """Return which tokens begin or end with a letter, by what they add to a text. It is found once per tokenizer.
+
+    Args:
+        tokenizer: the tokenizer.
+        size: tokens that the model can write. Many models have some that their tokenizer does not know.
+    """
     if tokenizer not in _boundaries:
         begins_inside = []
         ends_inside = []
@@ -187,7 +219,9 @@ def word_boundaries(tokenizer: PreTrainedTokenizerBase) -> WordBoundaries:
             begins_inside.append(_is_in_word(added[:1]))
             ends_inside.append(_is_in_word(added[-1:]))
         _boundaries[tokenizer] = WordBoundaries(begins_inside, ends_inside)
-    return _boundaries[tokenizer]
+    begins_inside, ends_inside = _boundaries[tokenizer]
+    unknown = [False] * (size - len(begins_inside))
+    return WordBoundaries([*begins_inside, *unknown], [*ends_inside, *unknown])
 
 
 def _added_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -214,8 +248,7 @@ def token_spellings(tokenizer: PreTrainedTokenizerBase, form: str, place: str = 
     Raises:
         UserError: if the tokenizer cannot write the form.
     """
-    capitalised = form[:1].upper() + form[1:]
-    spellings = [_token_ids(tokenizer, form), _token_ids(tokenizer, capitalised)]
+    spellings = [_token_ids(tokenizer, form), _token_ids(tokenizer, capitalised(form))]
     for before in ("a ", "\u201e", "("):
         spelled = _token_ids_after(tokenizer, before, form)
         if spelled:

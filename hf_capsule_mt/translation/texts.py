@@ -6,7 +6,7 @@ kept parts of the source.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -278,7 +278,7 @@ class TextReader:
     def _cut(self, sentence: Sentence, languages: Languages | None) -> Sentence:
         source = self.prefix + sentence.segment.source
         token_ids = self._token_ids(source, languages, truncation=True, max_length=self.limit)
-        return Sentence(sentence.segment, token_ids, is_cut=True, first_token=sentence.first_token)
+        return replace(sentence, token_ids=token_ids, is_cut=True)
 
 
 def _terms_outside_of_kept_parts(glossary: Glossary, segment: Segment) -> tuple[Term, ...]:

@@ -1,11 +1,12 @@
 """Glossaries: files, terms in a text, and forms in its translation."""
 
 import gzip
+import random
 
 import pytest
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.glossary import Entry, Glossary, count_forms, placed_forms
+from hf_capsule_mt.translation.glossary import Entry, Glossary, Term, count_forms, placed_forms
 
 
 def glossary(**terms):
@@ -84,6 +85,63 @@ def test_a_form_may_begin_a_sentence_with_a_capital():
     assert placed_forms("„Schnell laufen.“", found) == ["schnell"]
     assert placed_forms("Er rannte. Schnell!", found) == ["schnell"]
     assert placed_forms("Er rannte Schnell.", found) == [None]
+
+
+def test_a_capital_inside_of_a_word_stays():
+    found = glossary(phone="iPhone").terms("phone")
+    assert placed_forms("iPhone ist da.", found) == ["iPhone"]
+    assert placed_forms("IPhone ist da.", found) == [None]
+
+
+def test_both_apostrophes_are_the_same():
+    found = glossary(**{"driver's license": "permis d’conduire"}).terms("A driver’s license.")
+    assert sources(found) == ["driver’s license"]
+    assert placed_forms("un permis d'conduire", found) == ["permis d’conduire"]
+
+
+def test_many_equal_terms_take_no_time():
+    """One of them lacks its words. To try all of them in every order would take years."""
+    found = glossary(dog="Hund").terms("dog " * 30)
+    assert placed_forms("Hund " * 29, found) == ["Hund"] * 29 + [None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_many_terms_as_possible_have_words_of_their_own(seed):
+    chance = random.Random(seed)
+    for _ in range(20):
+        kinds = []
+        for number in range(chance.randint(1, 3)):
+            forms = {" ".join(chance.choices("abc", k=chance.randint(1, 3))) for _ in range(chance.randint(1, 3))}
+            kinds.append(Term(str(number), 0, 1, Entry((str(number),), tuple(sorted(forms)))))
+        found = [term for term in kinds for _ in range(chance.randint(1, 2))]
+        translation = " ".join(chance.choices("abc", k=6))
+        forms = placed_forms(translation, found)
+        most, is_possible = most_placed(translation.split(), found, forms)
+        assert sum(form is not None for form in forms) == most
+        assert is_possible
+
+
+def most_placed(words, terms, chosen):
+    """Try every place of every term. Return the most terms that have one, and whether the chosen forms have places."""
+    most = 0
+    is_possible = False
+
+    def place(number, taken, forms):
+        nonlocal most, is_possible
+        if number == len(terms):
+            most = max(most, sum(form is not None for form in forms))
+            is_possible |= forms == chosen
+            return
+        place(number + 1, taken, [*forms, None])
+        for form in terms[number].entry.targets:
+            length = len(form.split())
+            for start in range(len(words) - length + 1):
+                place_of_form = {*range(start, start + length)}
+                if words[start : start + length] == form.split() and not place_of_form & taken:
+                    place(number + 1, taken | place_of_form, [*forms, form])
+
+    place(0, set(), [])
+    return most, is_possible
 
 
 def test_copies_are_counted_once():

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+import torch
 from ending_models import STORED
-from transformers import AutoTokenizer
+from interrupted_translation import interrupt_after
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt
 from hf_capsule_mt.cli.translate import main
@@ -12,6 +14,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import texts as texts_module
 from hf_capsule_mt.translation.glossary import Entry, Glossary
 from hf_capsule_mt.translation.term_writer import token_spellings, word_boundaries
+from hf_capsule_mt.translation.translator import Written
 
 MODEL = STORED / "tatoeba-en-de-transformer"
 LINES = [
@@ -106,6 +109,93 @@ def test_another_glossary_does_not_continue(files, capsys):
     assert translate(files, *options) != whole
 
 
+@pytest.mark.parametrize("options", [["--dtype", "int8"], ["--num_beams", "1"], ["--num_beams", "6"]])
+def test_terms_are_there_in_other_searches(files, options):
+    found = translate(files, "--output_file", str(files / "out.de"), "--glossary", str(files / "terms.tsv"), *options)
+    assert "Jacke" in found[0]
+    assert "etagte" in found[3]
+    assert found[4].count("Hund") == 2
+
+
+def test_no_room_for_a_term_is_reported(translator):
+    glossary = Glossary([Entry(("coat",), ("Handelskammerpräsidentin",), "x:1")])
+    [result] = translator("Where did you buy that coat?", glossary=glossary, max_new_tokens=3)
+    assert "Handelskammerpräsidentin" not in result["translation_text"]
+
+
+def test_terms_at_the_beginning_after_quotes_and_in_one_another(translator):
+    entries = {"music": "rote Kunst", "art": "Kunst", "quiet": "leise"}
+    glossary = Glossary([Entry((source,), (target,), source) for source, target in entries.items()])
+    [result] = translator("Music and art.", glossary=glossary)
+    assert result["translation_text"].count("Kunst") == 2
+    assert "ote Kunst" in result["translation_text"]
+    [result] = translator('He said, "Quiet!"', glossary=glossary)
+    assert "eise" in result["translation_text"]
+
+
+def test_a_second_search_that_finds_less_is_not_taken(translator, monkeypatch):
+    """It has room for 15 terms, and may lose others that the model has written by itself."""
+    nothing = Written([], None)
+    monkeypatch.setattr(texts_module.TermWriter, "_search", lambda self, sentences, *_: [nothing] * len(sentences))
+    glossary = Glossary([Entry(("dog",), ("Hund",), "x:1"), Entry(("music",), ("Lärm",), "x:2")])
+    [plain] = translator("The dog likes music.")
+    [result] = translator("The dog likes music.", glossary=glossary)
+    assert result["translation_text"] == plain["translation_text"]
+
+
+def test_missing_terms_come_first(translator, monkeypatch):
+    """So they are among the 15 that the search has room for."""
+    searched = []
+    best = texts_module.TermWriter._best
+
+    def recorded(self, sentences, *rest):
+        searched.extend(sentences)
+        return best(self, sentences, *rest)
+
+    monkeypatch.setattr(texts_module.TermWriter, "_best", recorded)
+    glossary = Glossary([Entry(("dog",), ("Hund",), "x:1"), Entry(("music",), ("Lärm",), "x:2")])
+    translator("The dog likes music.", glossary=glossary)
+    assert [term.source for term in searched[0].terms] == ["music", "dog"]
+
+
+def test_tokens_that_the_tokenizer_does_not_know(tmp_path):
+    """Many models have a few more, so that a size is a multiple of 8."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(MODEL)
+    model.resize_token_embeddings(model.config.vocab_size + 6, mean_resizing=False)
+    with torch.no_grad():
+        # They are likely.
+        model.final_logits_bias[0, -6:] = 20
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    assert len(word_boundaries(tokenizer, len(tokenizer) + 6).ends_inside) == len(tokenizer) + 6
+    wide = hf_capsule_mt.pipeline(model=model, tokenizer=tokenizer, device="cpu", num_beams=4, max_new_tokens=5)
+    wide("Where did you buy that coat?", glossary=Glossary([Entry(("coat",), ("Jacke",), "x:1")]))
+
+
+def test_a_glossary_without_a_match_changes_nothing(files):
+    lines = [f"nothing{number}\tnichts{number}\n" for number in range(10_000)]
+    (files / "many.tsv").write_text("".join(lines))
+    plain = translate(files, "--output_file", str(files / "out.de"))
+    assert translate(files, "--output_file", str(files / "out.de"), "--glossary", str(files / "many.tsv")) == plain
+
+
+def test_an_interrupted_run_continues_with_its_glossary(files, monkeypatch, capsys):
+    options = ["--output_file", str(files / "out.de"), "--chunk_size", "2"]
+    glossary = ["--glossary", str(files / "terms.tsv")]
+    whole = translate(files, *options, *glossary)
+    (files / "out.de").unlink()
+    stop = interrupt_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        translate(files, *options, *glossary)
+    stop()
+    with pytest.raises(SystemExit):
+        translate(files, *options)
+    assert "with another glossary" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        translate(files, *options, *glossary, "--glossary_languages", "en", "fr")
+    assert "with another glossary_languages" in capsys.readouterr().err
+    assert translate(files, *options, *glossary) == whole
+
+
 @pytest.mark.parametrize(
     ("terms", "message"),
     [
@@ -122,7 +212,7 @@ def test_a_wrong_glossary_ends_before_the_work(files, capsys, terms, message):
 
 def test_spellings_of_a_form():
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    boundaries = word_boundaries(tokenizer)
+    boundaries = word_boundaries(tokenizer, len(tokenizer))
     spellings = token_spellings(tokenizer, "haus")
     texts = {tokenizer.decode(list(spelling)).strip() for spelling in spellings}
     assert texts == {"haus", "Haus"}
