@@ -21,17 +21,6 @@ def has_routing(config: PreTrainedConfig) -> bool:
     return False
 
 
-def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
-    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns, or (0, 0)."""
-    kind = getattr(config, "guided_routing", None)
-    if kind is None:
-        return 0, 0
-    if kind == "gdr":
-        return config.num_past_capsules, config.num_future_capsules
-    # The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.
-    return 1, 1
-
-
 def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:
     """Return the names of the columns of `guided_routing`. `capsules` is their number."""
     groups = {"PAST": num_past, "FUTURE": num_future, "redundant": capsules - num_past - num_future}

@@ -11,8 +11,9 @@ from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.translator import evaluating, generate_batches
+from hf_capsule_mt.translation.trust import guided_groups
 
-from .routed_parts import guided_groups, has_routing
+from .routed_parts import has_routing
 from .subwords import source_subwords, target_subwords
 
 

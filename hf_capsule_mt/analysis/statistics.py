@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 
 from hf_capsule_mt.translation.attention import TeacherForcedPass, attending, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
+from hf_capsule_mt.translation.trust import guided_groups
 
 from .corpus import Corpus
 from .past_and_future import PastAndFutureSums, attended_words, bag_overlaps
-from .routed_parts import guided_groups, guided_names
+from .routed_parts import guided_names
 
 LEAST_COUNT = 5
 """Words that occur less often are not ranked."""

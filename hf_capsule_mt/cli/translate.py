@@ -129,7 +129,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--report_file",
         type=Path,
         metavar="FILE",
-        help="Write a line of JSON for each translation: its score, its length, and whether it looks wrong.",
+        help="Write a line of JSON for each sentence: its source, its translation, scores, and whether it looks wrong.",
     )
     corpora.add_options(parser)
     return parser

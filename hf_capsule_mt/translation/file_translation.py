@@ -114,6 +114,7 @@ class Translated:
     text: str
     judgement: Judgement | None = None
     terms: tuple[PlacedTerm, ...] = ()
+    words: str = ""  # The translation without tags, as the model wrote it.
 
 
 @dataclass(frozen=True)
@@ -142,14 +143,26 @@ class Job:
     def report(self, translations: dict[int, Translated]) -> list[str]:
         """Return the lines of a report, one for each sentence."""
         lines = []
+        place = 0
         for index, number in enumerate(self.numbers):
+            # Several sentences may begin on a line.
+            is_first = index == 0 or self.numbers[index - 1] != number
+            place = 1 if is_first else place + 1
+            sentence = self.sentences[index]
             translated = translations.get(index)
-            judgement = None if translated is None else translated.judgement
-            judgement = replace(judgement or Judgement(), source_cut=self.sentences[index].is_cut)
-            row = {"line": number, **asdict(judgement)}
-            if translated is not None and translated.terms:
-                row["terms"] = [asdict(term) for term in translated.terms]
-            lines.append(json.dumps(row, ensure_ascii=False))
+            if translated is None:
+                translated = Translated("", words=sentence.copy or "")
+            judgement = replace(translated.judgement or Judgement(), source_cut=sentence.is_cut)
+            record = {
+                "line": number,
+                "sentence": place,
+                "source": sentence.segment.text,
+                "translation": translated.words,
+                **judgement.fields(),
+            }
+            if translated.terms:
+                record["terms"] = [asdict(term) for term in translated.terms]
+            lines.append(json.dumps(record, ensure_ascii=False))
         return lines
 
 
@@ -201,7 +214,7 @@ class Worker:
         for batch in translator.decode_batches(job.sentences, batches, judges=self._judges, **options):
             for index, translation in batch.items():
                 text = job.sentences[index].put_back(translation)
-                translated[index] = Translated(text, translation.judgement, translation.terms)
+                translated[index] = Translated(text, translation.judgement, translation.terms, translation.text)
             tokens = sum(len(job.sentences[index].token_ids) for index in batch)
             # Only this process shows progress. The others have shares of the same size, and are about as far.
             self._progress.add(len(batch) * processes, tokens * processes)

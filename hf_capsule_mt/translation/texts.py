@@ -26,8 +26,9 @@ from .glossary import Glossary, Term
 from .marked_segments import Align, marked_segments
 from .pipeline_translation import checked, copied
 from .term_writer import PlacedTerm, TermSentence, TermWriter
-from .translation_report import Judgement, judge, sequence_scores
+from .translation_report import Judgement, judge
 from .translator import Written, generate_batches, pad_rows, with_tokenizer
+from .trust import ForcedTarget, force_targets, read_signs
 
 
 @dataclass(frozen=True)
@@ -458,11 +459,36 @@ class TextTranslator:
         self, sentences: Sequence[Sentence], written: Sequence[Written], texts: Sequence[str], has_scores: bool
     ) -> list[Judgement]:
         sources = [sentence.token_ids for sentence in sentences]
-        scores: list[float] | list[None] = [None] * len(sources)
+        forced_targets: list[ForcedTarget] | list[None] = [None] * len(sources)
         if has_scores:
-            scores = sequence_scores(self.model, sources, [row.ids for row in written])
+            forced_targets = force_targets(self.model, sources, [row.ids for row in written])
         judgements = []
-        for row, source in enumerate(sources):
+        for row, sentence in enumerate(sentences):
+            target_ids = written[row].words
             has_end = written[row].end is not None
-            judgements.append(judge(source, written[row].words, has_end, texts[row], scores[row]))
+            forced = forced_targets[row]
+            score = None
+            signs = None
+            if forced is not None:
+                score = forced.score
+                signs = read_signs(
+                    forced,
+                    self.tokenizer,
+                    (sentence.segment.text, sentence.token_ids),
+                    (texts[row], target_ids),
+                    has_end=has_end,
+                    language=self._language_of(sentence),
+                )
+            judgements.append(judge(sentence.token_ids, target_ids, has_end, texts[row], score, signs))
         return judgements
+
+    def _language_of(self, sentence: Sentence) -> str | None:
+        """Return the language that a sentence is translated into, if its code or the tokenizer says it."""
+        if sentence.segment.code:
+            return sentence.segment.code[2:-2]
+        # Names of mBART's and NLLB's tokenizers, and of Marian's.
+        for name in ("tgt_lang", "target_lang"):
+            language = getattr(self.tokenizer, name, None)
+            if language:
+                return language
+        return None

@@ -15,7 +15,11 @@ from hf_capsule_mt.translation.translator import translate_lines
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
-KEYS = ["line", "score", "length_ratio", "limit_reached", "empty", "too_short", "repeats", "source_cut"]
+FLAGS = ["limit_reached", "empty", "too_short", "repeats", "source_cut"]
+FLAGS += ["copies", "adds_numbers", "other_script", "low_coverage"]
+SIGNS = ["lowest", "lowest_word", "end", "coverage", "uncovered", "entropy", "copied"]
+SIGNS += ["new_numbers", "missing_numbers", "script", "future_share"]
+KEYS = ["line", "sentence", "source", "translation", "score", "source_length", "length_ratio", *FLAGS, *SIGNS]
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +78,15 @@ def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monke
     found = records(report)
     assert [entry["line"] for entry in found] == [1, 2, 3, 4, 4, 5]
     assert [list(entry) for entry in found] == [KEYS] * 6
-    assert found[1] == {**dict.fromkeys(KEYS[3:], False), "line": 2, "score": None, "length_ratio": None}
-    marked = [entry for entry in found if any(entry[key] for key in KEYS[3:])]
+    assert [entry["sentence"] for entry in found] == [1, 1, 1, 1, 2, 1]
+    # Without tags.
+    assert [entry["source"] for entry in found] == ["a c d e {x}", "", "g h", "i j", "k l m n", "q"]
+    judged = [0, 2, 3, 4, 5]
+    plain = translate_lines(tiny_model(), tiny_tokenizer(), [found[row]["source"] for row in judged], num_beams=2)
+    assert [found[row]["translation"] for row in judged] == plain
+    blank = {**dict.fromkeys(KEYS), **dict.fromkeys(FLAGS, False)}
+    assert found[1] == {**blank, "line": 2, "sentence": 1, "source": "", "translation": ""}
+    marked = [entry for entry in found if any(entry[key] for key in FLAGS)]
     assert marked
     assert f"{len(marked)} of 6 translations are marked: " in caplog.text
     assert {path.name for path in tmp_path.iterdir()} == {"in.txt", "whole", "out", "a", "b.jsonl"}

@@ -1,0 +1,116 @@
+"""What the words of a source and of its translation say about it, without a model: copies, numbers and scripts."""
+
+import unicodedata
+
+import regex
+
+_LEAST_LETTERS = 4
+"""A translation with fewer letters that are not copied tells no script."""
+WORD = regex.compile(r"\w+")
+"""A word: letters, digits and underscores."""
+_NUMBER = regex.compile(r"\d+(?:[.,:]\d+)*")
+_LANGUAGES_OF_SCRIPTS = {
+    ("Latin",): "af ca cs cy da de en es et eu fi fr ga gl hr hu id is it lt lv ms mt nb nl nn no pl pt ro sk sl sq sv "
+    "sw tl tr vi",
+    ("Cyrillic",): "be bg mk ru uk",
+    ("Arabic",): "ar fa ur",
+    ("Greek",): "el",
+    ("Hebrew",): "he",
+    ("Armenian",): "hy",
+    ("Georgian",): "ka",
+    ("Devanagari",): "hi mr ne",
+    ("Bengali",): "bn",
+    ("Tamil",): "ta",
+    ("Telugu",): "te",
+    ("Thai",): "th",
+    ("Han",): "zh",
+    ("Han", "Hiragana", "Katakana"): "ja",
+    ("Hangul", "Han"): "ko",
+}
+"""Two letters of languages that are written in these scripts only."""
+_CODES_OF_SCRIPTS = {
+    "Latn": ("Latin",),
+    "Cyrl": ("Cyrillic",),
+    "Arab": ("Arabic",),
+    "Grek": ("Greek",),
+    "Hebr": ("Hebrew",),
+    "Deva": ("Devanagari",),
+    "Hans": ("Han",),
+    "Hant": ("Han",),
+    "Jpan": ("Han", "Hiragana", "Katakana"),
+    "Hang": ("Hangul", "Han"),
+}
+"""Scripts by the codes at the end of names of languages, such as "deu_Latn"."""
+_SCRIPTS = {
+    script: regex.compile(rf"\p{{Script={script}}}")
+    for script in sorted({script for scripts in _LANGUAGES_OF_SCRIPTS for script in scripts})
+}
+
+
+def copied_share(source: str, translation: str) -> float | None:
+    """Return the share of the words of a translation that stand in its source, None without words."""
+    words = [word.casefold() for word in WORD.findall(translation)]
+    if not words:
+        return None
+    source_words = {word.casefold() for word in WORD.findall(source)}
+    copies = [word for word in words if word in source_words]
+    return len(copies) / len(words)
+
+
+def compare_numbers(source: str, translation: str) -> tuple[list[str], list[str]]:
+    """Return the numbers of a translation that its source lacks, and the numbers of the source that it lacks.
+
+    Only numbers in digits count. "1,000" is "1.000", and "2:30" is also 2 and 30.
+    """
+    return _lacking(translation, source), _lacking(source, translation)
+
+
+def _lacking(text: str, other: str) -> list[str]:
+    """Return the numbers of a text that another text lacks."""
+    known = set()
+    for match in _NUMBER.finditer(other):
+        known.add(_digits(match[0]))
+        known.update(_digits(part) for part in regex.findall(r"\d+", match[0]))
+    numbers = []
+    for match in _NUMBER.finditer(text):
+        parts = [_digits(part) for part in regex.findall(r"\d+", match[0])]
+        if _digits(match[0]) not in known and not known.issuperset(parts):
+            numbers.append(match[0])
+    return numbers
+
+
+def _digits(number: str) -> str:
+    """Return the digits of a number, 0 to 9, in whatever script it is written."""
+    digits = [str(unicodedata.digit(character)) for character in number if character.isdigit()]
+    return "".join(digits).lstrip("0") or "0"
+
+
+def wrong_script(source: str, translation: str, language: str | None) -> str | None:
+    """Return the script of most letters of a translation if its language is written in others, otherwise None.
+
+    Words that stand in the source do not count, for names are often copied.
+    """
+    expected = scripts_of(language)
+    if expected is None:
+        return None
+    source_words = set(WORD.findall(source))
+    letters = "".join(word for word in WORD.findall(translation) if word not in source_words)
+    counts = {script: len(pattern.findall(letters)) for script, pattern in _SCRIPTS.items()}
+    most = max(counts, key=counts.__getitem__)
+    if counts[most] < _LEAST_LETTERS or most in expected:
+        return None
+    return most
+
+
+def scripts_of(language: str | None) -> tuple[str, ...] | None:
+    """Return the scripts of a language, such as "de", "de_DE" or "deu_Latn", or None if they are not known."""
+    if language is None:
+        return None
+    first, *others = regex.split("[-_]", language)
+    for part in others:
+        if part in _CODES_OF_SCRIPTS:
+            return _CODES_OF_SCRIPTS[part]
+    for scripts, languages in _LANGUAGES_OF_SCRIPTS.items():
+        if first in languages.split():
+            return scripts
+    return None

@@ -1,0 +1,191 @@
+"""Scores are those of `generate()`, attention is that of the model, and signs tell what is wrong with a translation."""
+
+import pytest
+import tiny_multilingual
+import torch
+from tiny_checkpoints import tiny_checkpoint
+from tiny_marian import tiny_model, tiny_tokenizer
+
+import hf_capsule_mt
+from hf_capsule_mt.loading import load_model
+from hf_capsule_mt.translation import trust
+from hf_capsule_mt.translation.attention import cross_attention, teacher_force
+from hf_capsule_mt.translation.surface_checks import compare_numbers, copied_share, wrong_script
+from hf_capsule_mt.translation.translator import behind_start, words_before_end
+from hf_capsule_mt.translation.trust import ForcedTarget, force_targets, read_signs
+
+
+def scores_of(model, sources, targets):
+    return [forced.score for forced in force_targets(model, sources, targets)]
+
+
+@pytest.mark.parametrize("most", [1, 1 << 25])
+def test_scores_are_those_of_generate(monkeypatch, most):
+    monkeypatch.setattr(trust, "_MOST_SCORES", most)
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    sources = tokenizer(["a b c d e f", "g h"])["input_ids"]
+    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
+    options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 40}
+    found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
+    written = words_before_end(found.sequences, model.generation_config, [options["max_new_tokens"]] * len(sources))
+    targets = [each.ids for each in written]
+    # The end that generate() forces at the limit has the probability of 1 there.
+    ends = [len(target) < 40 for target in targets]
+    assert any(ends)
+    scores = torch.tensor(scores_of(model, sources, targets))
+    torch.testing.assert_close(scores[ends], found.sequences_scores[ends])
+
+
+@pytest.mark.parametrize("kind", ["mbart", "nllb"])
+def test_a_forced_code_of_the_language_does_not_count(kind):
+    """generate() counts it with a score of 0, since nothing else can stand there."""
+    model, tokenizer = getattr(tiny_multilingual, kind)()
+    code = {"mbart": "de_DE", "nllb": "deu_Latn"}[kind]
+    model.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids(code)
+    sources = tokenizer(["the old house", "two dogs see the house"])["input_ids"]
+    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
+    options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 30, "forced_eos_token_id": None}
+    found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
+    written = words_before_end(found.sequences, model.generation_config, [options["max_new_tokens"]] * len(sources))
+    targets = [each.ids for each in written]
+    assert {target[0] for target in targets} == {model.generation_config.forced_bos_token_id}
+    lengths = torch.tensor([len(target) for target in targets])
+    by_generate = found.sequences_scores * lengths / (lengths - 1)
+    torch.testing.assert_close(torch.tensor(scores_of(model, sources, targets)), by_generate)
+
+
+def test_a_target_without_tokens_scores_nothing():
+    model, ends = tiny_model(), [7, 8, 2]
+    [alone] = scores_of(model, [[5, 6, 2]], [ends])
+    assert scores_of(model, [[5, 6, 2]] * 2, [[], ends]) == [0, pytest.approx(alone, rel=1e-5)]
+    assert scores_of(model, [[5, 6, 2]] * 2, [[], []]) == [0, 0]
+
+
+@pytest.mark.parametrize(("of_generation", "of_model"), [(0, 5), (None, 0)])
+def test_words_are_read_behind_the_start_of_generate(of_generation, of_model):
+    """Of which 0 is one."""
+    model, pair = tiny_model(), ([[5, 6, 2]], [[7, 8, 2]])
+    assert model.generation_config.decoder_start_token_id == model.config.decoder_start_token_id == 0
+    score, states = scores_of(model, *pair), teacher_force(model, *pair).output.last_hidden_state
+    model.generation_config.decoder_start_token_id = of_generation
+    model.config.decoder_start_token_id = of_model
+    assert scores_of(model, *pair) == score
+    assert torch.equal(teacher_force(model, *pair).output.last_hidden_state, states)
+    # A model without its head has no generation config.
+    model.config.decoder_start_token_id = 0
+    assert torch.equal(teacher_force(model.base_model, *pair).output.last_hidden_state, states)
+
+
+@pytest.mark.parametrize("most", [1, 1 << 25])
+@pytest.mark.parametrize("family", ["capsule_aggregated_marian", "rnmt"])
+def test_one_pass_gives_the_attention_of_tags(monkeypatch, family, most):
+    """Whatever shares a batch, and without padding."""
+    monkeypatch.setattr(trust, "_MOST_SCORES", most)
+    model = load_model(tiny_checkpoint(family)).eval()
+    sources = [[5, 6, 7, 8, 2], [9, 2]]
+    targets = [[10, 2], [11, 12, 13, 2]]
+    for forced, source, target in zip(force_targets(model, sources, targets), sources, targets):
+        sequences = behind_start(model, torch.tensor([target]))
+        [attention] = cross_attention(model, sequences, input_ids=torch.tensor([source]))
+        torch.testing.assert_close(forced.attention, attention)
+        assert forced.future_share is None
+
+
+def test_a_model_without_attention_has_scores():
+    model = load_model(tiny_checkpoint("caps_nmt")).eval()
+    [forced] = force_targets(model, [[5, 6, 2]], [[7, 2]])
+    assert forced.score < 0
+    signs = read_signs(forced, tiny_tokenizer(), ("c d", [5, 6, 2]), ("e", [7]), has_end=True)
+    assert (signs.coverage, signs.uncovered, signs.entropy, signs.future_share) == (None, None, None, None)
+    assert signs.lowest == round(min(forced.log_probabilities), 4)
+
+
+@pytest.mark.parametrize("kind", ["gdr", "classifier"])
+def test_guided_routing_tells_what_is_left_for_the_future(kind):
+    fields = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "d_model": 16, "encoder_layers": 1}
+    torch.manual_seed(0)
+    config = hf_capsule_mt.RNMTConfig(**fields, decoder_layers=1, guided_routing=kind, num_future_capsules=3)
+    model = hf_capsule_mt.RNMTForConditionalGeneration(config).eval()
+    sources, targets = [[5, 6, 7, 8, 2], [9, 2]], [[10, 2], [11, 12, 13, 2]]
+    for forced, source, target in zip(force_targets(model, sources, targets), sources, targets):
+        output = teacher_force(model, [source], [target], output_routing=True).output
+        # At the last step, by source token and capsule.
+        last = output.guided_routing[0, -1]
+        num_past, num_future = (2, 3) if kind == "gdr" else (1, 1)
+        past = last[:, :num_past].sum()
+        future = last[:, num_past : num_past + num_future].sum()
+        assert forced.future_share == pytest.approx((future / (past + future)).item(), abs=1e-5)
+
+
+def test_signs_of_a_translation():
+    """Three tokens of a source: the translation attends to one, half to the other, and not at all to the last."""
+    tokenizer = tiny_tokenizer()
+    attention = torch.tensor([[0.9, 0.1, 0.0, 0.0], [0.5, 0.3, 0.1, 0.1], [0.0, 0.1, 0.0, 0.9]])
+    forced = ForcedTarget([-0.5, -2.25, -0.125], attention)
+    source = "a b c", tokenizer("a b c")["input_ids"]
+    signs = read_signs(forced, tokenizer, source, ("d e", tokenizer("d e")["input_ids"][:2]), has_end=True)
+    assert (signs.lowest, signs.lowest_word, signs.end) == (-2.25, "e", -0.125)
+    # The first token has more than 1, which counts as 1. The ends of both sentences do not count.
+    assert signs.coverage == pytest.approx((1 * 0.4 * 0.1) ** (1 / 3), abs=1e-4)
+    assert signs.uncovered == [{"word": "c", "start": 4, "end": 5}]
+    by_step = [torch.distributions.Categorical(row).entropy().item() for row in attention]
+    assert signs.entropy == pytest.approx(sum(by_step) / 3, abs=1e-4)
+    unfinished = read_signs(
+        ForcedTarget([-0.5, -2.25]), tokenizer, source, ("d e", tokenizer("d e")["input_ids"][:2]), has_end=False
+    )
+    assert (unfinished.lowest_word, unfinished.end, unfinished.coverage) == ("e", None, None)
+
+
+def test_the_lowest_word_is_whole():
+    """Not only the token, and nothing for the end."""
+    tokenizer = tiny_multilingual.mbart()[1]
+    ids = tokenizer("two dogs see the house")["input_ids"]
+    text = tokenizer.decode(ids, skip_special_tokens=True)
+    words = {trust._word_of(tokenizer, ids, index) for index in range(len(ids))} - {""}
+    assert words <= set(text.split())
+    assert {"dogs", "house"} <= words
+    assert trust._word_of(tokenizer, ids, len(ids)) == ""
+
+
+def test_copies():
+    assert copied_share("Tom saw the old dog.", "Tom sah the OLD Hund.") == 0.6
+    assert copied_share("a", "...") is None
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "new", "missing"),
+    [
+        ("He has 3 dogs.", "Er hat 4 Hunde.", ["4"], ["3"]),
+        ("He has three dogs.", "Er hat 3 Hunde.", ["3"], []),
+        ("1,000.50 dollars", "1.000,50 Dollar", [], []),
+        ("at 2:30", "um 2 Uhr 30", [], []),
+        ("It is 2:30.", "Es ist halb drei.", [], ["2:30"]),
+        ("007", "7", [], []),
+        ("٣ كلاب", "3 Hunde", [], []),
+        ("in 2010.", "im Jahr 2011.", ["2011"], ["2010"]),
+    ],
+)
+def test_numbers(source, translation, new, missing):
+    assert compare_numbers(source, translation) == (new, missing)
+
+
+@pytest.mark.parametrize(
+    ("translation", "language", "script"),
+    [
+        ("Привет, Tom", "de", "Cyrillic"),
+        ("Hallo, Tom", "de", None),
+        ("Hallo, Tom", "de_DE", None),
+        ("Hallo, du da", "ru", "Latin"),
+        ("Hallo, du da", "srp_Cyrl", "Latin"),
+        # Serbian has two scripts, and nobody said which.
+        ("Hallo, du da", "sr", None),
+        ("Hallo, du da", None, None),
+        # Names are copied.
+        ("Microsoft Windows 是", "zh", None),
+        ("ウィンドウズ", "ja", None),
+        ("ウィンドウズ", "zh", "Katakana"),
+        ("OK", "zh", None),
+    ],
+)
+def test_scripts(translation, language, script):
+    assert wrong_script("Microsoft Windows", translation, language) == script
