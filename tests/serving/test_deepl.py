@@ -1,10 +1,9 @@
 """DeepL's protocol, as its client and Weblate use it, without a network."""
 
 import hashlib
-import threading
-import time
 
 import pytest
+from running_server import running
 from starlette.testclient import TestClient
 from tiny_marian import tiny_model, tiny_tokenizer
 
@@ -121,14 +120,7 @@ def test_keys(client):
 def test_the_client_of_deepl(app):
     """Unchanged, over loopback."""
     deepl = pytest.importorskip("deepl")
-    uvicorn = pytest.importorskip("uvicorn")
-    server = uvicorn.Server(uvicorn.Config(build_app(app, ServerSettings(keys=KEYS)), port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.05)
-        port = server.servers[0].sockets[0].getsockname()[1]
+    with running(build_app(app, ServerSettings(keys=KEYS))) as port:
         client = deepl.Translator("secret", server_url=f"http://127.0.0.1:{port}")
         found = client.translate_text(["a b c", "d"], target_lang="DE")
         assert [each.text for each in found] == lines_of("a b c", "d")
@@ -140,6 +132,3 @@ def test_the_client_of_deepl(app):
             client.translate_text("a", target_lang="FR")
         with pytest.raises(deepl.AuthorizationException):
             deepl.Translator("wrong", server_url=f"http://127.0.0.1:{port}").translate_text("a", target_lang="DE")
-    finally:
-        server.should_exit = True
-        thread.join()

@@ -1,0 +1,94 @@
+"""Clients that are slow, or go away, on real connections."""
+
+import json
+import threading
+import time
+
+import pytest
+from running_server import connected, post, running
+from tiny_marian import tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.models import ServedModel
+from hf_capsule_mt.serving.requests import BodyLimits
+from hf_capsule_mt.translation.texts import TextTranslator
+
+pytest.importorskip("sentencex")
+
+
+class HeldTranslator:
+    """Decodes when the test lets it, and remembers what it has decoded."""
+
+    def __init__(self):
+        self.translator = TextTranslator(tiny_model(), tiny_tokenizer())
+        self.decoded = []
+        self.started = threading.Event()
+        self.may_go = threading.Event()
+
+    def decode(self, sentences):
+        self.decoded += [sentence.segment.text for sentence in sentences]
+        self.started.set()
+        assert self.may_go.wait(60)
+        return self.translator.decode(sentences)
+
+
+@pytest.fixture
+def held():
+    return HeldTranslator()
+
+
+def app_of(held, **settings):
+    return build_app([ServedModel("en", "de", held.translator, held.decode, "en")], ServerSettings(**settings))
+
+
+def request(text):
+    return post("/translate", json.dumps({"q": text, "source": "en", "target": "de"}).encode())
+
+
+def wait_for_log(caplog, words):
+    """Wait until a line is logged."""
+    until = time.monotonic() + 60
+    while words not in caplog.text:
+        assert time.monotonic() < until, caplog.text
+        time.sleep(0.02)
+
+
+def test_a_client_that_goes_away_is_not_translated(held, caplog):
+    """Whether its sentence waits, or is decoded."""
+    caplog.set_level("INFO", "hf_capsule_mt.serving")
+    with running(app_of(held)) as port:
+        decoded, waiting, patient = connected(port), connected(port), connected(port)
+        decoded.sendall(request("a b"))
+        assert held.started.wait(60)
+        waiting.sendall(request("c d e"))
+        waiting.close()
+        wait_for_log(caplog, "en-de 499 texts=1 characters=5")
+        decoded.close()
+        wait_for_log(caplog, "en-de 499 texts=1 characters=3")
+        patient.sendall(request("f"))
+        held.may_go.set()
+        assert patient.recv(1000).startswith(b"HTTP/1.1 200")
+        patient.close()
+    assert held.decoded == ["a b", "f"]
+
+
+def test_a_body_that_does_not_come(held):
+    held.may_go.set()
+    with running(app_of(held, body=BodyLimits(seconds=0.1))) as port, connected(port) as slow, connected(port) as other:
+        slow.sendall(post("/translate", b'{"q"', length=99))
+        answer = slow.recv(1000)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"connection: close" in answer.lower()
+        other.sendall(request("a"))
+        assert other.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_many_idle_connections(held):
+    held.may_go.set()
+    with running(app_of(held)) as port:
+        idle = [connected(port) for _ in range(200)]
+        with connected(port) as other:
+            other.sendall(request("a"))
+            assert other.recv(1000).startswith(b"HTTP/1.1 200")
+        for connection in idle:
+            connection.close()
