@@ -25,6 +25,7 @@ from hf_capsule_mt.files import new_folder, read_json, write_json
 
 from .corpus_files import Columns, Corpus, RawPair, find_corpora
 from .encoding import shortened
+from .lines import text_bytes
 from .parallel_text import ReadReport, hub_pairs, read_shard, useful_pairs
 from .tokenizer import tokenizer_hash
 
@@ -59,7 +60,17 @@ class TextCorpus:
 def read_corpora(
     files: Sequence[str | Path], columns: Columns, dataset_name: str | None = None, configuration: str | None = None
 ) -> list[TextCorpus]:
-    """Return the corpora that `files` name, or the training split of a data set, from the cache if they are there."""
+    """Return the corpora that files name, or the training split of a data set, from the cache if they are there.
+
+    Args:
+        files: named as for [`~hf_capsule_mt.data.corpus_files.find_corpora`], if there is no data set.
+        columns: how a row names its two sides.
+        dataset_name: data set of the Hub, or a local folder.
+        configuration: of the data set.
+
+    Raises:
+        UserError: if the files do not go together, a row does not have its format, or there is no useful pair.
+    """
     if dataset_name is None:
         return [read_corpus(corpus, columns) for corpus in find_corpora(files, columns)]
     columns.check(f"--dataset_name {dataset_name}")
@@ -72,18 +83,31 @@ def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -
     Raises:
         UserError: if a line does not have its format, or there is no useful pair.
     """
-    pairs = (pair for shard in corpus.shards for pair in read_shard(shard, columns, name))
+
+    def pairs() -> Iterator[RawPair]:
+        for shard in corpus.shards:
+            yield from read_shard(shard, columns, name)
+
     files = [(shard.format, *map(_stamp, shard.paths)) for shard in corpus.shards]
-    named = any(shard.format not in ("text", "tsv") for shard in corpus.shards)
-    return _cached({"files": files, "columns": asdict(columns) if named else None}, lambda: pairs, f"{name} ({corpus})")
+    has_names = any(shard.format not in ("text", "tsv") for shard in corpus.shards)
+    identity = {"files": files, "columns": asdict(columns) if has_names else None}
+    return _cached(identity, pairs, f"{name} ({corpus})")
 
 
 def read_hub_corpus(
     dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns, *, streaming: bool = False
 ) -> TextCorpus:
-    """Return the pairs of a split of a data set of the Hub or of a local folder, from the cache if they are there.
+    """Return the pairs of a split of a data set, from the cache if they are there.
 
-    With `streaming` only this split is downloaded.
+    Args:
+        dataset_name: name on the Hub, or a local folder.
+        dataset_config_name: its configuration, or None.
+        split: such as "validation".
+        columns: how a row names its two sides.
+        streaming: whether only this split is downloaded.
+
+    Raises:
+        UserError: if there is no such configuration or split, a row has no text, or there is no useful pair.
     """
     from datasets import load_dataset_builder
     from datasets.exceptions import DatasetsError
@@ -113,8 +137,15 @@ def tokenize_corpus(
 ) -> "Dataset":
     """Tokenise both sides and leave out pairs over a limit, or map the cache.
 
-    The columns are input_ids and labels, lists of int32. Limits count special tokens. The tokenizer may have two
-    vocabularies. It runs in `num_proc` processes, by default in this one, in which a fast tokenizer uses all cores.
+    Args:
+        text: the corpus.
+        tokenizer: may have two vocabularies.
+        max_source_length: the most tokens of a source, with special tokens. None is no limit.
+        max_target_length: the most tokens of a target.
+        num_proc: number of processes (default: this one, in which a fast tokenizer uses all cores).
+
+    Returns:
+        The columns input_ids and labels, lists of int32.
 
     Raises:
         UserError: every pair is over a limit.
@@ -166,17 +197,17 @@ def tokenize_batch(
     batch: Mapping[str, list[str]], tokenizer: PreTrainedTokenizerBase, limits: tuple[int | None, int | None]
 ) -> dict[str, list[list[int]]]:
     """Return input_ids and labels of those pairs of columns source and target that are within the limits."""
-    sources, targets = (
-        [shortened(tokenizer, text, limit, side=side) for text in batch[name]]
-        for name, side, limit in zip(("source", "target"), ("text", "text_target"), limits)
-    )
+    max_source_length, max_target_length = limits
+    sources = [shortened(tokenizer, text, max_source_length, side="text") for text in batch["source"]]
+    targets = [shortened(tokenizer, text, max_target_length, side="text_target") for text in batch["target"]]
     encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, verbose=False)
-    kept = [
-        pair
-        for pair in zip(encoded["input_ids"], encoded["labels"])
-        if all(limit is None or len(side) <= limit for side, limit in zip(pair, limits))
-    ]
-    return {"input_ids": [ids for ids, _ in kept], "labels": [labels for _, labels in kept]}
+    kept: dict[str, list[list[int]]] = {"input_ids": [], "labels": []}
+    for input_ids, labels in zip(encoded["input_ids"], encoded["labels"]):
+        is_short = max_source_length is None or len(input_ids) <= max_source_length
+        if is_short and (max_target_length is None or len(labels) <= max_target_length):
+            kept["input_ids"].append(input_ids)
+            kept["labels"].append(labels)
+    return kept
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int, int]:
@@ -212,17 +243,20 @@ def _cached(identity: Mapping[str, Any], pairs: Callable[[], Iterable[RawPair]],
 def _write(folder: Path, pairs: Iterable[RawPair], name: str) -> None:
     import pyarrow as pa
 
-    report, digests = ReadReport(), {"source": hashlib.sha256(), "target": hashlib.sha256()}
-    schema = pa.schema({side: pa.string() for side in digests})
+    report = ReadReport()
+    source_hash = hashlib.sha256()
+    target_hash = hashlib.sha256()
+    schema = pa.schema({"source": pa.string(), "target": pa.string()})
     kept = useful_pairs(pairs, report)
     # Ten times as fast as `Dataset.from_generator`, which encodes row by row.
     with pa.OSFile(str(folder / "text.arrow"), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
         while chunk := list(islice(kept, _CHUNK)):
-            sides = list(zip(*chunk))
-            for digest, lines in zip(digests.values(), sides):
-                digest.update("".join(f"{line}\n" for line in lines).encode())
-            writer.write_batch(pa.record_batch([pa.array(side, pa.string()) for side in sides], schema=schema))
+            sources, targets = zip(*chunk)
+            source_hash.update(text_bytes(sources))
+            target_hash.update(text_bytes(targets))
+            columns = [pa.array(sources, pa.string()), pa.array(targets, pa.string())]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
     if not report.kept:
         raise UserError(f"{name} holds no usable pair: {report}.")
-    hashes = {side: digest.hexdigest() for side, digest in digests.items()}
+    hashes = {"source": source_hash.hexdigest(), "target": target_hash.hexdigest()}
     write_json(folder / _FACTS, {"report": report, "sha256": hashes})

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _CHUNK = 10_000
-_SIDES = ("input_ids", "labels")
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -63,12 +62,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"max_tokens is {max_tokens}, but pair {index} has {self.longest[index]} tokens. Raise max_tokens, or "
                 "leave out pairs that long."
             )
-        sizes, start, sorted_lengths = [], 0, np.sort(self.longest)[::-1]
-        while start < len(sorted_lengths):
-            # A pair of two empty sides still takes a place in its batch.
-            sizes.append(min(max_tokens // max(int(sorted_lengths[start]), 1), len(sorted_lengths) - start))
-            start += sizes[-1]
-        self._ends = np.cumsum(_split_to_multiple(np.array(sizes), num_replicas))
+        sizes = _split_to_multiple(_batch_sizes(self.longest, max_tokens), num_replicas)
+        self._ends = np.cumsum(sizes)
+        self._starts = self._ends - sizes
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next `iter()` runs through."""
@@ -88,10 +84,31 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         batches = np.arange(len(self))
         if self.shuffle:
             generator = np.random.default_rng([self.seed, self.epoch])
-            for equally_long in np.split(order, np.cumsum(np.bincount(self.longest)[::-1])[:-1]):
-                generator.shuffle(equally_long)
+            self._shuffle_equal_lengths(order, generator)
             generator.shuffle(batches)
-        return (order[self._ends[batch - 1] if batch else 0 : self._ends[batch]].tolist() for batch in batches)
+        for batch in batches:
+            yield order[self._starts[batch] : self._ends[batch]].tolist()
+
+    def _shuffle_equal_lengths(self, order: np.ndarray, generator: np.random.Generator) -> None:
+        """Shuffle each run of pairs of equal length, in place. `order` has the longest first."""
+        counts = np.bincount(self.longest)[::-1]
+        ends = np.cumsum(counts)
+        for equally_long in np.split(order, ends[:-1]):
+            generator.shuffle(equally_long)
+
+
+def _batch_sizes(longest: np.ndarray, max_tokens: int) -> np.ndarray:
+    """Return the number of pairs of each batch, the longest pairs first."""
+    sorted_lengths = np.sort(longest)[::-1]
+    sizes = []
+    start = 0
+    while start < len(sorted_lengths):
+        # A pair of two empty sides still takes a place in its batch.
+        length = max(int(sorted_lengths[start]), 1)
+        size = min(max_tokens // length, len(sorted_lengths) - start)
+        sizes.append(size)
+        start += size
+    return np.array(sizes)
 
 
 def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:
@@ -115,21 +132,30 @@ def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
     From a `datasets.Dataset` with columns input_ids and labels only the bounds of its lists are read.
     """
     if hasattr(pairs, "with_format") and len(pairs):
-        import pyarrow.compute as pc
-
-        tables = pairs.select_columns(list(_SIDES)).with_format("arrow").iter(_CHUNK)
-        columns = ([pc.list_value_length(table[name]).to_numpy() for name in _SIDES] for table in tables)
-        lengths = np.concatenate([np.maximum(*both) for both in columns])
+        lengths = _lengths_in_arrow(pairs)
     else:
-        lengths = np.array([max(len(pair[side]) for side in _SIDES) for pair in pairs], np.int32)
+        lengths = np.array([max(len(pair["input_ids"]), len(pair["labels"])) for pair in pairs], np.int32)
     return lengths.astype(np.uint16 if lengths.max(initial=0) < 2**16 else np.int32)
+
+
+def _lengths_in_arrow(pairs: "Dataset") -> np.ndarray:
+    import pyarrow.compute as pc
+
+    chunks = []
+    for table in pairs.select_columns(["input_ids", "labels"]).with_format("arrow").iter(_CHUNK):
+        source_lengths = pc.list_value_length(table["input_ids"]).to_numpy()
+        target_lengths = pc.list_value_length(table["labels"]).to_numpy()
+        chunks.append(np.maximum(source_lengths, target_lengths))
+    return np.concatenate(chunks)
 
 
 def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[int] | None = None) -> list[list[int]]:
     """Return indices in batches of similar length, the longest first. Lines of length 0 are left out.
 
-    A batch of B lines costs B times its longest line, and that is at most `max_tokens`. A UserError names the first of
-    the `numbers`, by default from 1, of a line that is longer.
+    A batch of B lines costs B times its longest line, and that is at most `max_tokens`.
+
+    Raises:
+        UserError: if a line is longer. It names the line by its number in `numbers`, by default from 1.
     """
     filled = np.flatnonzero(lengths)
     if not len(filled):

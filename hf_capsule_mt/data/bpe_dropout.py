@@ -24,8 +24,10 @@ class BPEDropout:
     library `tokenizers`. So a resumed run has the same pairs in the same batches as an uninterrupted one, but other
     segmentations. Batches stay the same because they are cut for lengths that depend on no draw.
 
-    The tokenizer is byte-level BPE, as `train_tokenizer` makes, and stays without dropout. `limits` are the most tokens
-    of a source and of a target.
+    Args:
+        tokenizer: of byte-level BPE, as `train_tokenizer` makes. It stays without dropout.
+        probability: of leaving out a merge, between 0 and 1.
+        limits: the most tokens of a source and of a target.
 
     Raises:
         UserError: if the tokenizer is of another kind, or the probability not in (0, 1).
@@ -50,12 +52,17 @@ class BPEDropout:
 
     def __call__(self, rows: Sequence[dict[str, list[int]]], max_tokens: int) -> list[dict[str, list[int]]]:
         """Return the rows of a batch of `max_tokens` with other ids. A pair that grew too long keeps its own."""
-        most = [min(max_tokens // len(rows), limit) for limit in self.limits]
-        sides = [self._segment([row[name] for row in rows]) for name in ("input_ids", "labels")]
-        return [
-            {"input_ids": ids, "labels": labels} if len(ids) <= most[0] and len(labels) <= most[1] else row
-            for row, ids, labels in zip(rows, *sides)
-        ]
+        of_batch = max_tokens // len(rows)
+        most_input_ids, most_labels = (min(of_batch, limit) for limit in self.limits)
+        all_input_ids = self._segment([row["input_ids"] for row in rows])
+        all_labels = self._segment([row["labels"] for row in rows])
+        segmented = []
+        for row, input_ids, labels in zip(rows, all_input_ids, all_labels):
+            if len(input_ids) <= most_input_ids and len(labels) <= most_labels:
+                segmented.append({"input_ids": input_ids, "labels": labels})
+            else:
+                segmented.append(row)
+        return segmented
 
     def _segment(self, texts: list[list[int]]) -> list[list[int]]:
         decoded = self._tokenizer.batch_decode(texts, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -60,9 +60,14 @@ def encode_lines(
     *,
     side: str = "text",
 ) -> list[list[int]]:
-    """Return the tokens of every line, none for a blank one. `side` is "text", or "text_target" for translations.
+    """Return the token ids of every line, none for a blank one. Longer ones are cut, with a warning.
 
-    Longer ones are cut to `max_length`, with a warning that names the first of their `numbers`, by default from 1.
+    Args:
+        tokenizer: of any kind.
+        lines: the texts.
+        max_length: the most tokens of a line, with the end.
+        numbers: the lines' numbers in a file, of which the warning names the first (default: from 1).
+        side: "text" for sources, or "text_target" for translations.
     """
     encoded = tokenize_lines(tokenizer, lines, max_length, side=side)
     cut_lines(tokenizer, lines, encoded, max_length, numbers, side=side)
@@ -78,28 +83,42 @@ def cut_lines(
     *,
     side: str = "text",
 ) -> set[int]:
-    """Cut the `encoded` lines that are longer as [`encode_lines`] does, and return their indices."""
+    """Cut the lines that are longer, with a warning, and return their indices.
+
+    Args:
+        tokenizer: of any kind.
+        lines: the texts.
+        encoded: their token ids, as [`tokenize_lines`] returns them. The longer ones are replaced.
+        max_length: the most tokens of a line, with the end.
+        numbers: the lines' numbers in a file, of which the warning names the first (default: from 1).
+        side: "text" for sources, or "text_target" for translations.
+    """
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
         text = shortened(tokenizer, lines[index], max_length, side=side)
         encoded[index] = _ids(side, tokenizer, text, truncation=True, max_length=max_length)
     if too_long:
+        first = too_long[0]
         logger.warning(
             "%d %s have more than %d tokens, the model's limit, and were cut (the first is line %d)",
             len(too_long),
             "lines" if side == "text" else "given translations",
             max_length,
-            too_long[0] + 1 if numbers is None else numbers[too_long[0]],
+            first + 1 if numbers is None else numbers[first],
         )
-    return {*too_long}
+    return set(too_long)
 
 
 def tokenize_lines(
     tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int | None = None, *, side: str = "text"
 ) -> list[list[int]]:
-    """Return the tokens of every line, and none for a blank one.
+    """Return the token ids of every line, and none for a blank one.
 
-    Longer lines than `max_length` are not cut to it, but only the beginning of a very long one is read.
+    Args:
+        tokenizer: of any kind.
+        lines: the texts.
+        max_length: longer lines are not cut to it, but only the beginning of a very long one is read. None reads all.
+        side: "text" for sources, or "text_target" for translations.
     """
     filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
@@ -120,11 +139,18 @@ def shortened(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int | N
     """Return a beginning of a very long text that has more than `max_length` tokens, or all of a shorter text.
 
     A tokenizer takes hundreds of bytes for a letter, and usually only the first tokens are used.
+
+    Args:
+        tokenizer: of any kind.
+        text: the text.
+        max_length: the number of tokens. None returns the text.
+        side: "text" for sources, or "text_target" for translations.
     """
     size = _LETTERS * (len(text) if max_length is None else max_length)
     while size < len(text):
         # At a space no word is cut in two.
-        begin = text[: max(text.rfind(" ", 0, size), size // 2)]
+        last_space = text.rfind(" ", 0, size)
+        begin = text[: max(last_space, size // 2)]
         if len(_ids(side, tokenizer, begin)) > max_length + _LETTERS:
             return begin
         size *= 4

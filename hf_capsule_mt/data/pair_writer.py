@@ -30,21 +30,30 @@ def write_parallel_text(
     source_lang: str | None = None,
     target_lang: str | None = None,
 ) -> None:
-    """Write pairs as they come, in the formats that are read. A name that ends in .gz is compressed.
+    """Write pairs as they come, in the formats that are read.
 
     A line break in a segment becomes a space, with a warning that counts them. So does a tab in a .tsv file. An
     interruption leaves the old files, or the last is missing.
+
+    Args:
+        files: two text files, or one .tsv or .jsonl file. A name that ends in .gz is compressed.
+        sources: the segments of the source.
+        targets: their translations, as many.
+        source_lang: the source's name in a .jsonl file.
+        target_lang: the target's name.
     """
     paths = [Path(file) for file in files]
     sources = each_unbroken(sources, f"sources for {paths[0]}")
     targets = each_unbroken(targets, f"targets for {paths[-1]}")
     kind = file_format(paths[0])
     with replaced_files(paths) as outputs:
-        for pair in zip(sources, targets, strict=True):
-            lines = pair
+        for source, target in zip(sources, targets, strict=True):
             if kind == "tsv":
-                lines = ["\t".join(side.replace("\t", " ") for side in pair)]
+                lines = [source.replace("\t", " ") + "\t" + target.replace("\t", " ")]
             elif kind == "jsonl":
-                lines = [json.dumps({"translation": dict(zip((source_lang, target_lang), pair))}, ensure_ascii=False)]
+                row = {"translation": {source_lang: source, target_lang: target}}
+                lines = [json.dumps(row, ensure_ascii=False)]
+            else:
+                lines = [source, target]
             for output, line in zip(outputs, lines, strict=True):
                 output.write(text_bytes([line]))

@@ -40,36 +40,48 @@ class Rows(NamedTuple):
 
 
 def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[float] = (), *, seed: int = 0) -> Rows:
-    """Return rows of files. Every pass has another order of the files, which the seed decides.
+    """Return rows of files. Every pass has another order of the files.
 
-    `weights` say how often each corpus is drawn from, in relation to the others. A pass ends when each has been read at
-    least once. Without them the files of all are read one after the other, each once.
+    Args:
+        corpora: the files.
+        columns: how a row names its two sides.
+        weights: how often each corpus is drawn from, in relation to the others. A pass ends when each has been read at
+            least once. Without them the files of all are read one after the other, each once.
+        seed: decides the order of the files.
     """
+    all_shards = [shard for corpus in corpora for shard in corpus.shards]
+    groups = [corpus.shards for corpus in corpora] if weights else [all_shards]
 
     def of_pass(number: int) -> "IterableDataset":
-        from datasets import Features, IterableDataset, Value, interleave_datasets
+        from datasets import interleave_datasets
 
         generator = np.random.default_rng([seed, number])
-        groups = [corpus.shards for corpus in corpora] if weights else [shards]
-        orders = [[group[index] for index in generator.permutation(len(group))] for group in groups]
-        streams = [
-            IterableDataset.from_generator(
-                _generate,
-                features=Features({"source": Value("string"), "target": Value("string")}),
-                gen_kwargs={"shards": order, "columns": columns},
-            )
-            for order in orders
-        ]
+        streams = [_shuffled_stream(group, columns, generator) for group in groups]
         if not weights:
             return streams[0]
-        shares = [weight / sum(weights) for weight in weights]
-        options = {"seed": int(generator.integers(2**31)), "stopping_strategy": "all_exhausted"}
-        return interleave_datasets(streams, probabilities=shares, **options)
+        return interleave_datasets(
+            streams,
+            probabilities=[weight / sum(weights) for weight in weights],
+            seed=int(generator.integers(2**31)),
+            stopping_strategy="all_exhausted",
+        )
 
-    shards = [shard for corpus in corpora for shard in corpus.shards]
     # The folders may be others when a run is resumed.
-    files = [f"{path.name} {path.stat().st_size}" for shard in shards for path in shard.paths]
-    return Rows(of_pass, itemgetter("source", "target"), "training data", f"{files} {list(weights)} {columns.names}")
+    files = [f"{path.name} {path.stat().st_size}" for shard in all_shards for path in shard.paths]
+    text = f"{files} {list(weights)} {columns.names}"
+    return Rows(of_pass, itemgetter("source", "target"), "training data", text)
+
+
+def _shuffled_stream(shards: Sequence[Shard], columns: Columns, generator: np.random.Generator) -> "IterableDataset":
+    """Return the rows of shards, one shard after the other, in an order that is drawn."""
+    from datasets import Features, IterableDataset, Value
+
+    order = [shards[index] for index in generator.permutation(len(shards))]
+    return IterableDataset.from_generator(
+        _generate,
+        features=Features({"source": Value("string"), "target": Value("string")}),
+        gen_kwargs={"shards": order, "columns": columns},
+    )
 
 
 def _generate(shards: Sequence[Shard], columns: Columns) -> Iterator[dict[str, str | None]]:
@@ -79,7 +91,17 @@ def _generate(shards: Sequence[Shard], columns: Columns) -> Iterator[dict[str, s
 
 
 def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
-    """Return rows of a data set of the Hub, downloaded while they are read. Every pass has the same order."""
+    """Return rows of a data set of the Hub, downloaded while they are read. Every pass has the same order.
+
+    Args:
+        dataset_name: name on the Hub, or a local folder.
+        dataset_config_name: its configuration, or None.
+        split: such as "train".
+        columns: how a row names its two sides.
+
+    Raises:
+        UserError: if there is no such configuration or split, or its files cannot be read.
+    """
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
@@ -163,9 +185,11 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def begin_behind(self, states: Iterable[str]) -> None:
         """Begin the next iteration with the pass behind those of all `states`, from any number of processes, if any."""
-        reached = [json.loads(state) for state in states]
-        number = {name: max((state[name] + 1 for state in reached), default=0) for name in ("pass", "window")}
-        self._start = {**_BEGINNING, **number}
+        self._start = dict(_BEGINNING)
+        for text in states:
+            state = json.loads(text)
+            self._start["pass"] = max(self._start["pass"], state["pass"] + 1)
+            self._start["window"] = max(self._start["window"], state["window"] + 1)
 
     def cut(self) -> dict[str, Any]:
         """Return what decides which batches a window is cut into."""
@@ -203,27 +227,38 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def _windows(self, ended: Event) -> Iterator[_Window]:
         """Yield the windows of this process in which there is a pair, until that is `ended`."""
-        number, before, in_vain = self._start["window"], self._start["rows"], 0
+        number = self._start["window"]
+        rows_before = self._start["rows"]
+        passes_without_pairs = 0
         for of_pass in count(self._start["pass"]):
-            resumed, report, kept = before is not None, ReadReport(), 0
-            for rows, rows_before in self._chunks(of_pass, before):
+            is_resumed = rows_before is not None
+            report = ReadReport()
+            pairs_of_pass = 0
+            for rows, before_rows in self._chunks(of_pass, rows_before):
                 pairs = self._tokenize(rows, report, ended)
                 if ended.is_set():
                     return
                 if pairs:
-                    kept += len(pairs)
-                    yield _Window(number, of_pass, rows_before, pairs)
+                    pairs_of_pass += len(pairs)
+                    yield _Window(number, of_pass, before_rows, pairs)
                 number += 1
-            if not resumed:
-                dealt = f", its share of {self.world_size}" if self.world_size > 1 else ""
-                found = f"pass {of_pass + 1}{dealt}: {report}, {report.kept - kept} over the length limit left out"
-                # A share of a few files may have no pair, and in another pass it is another's.
-                in_vain = 0 if kept else in_vain + 1
-                if in_vain >= (1 if self.world_size == 1 else _EMPTY_SHARES * self.world_size):
-                    raise UserError(f"{self.rows.name} holds no usable pair for process {self.rank}: {found}")
-                if self.rank == 0:
-                    print(f"{self.rows.name}, {found}")
-            before = None
+            rows_before = None
+            # Of a pass that was resumed, only its end was read.
+            if not is_resumed:
+                passes_without_pairs = 0 if pairs_of_pass else passes_without_pairs + 1
+                self._report_pass(of_pass, report, pairs_of_pass, passes_without_pairs)
+
+    def _report_pass(self, of_pass: int, report: ReadReport, pairs: int, passes_without_pairs: int) -> None:
+        """Print what a pass had. Raise a UserError if this process finds no pair in one pass after the other."""
+        share = f", its share of {self.world_size}" if self.world_size > 1 else ""
+        too_long = report.kept - pairs
+        facts = f"pass {of_pass + 1}{share}: {report}, {too_long} over the length limit left out"
+        # A share of a few files may have no pair, and in another pass it is another's.
+        allowed = 1 if self.world_size == 1 else _EMPTY_SHARES * self.world_size
+        if passes_without_pairs >= allowed:
+            raise UserError(f"{self.rows.name} holds no usable pair for process {self.rank}: {facts}")
+        if self.rank == 0:
+            print(f"{self.rows.name}, {facts}")
 
     def _chunks(
         self, of_pass: int, before: dict[str, Any] | None
@@ -247,11 +282,15 @@ class TokenBudgetStream(TorchIterableDataset):
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         kept = useful_pairs(map(self.rows.pair, rows), report)
         pairs = []
-        # In parts, since lists take many times the memory of arrays.
-        while not ended.is_set() and (part := list(islice(kept, 1000))):
+        while not ended.is_set():
+            # In parts, since lists take many times the memory of arrays.
+            part = list(islice(kept, 1000))
+            if not part:
+                break
             sources, targets = zip(*part)
             ids = tokenize_batch({"source": sources, "target": targets}, self.tokenizer, self.limits)
-            pairs += [tuple(np.array(side, np.int32) for side in pair) for pair in zip(ids["input_ids"], ids["labels"])]
+            for input_ids, labels in zip(ids["input_ids"], ids["labels"]):
+                pairs.append((np.array(input_ids, np.int32), np.array(labels, np.int32)))
         return pairs
 
 
