@@ -83,6 +83,8 @@ class Adapter(ABC):
     """The classes of the models that it knows."""
     decoding: ClassVar[type[Decoding]]
     """The class of the sentences that it decodes."""
+    needs_cache: ClassVar[bool] = False
+    """Whether `generate()` without a cache may write other tokens."""
 
     def __init__(self, model: PreTrainedModel, make: Make) -> None:
         body = model.model

@@ -24,6 +24,14 @@ _ALWAYS_ACTING = (
 )
 """Processors that need all scores of every token, and that may run on any device."""
 
+_SUPPRESSING = (
+    hf.SuppressTokensLogitsProcessor,
+    hf.SuppressTokensAtBeginLogitsProcessor,
+    hf.MinLengthLogitsProcessor,
+    hf.MinNewTokensLengthLogitsProcessor,
+)
+"""Processors that only suppress tokens."""
+
 
 class NewTokenLimits(StoppingCriteria):
     """A limit to the new tokens of every sentence, for `generate()` and the engine.
@@ -68,6 +76,8 @@ class Constraints:
         self._suppressing: list[tuple[Tensor, Acts]] = []
         # When a processor needs all scores.
         self._acting: list[Acts] = []
+        # The token that follows the start token, if there is only one.
+        self._first_token: int | None = None
         # Tokens that are suppressed together, by which of `_suppressing` act.
         self._suppressed: dict[tuple[bool, ...], Tensor | None] = {}
         self.renormalizes = bool(processors) and type(processors[-1]) is hf.LogitNormalization
@@ -76,6 +86,14 @@ class Constraints:
             processors = processors[:-1]
         for processor in processors:
             self._add(processor)
+        self._find_first_token(processors)
+
+    def forced(self, length: int) -> int | None:
+        """Return the only token that can follow `length` others, whatever the scores. None if it is not known.
+
+        Its log-probability counts as 0.
+        """
+        return self._first_token if length == 1 else None
 
     def need_all_scores(self, length: int) -> bool:
         """Whether more than suppressing happens to the token after `length` others, the start included."""
@@ -94,6 +112,22 @@ class Constraints:
     def __call__(self, prefixes: Tensor, scores: Tensor) -> Tensor:
         """Run every processor on scores `[rows, vocabulary]` of what follows `prefixes` `[rows, length]`."""
         return self._all(prefixes, scores)
+
+    def _find_first_token(self, processors: Sequence[LogitsProcessor]) -> None:
+        """Find the token that is forced, if no processor after that changes its score."""
+        for processor in processors:
+            kind = type(processor)
+            if kind is hf.ForcedBOSTokenLogitsProcessor:
+                self._first_token = int(processor.bos_token_id)
+            elif kind is hf.ForcedEOSTokenLogitsProcessor and processor.max_length > 2:
+                # It acts later.
+                continue
+            elif kind not in _SUPPRESSING:
+                # It may change the score that the forced token has got.
+                self._first_token = None
+        suppressed = self.suppressed(1)
+        if self._first_token is not None and suppressed is not None and self._first_token in suppressed:
+            self._first_token = None
 
     def _joined(self, acting: Sequence[bool]) -> Tensor | None:
         """Return the tokens that the acting ones of `_suppressing` suppress, each once."""

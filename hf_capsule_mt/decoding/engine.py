@@ -14,12 +14,13 @@ from hf_capsule_mt.errors import UserError
 from .adapter import Adapter
 from .fingerprint import Fingerprint, UnsupportedModelError, check_plain
 from .marian_adapter import MarianAdapter
+from .pre_norm_adapter import M2M100Adapter, MBartAdapter
 from .products import PRECISIONS, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
 from .search import BeamSearch, GreedySearch, Search, Settings, Translation
 from .terms import TermBanks, TermSearch
 
-_ADAPTERS: tuple[type[Adapter], ...] = (MarianAdapter, RNMTAdapter, CapsNMTAdapter)
+_ADAPTERS: tuple[type[Adapter], ...] = (MarianAdapter, M2M100Adapter, MBartAdapter, RNMTAdapter, CapsNMTAdapter)
 
 
 def adapter_for(model: nn.Module) -> type[Adapter]:
@@ -44,8 +45,9 @@ class Engine:
     """A snapshot of a translation model, for decoding. [`engine_of`] makes one.
 
     Args:
-        model: a [`MarianMTModel`], or a translation model of this package, in float32, in evaluation mode, on a CPU or
-            a CUDA device.
+        model: a [`MarianMTModel`], [`M2M100ForConditionalGeneration`] (also NLLB-200),
+            [`MBartForConditionalGeneration`], or a translation model of this package. It is in float32, in evaluation
+            mode, on a CPU or a CUDA device.
         dtype: precision of the products, "float32", "bfloat16" or, on a CPU, "int8". All else is in float32.
 
     Raises:
@@ -68,6 +70,8 @@ class Engine:
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
             self._adapter = adapter(model, PRECISIONS[dtype])
         self.vocabulary = self._adapter.vocabulary
+        self.needs_cache = adapter.needs_cache
+        """Whether `generate()` without a cache may write other tokens."""
 
     def is_of(self, model: PreTrainedModel) -> bool:
         """Whether this is a snapshot of `model` as it is now. See [`Fingerprint`]."""

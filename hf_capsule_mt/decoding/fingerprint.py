@@ -19,6 +19,8 @@ _KNOWN_MODULES = (
     "torch.nn.modules.",
     "transformers.activations",
     "transformers.models.marian.modeling_marian",
+    "transformers.models.m2m_100.modeling_m2m_100",
+    "transformers.models.mbart.modeling_mbart",
     f"{__package__.rpartition('.')[0]}.modeling.",
 )
 _SAMPLED = 256

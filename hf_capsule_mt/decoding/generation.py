@@ -104,6 +104,8 @@ def generate(
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
         engine = engine_of(model, dtype)
+        if engine.needs_cache and model_kwargs.get("use_cache") is False:
+            raise UnsupportedError("use_cache is False")
         settings = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
         limits = _limits(engine, len(input_ids), stopping_criteria, generation_config)
     except UnsupportedError as reason:

@@ -47,13 +47,6 @@ class MarianAdapter(TransformerAdapter):
             check_plain(*routing.modules())
             self.guide = (with_products(routing, self.make), self.encoder.guided_votes)
 
-    def bias_of(self, model: MarianMTModel) -> Tensor:
-        """Return the sum of both biases, `[vocabulary]`."""
-        bias = model.final_logits_bias.flatten()
-        if model.lm_head.bias is None:
-            return bias
-        return bias + model.lm_head.bias
-
     def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
         """Return the embeddings `[rows, d]` of tokens `[rows]` with that of their position."""
         embedded = F.embedding(tokens, self.embeddings)

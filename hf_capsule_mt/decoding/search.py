@@ -97,7 +97,9 @@ class Search(ABC):
         self.device_column = torch.ones(1, dtype=torch.long, device=device)
         # Whether nothing can change what a sentence returns, `[sentences]`.
         self.done = torch.zeros(sentences, dtype=torch.bool, device=device)
+        # What the constraints do to the next token.
         self.suppressed: Tensor | None = None
+        self.forced: int | None = None
         self.needs_all_scores = False
         self.graph = StepGraph(device)
 
@@ -116,8 +118,8 @@ class Search(ABC):
         self.graph.prepare(self)
         for _ in range(steps):
             self._read_constraints()
-            # Constraints that need all scores have other shapes in every step.
-            if self.checks_every_step or self.needs_all_scores:
+            # Constraints that need all scores have other shapes in every step. A forced token needs no product.
+            if self.checks_every_step or self.needs_all_scores or self.forced is not None:
                 self._write()
             else:
                 self.graph.run(self._write)
@@ -127,6 +129,10 @@ class Search(ABC):
     def _read_constraints(self) -> None:
         """Find out what the constraints do to the next token."""
         constraints = self.settings.constraints
+        self.forced = constraints.forced(self.column)
+        if self.forced is not None and self.forced in self.settings.eos:
+            # All beams would end, and others would have to go on.
+            self.forced = None
         self.needs_all_scores = constraints.need_all_scores(self.column)
         suppressed = constraints.suppressed(self.column)
         if suppressed is not self.suppressed:
@@ -202,7 +208,10 @@ class GreedySearch(Search):
     _RESULT = ("tokens", "last_columns")
 
     def _extend(self, hidden: Tensor) -> None:
-        if self.needs_all_scores:
+        if self.forced is not None:
+            self.vocabulary.see(hidden)
+            tokens = torch.full_like(self.latest[:, 0], self.forced)
+        elif self.needs_all_scores:
             scores = self._constrained(self.vocabulary.scores(hidden).float())
             tokens = scores.argmax(-1)
         else:
@@ -259,11 +268,24 @@ class BeamSearch(Search):
 
     def _candidates(self, hidden: Tensor) -> Candidates:
         """Return the best continuations of all sentences, given states `[sentences * beams, d]`."""
+        if self.forced is not None:
+            return self._forced_candidates(hidden, self.forced)
         if self.needs_all_scores:
             log_probabilities = self.vocabulary.scores(hidden).float().log_softmax(-1)
             return best_of(self._constrained(log_probabilities), self.scores, self.num_candidates)
         renormalizes = self.settings.constraints.renormalizes
         return self.vocabulary.best(hidden, self.scores, self.num_candidates, self.suppressed, renormalizes)
+
+    def _forced_candidates(self, hidden: Tensor, token: int) -> Candidates:
+        """Return continuations of every beam by one token with the log-probability 0. There are no others."""
+        self.vocabulary.see(hidden)
+        sentences, beams = self.scores.shape
+        others = self.num_candidates - beams
+        return Candidates(
+            scores=torch.cat([self.scores, self.scores.new_full((sentences, others), -torch.inf)], dim=1),
+            beams=torch.arange(self.num_candidates, device=self.device).clamp(max=beams - 1).repeat(sentences, 1),
+            tokens=self.latest.new_full((sentences, self.num_candidates), token),
+        )
 
     def _go_on(self, candidates: Candidates, ending: Tensor | None) -> None:
         """Continue the best candidates that do not end. `ending` is `[sentences, candidates]`, or None if none does."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..modeling.aggregation import ResidualRoutedHeads, RoutedHeads
@@ -166,6 +167,15 @@ class TransformerAdapter(Adapter):
 
     decoding = TransformerDecoding
     layers: list[DecoderLayer]
+
+    def bias_of(self, model: PreTrainedModel) -> Tensor | None:
+        """Return the sum of both biases, `[vocabulary]`, or None. M2M-100 has none, and others may have two."""
+        bias = getattr(model, "final_logits_bias", None)
+        if bias is None:
+            return model.lm_head.bias
+        if model.lm_head.bias is None:
+            return bias.flatten()
+        return bias.flatten() + model.lm_head.bias
 
     @abstractmethod
     def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:

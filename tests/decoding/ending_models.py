@@ -5,10 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from aggregated_models import ALL, EOS, SHAPE, aggregated, marian, source_batch
+from aggregated_models import ALL, EOS, SHAPE, aggregated, marian, randomise, source_batch
 from packaging.version import Version
 from recurrent_models import KINDS, recurrent
-from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+)
 
 # More than one group of words, and not a multiple of their size.
 VOCABULARY = 600
@@ -47,17 +55,24 @@ _FACTORS = {
 }
 STORED = Path(__file__).parents[2] / "checkpoints"
 RECURRENT = ("recurrent/guided_hybrid", "recurrent/capsule")
-ONE_OF_EACH_FAMILY = ("marian", "marian/everything", "marian/em_routing", *RECURRENT)
+PRE_NORM = ("pre_norm/m2m100", "pre_norm/mbart")
+ONE_OF_EACH_FAMILY = ("marian", "marian/everything", "marian/em_routing", *RECURRENT, *PRE_NORM)
 # The other models have two layers, where many faults of a middle layer cannot be seen.
 DEEP = ("marian/three_layers", "marian/three_layers_em_routing", "recurrent/three_layers")
 EVERY_KIND = ("marian", "marian/own_words", "marian/residual", *(f"marian/{kind}" for kind in ALL))
 EVERY_KIND += tuple(f"recurrent/{kind}" for kind in KINDS)
-EVERY_KIND += DEEP
+EVERY_KIND += (*DEEP, *PRE_NORM, "pre_norm/mbart_tied")
 
+_PRE_NORM = {
+    "m2m100": (M2M100Config, M2M100ForConditionalGeneration),
+    "mbart": (MBartConfig, MBartForConditionalGeneration),
+}
+# For each kind what is added to the score of EOS.
+_ADDED = {"m2m100": 6, "mbart": 3, "mbart_tied": 7}
 _THREE = {"encoder_layers": 3, "decoder_layers": 3}
 
-# Which share nothing but the search.
-_TWO_FAMILIES = ("marian", "recurrent/capsule")
+# The first two share nothing but the search.
+_OF_EVERY_OPTION = ("marian", "recurrent/capsule", *PRE_NORM)
 
 
 def skip_beams_of_two_vocabularies():
@@ -67,16 +82,19 @@ def skip_beams_of_two_vocabularies():
 
 
 def every_option(options, of_every_family):
-    """Names of models with options: all of those for two families, and for the others those of every family."""
-    families = dict.fromkeys(options, _TWO_FAMILIES) | dict.fromkeys(of_every_family, ONE_OF_EACH_FAMILY)
+    """Names of models with options: all of those for some families, and for the others those of every family."""
+    families = dict.fromkeys(options, _OF_EVERY_OPTION) | dict.fromkeys(of_every_family, ONE_OF_EACH_FAMILY)
     pairs = [(name, option) for option, names in families.items() for name in names]
+    # It goes to Transformers.
+    pairs = [pair for pair in pairs if pair != ("pre_norm/m2m100", "no_cache")]
     return [pytest.param(*pair, id="-".join(pair)) for pair in pairs]
 
 
 def ending(name):
     """A model in evaluation mode, which forces no EOS at the limit."""
     family, _, kind = name.partition("/")
-    model = _marian(kind) if family == "marian" else _recurrent(kind)
+    make = {"marian": _marian, "recurrent": _recurrent, "pre_norm": pre_norm}[family]
+    model = make(kind)
     model.generation_config.forced_eos_token_id = None
     return model
 
@@ -118,6 +136,22 @@ def _marian(kind):
     else:
         model = aggregated(kind, _BIASES[kind][0], **words)
     model.final_logits_bias[:, EOS] += _BIASES.get(kind, (0, 6))[1]
+    return model
+
+
+def pre_norm(kind, likely=EOS, added=None, seed=0, **fields):
+    """An M2M-100 or mBART with three layers, where something is added to the score of a likely token."""
+    name, _, variant = kind.partition("_")
+    config_class, model_class = _PRE_NORM[name]
+    shape = {**SHAPE, **_THREE, "vocab_size": VOCABULARY, "init_std": 0.5, "tie_word_embeddings": variant == "tied"}
+    # Transformers' own start.
+    shape["decoder_start_token_id"] = EOS
+    model = randomise(model_class(config_class(**{**shape, **fields})).eval(), seed)
+    constant = model.model.decoder.layer_norm.bias
+    added = _ADDED[kind] if added is None else added
+    with torch.no_grad():
+        # A part of all states, so a direction in which a row of weights adds the same to all scores of its token.
+        model.lm_head.weight[likely] += added * constant / constant.square().sum()
     return model
 
 

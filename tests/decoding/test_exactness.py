@@ -20,7 +20,7 @@ from ending_models import (
 )
 from transformers import LogitsProcessorList, StoppingCriteriaList, TemperatureLogitsWarper
 
-from hf_capsule_mt.decoding import NewTokenLimits, generate
+from hf_capsule_mt.decoding import NewTokenLimits, engine_of, generate
 from hf_capsule_mt.decoding import search as search_module
 
 BEAMS = {"num_beams": 4}
@@ -93,6 +93,43 @@ def test_every_option(name, option, models, engine_calls):
         assert torch.equal(expected, found)
     else:
         check_agreement(models(name), sources(16, seed=1), engine_calls, **options)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_a_model_without_padding(num_beams, models, engine_calls):
+    """Shorter translations are followed by their end."""
+    model = copy.deepcopy(models("marian"))
+    model.generation_config.pad_token_id = None
+    check_agreement(model, sources(12), engine_calls, num_beams=num_beams, max_new_tokens=9)
+
+
+def test_an_output_projection_with_a_bias(models, engine_calls):
+    model = copy.deepcopy(models("marian"))
+    torch.manual_seed(0)
+    model.lm_head.bias = torch.nn.Parameter(3 * torch.randn(model.config.vocab_size))
+    check_agreement(model, sources(12), engine_calls, num_beams=3, max_new_tokens=9)
+
+
+def test_no_step_follows_the_last_end(models, engine_calls, monkeypatch):
+    model = copy.deepcopy(models("marian"))
+    model.final_logits_bias[:, EOS] += 6
+    blocks = engine_of(model).vocabulary._blocks
+    steps = []
+    monkeypatch.setattr(blocks[0], "scores", counted(blocks[0].scores, steps))
+    options = {"num_beams": 3, "early_stopping": True, "num_return_sequences": 3, "max_new_tokens": 40}
+    found = model.generate(**sources(1), **options, custom_generate=generate)
+    assert len(engine_calls) == 1
+    assert len(steps) == found.shape[1] - 1 < 40
+
+
+def counted(function, calls):
+    """The same function, which adds to a list whenever it is called."""
+
+    def called(*args):
+        calls.append(args)
+        return function(*args)
+
+    return called
 
 
 @pytest.mark.parametrize("early_stopping", [True, False])
@@ -171,7 +208,7 @@ def test_more_steps_than_there_is_room_for_at_first(models, engine_calls):
     assert min(lengths) >= 35
 
 
-@pytest.mark.parametrize("options", [{"num_beams": 4, "early_stopping": True}, {}], ids=str)
+@pytest.mark.parametrize("options", [{"num_beams": 4, "early_stopping": True}, {}, {"min_new_tokens": 12}], ids=str)
 @pytest.mark.parametrize("name", ["marian", "recurrent/capsule"])
 def test_a_limit_for_every_sentence(name, options, models, engine_calls):
     limits = torch.arange(32) % 9 + 1

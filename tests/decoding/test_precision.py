@@ -136,6 +136,15 @@ def test_every_kind_of_model(name, dtype, engine_calls):
     assert error > 0 or name.startswith("recurrent")
 
 
+@pytest.mark.parametrize("name", ["marian", "pre_norm/m2m100"])
+def test_the_encoder_is_not_rounded_by_autocast(name):
+    engine, source = engine_of(ending(name)), sources(4)
+    expected = engine.encode(**source).last_hidden_state
+    with torch.autocast("cpu", torch.bfloat16):
+        states = engine.encode(**source).last_hidden_state
+    assert torch.equal(states, expected)
+
+
 def test_precisions_have_engines_of_their_own():
     model = ending("marian")
     engines = {dtype: engine_of(model, dtype) for dtype in PRECISIONS}

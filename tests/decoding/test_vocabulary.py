@@ -7,6 +7,7 @@ from hf_capsule_mt.decoding import products
 from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.decoding.target_cache import TargetCache
 from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
+from hf_capsule_mt.errors import UserError
 
 
 def _vocabulary(size, with_bias, width=8):
@@ -43,6 +44,56 @@ def test_candidates(size, with_bias, at_a_time, monkeypatch):
     assert torch.equal(vocabulary.best_token(hidden, None), logits.argmax(-1))
     logits[:, 3] = -torch.inf
     assert torch.equal(vocabulary.best_token(hidden, torch.tensor([3])), logits.argmax(-1))
+
+
+@pytest.mark.parametrize("block", [5, 31, 512, 700, 5002])
+@pytest.mark.parametrize("count", [1, 8, 40])
+@pytest.mark.parametrize("size", [31, 1000, 5003])
+def test_candidates_of_blocks(size, count, block, monkeypatch):
+    """Against all log-probabilities in float64. Blocks do not divide the vocabulary, and can be smaller than K."""
+    monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._BLOCK", block)
+    for rows_at_a_time in (7 << 20, 1):
+        monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._LARGEST", rows_at_a_time)
+        vocabulary, hidden, before, logits = _vocabulary(size, with_bias=True)
+        # In every block.
+        in_each_block = torch.arange(0, size, min(block, 3))
+        for suppressed in (None, in_each_block, torch.arange(min(block, size - 1))):
+            for renormalizes in (False, True):
+                exact = logits.double()
+                if renormalizes and suppressed is not None:
+                    exact[:, suppressed] = -torch.inf
+                log_probabilities = exact.log_softmax(-1)
+                if suppressed is not None:
+                    log_probabilities[:, suppressed] = -torch.inf
+                expected = best_of(log_probabilities, before.double(), count)
+                found = vocabulary.best(hidden, before, count, suppressed, renormalizes)
+                torch.testing.assert_close(found.scores.double(), expected.scores, atol=1e-5, rtol=1e-6)
+                certain = expected.scores > -1e8
+                assert torch.equal(found.tokens[certain], expected.tokens[certain])
+                assert torch.equal(found.beams[certain], expected.beams[certain])
+                assert ((found.tokens >= 0) & (found.tokens < size)).all()
+            best = logits.clone()
+            if suppressed is not None:
+                best[:, suppressed] = -torch.inf
+            assert torch.equal(vocabulary.best_token(hidden, suppressed), best.argmax(-1))
+        torch.testing.assert_close(vocabulary.scores(hidden), logits)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("token", [0, 599])
+def test_blocks_with_a_score_that_is_not_finite(token, value, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._BLOCK", 100)
+    weight = torch.randn(600, 8)
+    weight[token] = value
+    for decode in (
+        lambda vocabulary: vocabulary.best(torch.ones(4, 8), torch.zeros(1, 4), 8, None).tokens,
+        lambda vocabulary: vocabulary.best_token(torch.ones(4, 8), None),
+        lambda vocabulary: vocabulary.scores(torch.ones(4, 8)).argmax(-1),
+    ):
+        vocabulary = Vocabulary(weight)
+        assert (decode(vocabulary) < 600).all()
+        with pytest.raises(UserError, match="not finite"):
+            vocabulary.seen.check("a model", "float32")
 
 
 @pytest.mark.parametrize("has_onednn", [True, False])

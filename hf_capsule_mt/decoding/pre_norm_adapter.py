@@ -1,0 +1,89 @@
+"""The decoders of M2M-100, which NLLB-200 shares, and of mBART. They normalise what goes into a part of a layer."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import M2M100ForConditionalGeneration, MBartForConditionalGeneration, PreTrainedModel
+
+from .products import norm
+from .transformer_decoding import DecoderLayer, TransformerAdapter, TransformerDecoding
+
+
+class PreNormLayer(DecoderLayer):
+    """A layer that normalises what goes into a part. Sums of what goes in and comes out are not normalised."""
+
+    def __call__(self, hidden: Tensor, sentences: TransformerDecoding, index: int, own_mask: Tensor | None) -> Tensor:
+        """Go through the layer."""
+        attended = self.attend_to_target(self.own_norm(hidden), sentences.targets, index, own_mask)
+        hidden = attended.add_(hidden)
+        attended = self.attend_to_source(self.cross_norm(hidden), *sentences.source[index], sentences.source_mask)
+        hidden = attended.add_(hidden)
+        return self.feed_forward(self.norm(hidden)).add_(hidden)
+
+
+class _PreNormAdapter(TransformerAdapter):
+    """The layers, and the norm after the last of them."""
+
+    def copy(self, model: PreTrainedModel) -> None:
+        """Copy the decoder's weights."""
+        decoder = model.model.decoder
+        self.scale: float = decoder.embed_tokens.embed_scale
+        self.layers = [PreNormLayer(layer, self.make) for layer in decoder.layers]
+        self.last_norm = norm(decoder.layer_norm)
+
+    def finish(self, outputs: list[Tensor]) -> Tensor:
+        """Normalise the output of the last layer, `[rows, d]`."""
+        return self.last_norm(outputs[-1])
+
+
+class M2M100Adapter(_PreNormAdapter):
+    """A copy of the decoder of M2M-100 or NLLB-200."""
+
+    models = (M2M100ForConditionalGeneration,)
+    # Without a cache Transformers does not count padding that the model has written as a position.
+    needs_cache = True
+
+    def copy(self, model: M2M100ForConditionalGeneration) -> None:
+        """Copy the decoder's weights."""
+        super().copy(model)
+        embed_positions = model.model.decoder.embed_positions
+        self.padding: int = embed_positions.padding_idx
+        # The first token has the row after that of padding. Transformers adds rows when a translation needs them.
+        rows = self.padding + 1 + model.config.max_position_embeddings
+        positions = embed_positions.weights.detach()
+        if len(positions) < rows:
+            made = embed_positions.get_embedding(rows, embed_positions.embedding_dim, self.padding)
+            positions = made.to(positions)
+        self.positions = positions
+
+    def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
+        """Return the embeddings `[rows, d]` of tokens `[rows]` with that of their position.
+
+        A model can write padding, whose position has the row of padding.
+        """
+        row = position + self.padding + 1
+        if isinstance(row, Tensor):
+            row = row.clamp(max=len(self.positions) - 1)
+        rows = torch.where(tokens == self.padding, self.padding, row)
+        embedded = F.embedding(tokens, self.embeddings)
+        return torch.add(self.positions[rows], embedded, alpha=self.scale)
+
+
+class MBartAdapter(_PreNormAdapter):
+    """A copy of the decoder of mBART or mBART-50."""
+
+    models = (MBartForConditionalGeneration,)
+
+    def copy(self, model: MBartForConditionalGeneration) -> None:
+        """Copy the decoder's weights."""
+        super().copy(model)
+        decoder = model.model.decoder
+        self.positions = decoder.embed_positions.weight.detach()[decoder.embed_positions.offset :]
+        self.first_norm = norm(decoder.layernorm_embedding)
+
+    def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
+        """Return the normalised embeddings `[rows, d]` of tokens `[rows]` with that of their position."""
+        if isinstance(position, Tensor):
+            position = position.clamp(max=len(self.positions) - 1)
+        embedded = F.embedding(tokens, self.embeddings)
+        return self.first_norm(torch.add(self.positions[position], embedded, alpha=self.scale))
