@@ -1,0 +1,126 @@
+"""Calibrations: probabilities are right, intervals cover, and another model is refused."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_marian import save_tiny_marian
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit_calibration, sentence_chrf
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.expected_quality import Calibration, settings_of
+
+SETTINGS = {"model": None, "model files": {"a": "1"}, "num_beams": 4}
+
+
+def sample(number, seed=0):
+    """Translations whose quality falls with the log-probability, and has more noise where sources are short."""
+    generator = np.random.default_rng(seed)
+    scores = -generator.gamma(2.0, 0.3, number)
+    lengths = generator.integers(3, 30, number)
+    noise = generator.normal(0, 1, number) * np.where(lengths < 12, 20, 5)
+    return scores, lengths, np.clip(80 + 40 * scores + 0.3 * lengths + noise, 0, 100)
+
+
+@pytest.mark.parametrize(("number", "method"), [(999, "logistic"), (1000, "isotonic")])
+def test_held_out_numbers_hold_for_new_sentences(number, method):
+    calibration = fit_calibration(*sample(number), settings=SETTINGS)
+    assert (calibration.method, calibration.num_sentences, calibration.metric) == (method, number, "chrf")
+    scores, lengths, qualities = sample(4000, seed=1)
+    expected = calibration.expect(scores, lengths)
+    inside = [low <= quality <= high for (low, high), quality in zip((row.interval for row in expected), qualities)]
+    assert np.mean(inside) == pytest.approx(0.8, abs=0.04)
+    assert calibration.held_out["coverage"] == pytest.approx(0.8, abs=0.04)
+    p_bad = np.array([row.p_bad for row in expected])
+    assert expected_calibration_error(p_bad, qualities < 40) < 0.05
+    assert calibration.held_out["ece"] < 0.06
+    assert calibration.held_out["brier"] == pytest.approx(np.mean((p_bad - (qualities < 40)) ** 2), abs=0.03)
+    errors = np.abs(np.array([row.quality for row in expected]) - qualities)
+    assert errors.mean() < 0.75 * np.abs(qualities - qualities.mean()).mean()
+    # Short sources have more noise, so their intervals are wider.
+    short, _, long = calibration.half_widths
+    assert short > 2 * long
+
+
+def test_a_less_likely_translation_is_never_expected_to_be_better():
+    calibration = fit_calibration(*sample(1200), settings=SETTINGS)
+    expected = calibration.expect(np.linspace(-4, 0, 50), [10] * 50)
+    assert sorted(expected, key=lambda row: row.quality) == expected
+    assert sorted(expected, key=lambda row: -row.p_bad) == expected
+    for row in expected:
+        assert 0 <= row.interval[0] <= row.quality <= row.interval[1] <= 100
+
+
+def test_all_translations_may_be_good():
+    scores, lengths, _ = sample(200)
+    calibration = fit_calibration(scores, lengths, [90.0] * 200, settings=SETTINGS)
+    [row] = calibration.expect([-0.5], [5])
+    assert row.p_bad < 0.1
+    assert row.quality == pytest.approx(90, abs=0.1)
+
+
+def test_equal_lengths_are_one_group():
+    scores, _, qualities = sample(200)
+    calibration = fit_calibration(scores, [7] * 200, qualities, settings=SETTINGS)
+    low, high = calibration.expect([-0.5], [7])[0].interval
+    assert low < high
+
+
+def test_a_file_holds_all_of_it(tmp_path):
+    calibration = fit_calibration(*sample(1100), settings=SETTINGS, coverages=np.linspace(0, 1, 1100), bad=50.0)
+    calibration.write(tmp_path / "c.json")
+    again = Calibration.read(tmp_path / "c.json")
+    assert again.expect([-0.3, -2.0], [4, 20]) == calibration.expect([-0.3, -2.0], [4, 20])
+    assert again.least_coverage == pytest.approx(0.005, abs=1e-3)
+    record = json.loads((tmp_path / "c.json").read_text())
+    assert record["held_out"].keys() == {"ece", "brier", "coverage", "share_bad"}
+    assert record["bad"] == 50
+    (tmp_path / "c.json").write_text(json.dumps({**record, "kind": "evaluation"}))
+    with pytest.raises(UserError, match="is no calibration"):
+        Calibration.read(tmp_path / "c.json")
+    del record["bounds"]
+    (tmp_path / "c.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="is damaged"):
+        Calibration.read(tmp_path / "c.json")
+
+
+def test_too_few_sentences():
+    with pytest.raises(UserError, match=r"needs 50 translations at least, better 1,000\. There are 49"):
+        fit_calibration(*sample(49), settings=SETTINGS)
+
+
+def test_another_model_is_refused(tmp_path):
+    model = save_tiny_marian(tmp_path / "model")
+    same = DecodingOptions(str(model), num_beams=4)
+    calibration = fit_calibration(*sample(100), settings=settings_of(same))
+    calibration.check(settings_of(same))
+    # A folder may be moved.
+    model.rename(tmp_path / "moved")
+    moved = replace(same, model=str(tmp_path / "moved"))
+    calibration.check(settings_of(moved))
+    with pytest.raises(UserError, match="other settings: num_beams is 1, not 4"):
+        calibration.check(settings_of(replace(moved, num_beams=1)))
+    with pytest.raises(UserError, match="target_lang is pt, not None"):
+        calibration.check(settings_of(moved, "pt"))
+    other = DecodingOptions(str(save_tiny_marian(tmp_path / "other", seed=1)), num_beams=4)
+    with pytest.raises(UserError, match="of another model"):
+        calibration.check(settings_of(other))
+
+
+def test_a_text_of_another_kind():
+    calibration = fit_calibration(*sample(1000), settings=SETTINGS)
+    assert calibration.warning(float(np.mean(sample(1000)[0]))) is None
+    assert "another kind" in calibration.warning(-5.0)
+
+
+def test_errors_of_calibration():
+    """Two bins: 0.1 too low on half, and right on the other half."""
+    probabilities = np.array([0.2] * 10 + [0.9] * 10)
+    is_true = np.array([True] * 3 + [False] * 7 + [True] * 9 + [False])
+    assert expected_calibration_error(probabilities, is_true) == pytest.approx(0.05)
+
+
+def test_chrf_of_sentences():
+    assert sentence_chrf(["ein Hund", "x"], ["ein Hund", "Katze"]) == [100, 0]
