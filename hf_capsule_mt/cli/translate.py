@@ -14,7 +14,7 @@ Most models read one sentence a line, and lose the rest of a line with several. 
 sentences. With --documents en the input is running text in that language. Its paragraphs are kept, and its sentences
 are translated.
 
-Files of Markdown and HTML are recognised by their names and beginnings, and translated as a whole. They need
+Files of Markdown, HTML and subtitles are recognised by their names and beginnings, and translated as a whole. They need
 --documents and both files:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md

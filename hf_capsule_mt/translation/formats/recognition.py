@@ -9,8 +9,15 @@ from hf_capsule_mt.errors import UserError
 from .base import FileFormat
 from .html_page import HtmlPage
 from .markdown import Markdown
+from .subtitles import Subtitles
 
-FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format in (HtmlPage(), Markdown())}
+_ALL = (
+    Markdown(),
+    HtmlPage(),
+    Subtitles("srt", "SubRip subtitles", is_vtt=False),
+    Subtitles("vtt", "WebVTT subtitles", is_vtt=True),
+)
+FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format in _ALL}
 """The formats by the names that `--format` takes."""
 LINES = "lines"
 """The name of files that have a sentence in each line."""
