@@ -84,6 +84,25 @@ def build_parser() -> argparse.ArgumentParser:
         help="Number of input lines to read, sort and write at a time. Lower it to save memory (default: %(default)s).",
     )
     parser.add_argument("--interactive", action="store_true", help="Translate each line as soon as it arrives.")
+    _add_texts(parser)
+    parser.add_argument(
+        "--errors",
+        choices=["strict", "replace"],
+        default="strict",
+        help="What to do with bytes that are not UTF-8. strict (default): stop. replace: read them as U+FFFD.",
+    )
+    parser.add_argument(
+        "--report_file",
+        type=Path,
+        metavar="FILE",
+        help="Write a line of JSON for each sentence: its source, its translation, scores, and whether it looks wrong.",
+    )
+    corpora.add_options(parser)
+    return parser
+
+
+def _add_texts(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how texts are cut, and what of them stays."""
     parser.add_argument(
         "--documents",
         metavar="LANGUAGE",
@@ -119,20 +138,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar=("SOURCE", "TARGET"),
         help="The languages of a glossary that has several, such as en de. A .tbx file needs them.",
     )
-    parser.add_argument(
-        "--errors",
-        choices=["strict", "replace"],
-        default="strict",
-        help="What to do with bytes that are not UTF-8. strict (default): stop. replace: read them as U+FFFD.",
-    )
-    parser.add_argument(
-        "--report_file",
-        type=Path,
-        metavar="FILE",
-        help="Write a line of JSON for each sentence: its source, its translation, scores, and whether it looks wrong.",
-    )
-    corpora.add_options(parser)
-    return parser
 
 
 @report_user_errors()

@@ -324,7 +324,9 @@ def _put_back(prepared: Sequence[PreparedText], translations: Sequence[Any]) -> 
     remaining = iter(translations)
     texts = []
     for text in prepared:
-        of_text = [next(remaining) if sentence.token_ids else None for sentence in text.sentences]
+        of_text = []
+        for sentence in text.sentences:
+            of_text.append(next(remaining) if sentence.token_ids else None)
         texts.append(text.put_back(of_text))
     return texts
 

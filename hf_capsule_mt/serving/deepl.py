@@ -69,9 +69,9 @@ def languages(fields: Fields, models: Sequence[ServedModel]) -> list[dict[str, A
     kind = fields.get("type", "source")
     if kind not in ("source", "target"):
         raise RequestError(400, "Value for 'type' not supported.")
-    codes = dict.fromkeys(model.source if kind == "source" else model.target for model in models)
+    codes = [getattr(model, kind) for model in models]
     entries = []
-    for code in codes:
+    for code in dict.fromkeys(codes):
         entries.append({"language": code.upper(), "name": name_of_language(code), "supports_formality": False})
     return entries
 

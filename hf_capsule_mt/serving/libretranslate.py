@@ -59,15 +59,16 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> LibreTranslateJob:
 
 def answer(asked: LibreTranslateJob, translations: Sequence[str]) -> dict[str, Any]:
     """Return the answer to a job."""
-    count = len(translations)
-    detected = {"confidence": 100.0, "language": asked.model.source}
-    result: dict[str, Any] = {"translatedText": [*translations] if asked.is_list else translations[0]}
+    results: dict[str, list[Any]] = {"translatedText": [*translations]}
     if asked.is_detected:
-        result["detectedLanguage"] = [detected] * count if asked.is_list else detected
+        results["detectedLanguage"] = [{"confidence": 100.0, "language": asked.model.source} for _ in translations]
     if asked.wants_alternatives:
         # There are none, as LibreTranslate says of texts of several sentences.
-        result["alternatives"] = [[] for _ in range(count)] if asked.is_list else []
-    return result
+        results["alternatives"] = [[] for _ in translations]
+    if asked.is_list:
+        return results
+    # A client that sent one text reads one of each.
+    return {name: values[0] for name, values in results.items()}
 
 
 def languages(models: Sequence[ServedModel]) -> list[dict[str, Any]]:

@@ -96,7 +96,8 @@ class PartialOutput:
             self._check_no_other_files()
 
     def _check_settings(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        different = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        names = sorted({*before, *now})
+        different = [name for name in names if before.get(name) != now.get(name)]
         if different:
             raise UserError(
                 f"{self._folder} is of an interrupted run with another {', '.join(different)}. Repeat that run, or "

@@ -282,7 +282,8 @@ class TranslationPipeline(ChunkPipeline):
             attention = self.texts.attention(repeated, sequences.flatten(0, 1), self.device)
         decoded = []
         for row in range(len(sentences)):
-            decoded.append(_Decoded(sequences[row].cpu(), attention[row * count : (row + 1) * count]))
+            start = row * count
+            decoded.append(_Decoded(sequences[row].cpu(), attention[start : start + count]))
         return decoded
 
     def _with_terms(self, sentences: Sequence[Sentence], sequences: Tensor, options: dict[str, Any]) -> Tensor:
