@@ -31,7 +31,8 @@ def test_the_last_checkpoint_that_is_whole(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "trainer_state.json").write_text(state)
         for file in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
-            (tmp_path / name / file).touch()
+            torch.save({}, tmp_path / name / file)
+        save_file({"weight": torch.zeros(1)}, tmp_path / name / WEIGHTS)
     (tmp_path / "checkpoint-12").mkdir()
     assert [folder.name for folder in checkpoints(tmp_path)] == [f"checkpoint-{step}" for step in (9, 10, 11, 12)]
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"

@@ -282,6 +282,9 @@ def _is_of_user(error: Exception) -> bool:
     if isinstance(error, UserError | StrictDataclassError):
         # A configuration of huggingface_hub finds wrong values of its fields.
         return True
+    if os.strerror(errno.ENOSPC) in str(error):
+        # safetensors and tokenizers raise errors of their own where the disk is full.
+        return True
     if not isinstance(error, OSError):
         return False
     # Libraries raise a sentence without a number. The system gives a number, and the file if there is one.

@@ -96,6 +96,7 @@ def test_averaging_and_distilling(corpus, whole, disk, capsys):
     assert message.count("\n") == 1
     assert "No space left on device" in message
     (room / "filler").unlink()
+    disk(4 * size)
     distill.main(list(map(str, words)))
     assert {path.name for path in room.iterdir()} == {"out.tsv", "out.tsv.manifest.json"}
 
