@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # A part of every fingerprint. Raise it when other text or other ids are made of the same files.
 _VERSION = 2
 _CHUNK = 10_000
+_TEXT = "text.arrow"
 _FACTS = "facts.json"
 
 
@@ -58,18 +59,21 @@ class TextCorpus:
 
 
 def read_corpora(
-    files: Sequence[str | Path], columns: Columns, dataset_name: str | None = None, configuration: str | None = None
+    files: Sequence[str | Path],
+    columns: Columns,
+    dataset_name: str | None = None,
+    configuration: str | None = None,
 ) -> list[TextCorpus]:
-    """Return the corpora that files name, or the training split of a data set, from the cache if they are there.
+    """Return the corpora of files, or of the training split of a data set, from the cache if they are in it.
 
     Args:
-        files: named as for [`~hf_capsule_mt.data.corpus_files.find_corpora`], if there is no data set.
+        files: named as for [`find_corpora`]. They are not read if a data set is named.
         columns: how a row names its two sides.
-        dataset_name: data set of the Hub, or a local folder.
-        configuration: of the data set.
+        dataset_name: a data set of the Hub, or a local folder of one.
+        configuration: the data set's configuration, if it has several.
 
     Raises:
-        UserError: if the files do not go together, a row does not have its format, or there is no useful pair.
+        UserError: as [`read_corpus`] and [`read_hub_corpus`] do.
     """
     if dataset_name is None:
         return [read_corpus(corpus, columns) for corpus in find_corpora(files, columns)]
@@ -78,36 +82,50 @@ def read_corpora(
 
 
 def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -> TextCorpus:
-    """Return the pairs of files, from the cache if they are there.
+    """Return the pairs of files, from the cache if they are in it.
 
     Raises:
         UserError: if a line does not have its format, or there is no useful pair.
     """
+    files = []
+    has_columns = False
+    for shard in corpus.shards:
+        stamps = [_stamp(path) for path in shard.paths]
+        files.append((shard.format, *stamps))
+        if shard.format not in ("text", "tsv"):
+            has_columns = True
+    identity = {
+        "files": files,
+        # With other columns the pairs of the same file are others.
+        "columns": asdict(columns) if has_columns else None,
+    }
 
     def pairs() -> Iterator[RawPair]:
         for shard in corpus.shards:
             yield from read_shard(shard, columns, name)
 
-    files = [(shard.format, *map(_stamp, shard.paths)) for shard in corpus.shards]
-    has_names = any(shard.format not in ("text", "tsv") for shard in corpus.shards)
-    identity = {"files": files, "columns": asdict(columns) if has_names else None}
     return _cached(identity, pairs, f"{name} ({corpus})")
 
 
 def read_hub_corpus(
-    dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns, *, streaming: bool = False
+    dataset_name: str,
+    dataset_config_name: str | None,
+    split: str,
+    columns: Columns,
+    *,
+    streaming: bool = False,
 ) -> TextCorpus:
-    """Return the pairs of a split of a data set, from the cache if they are there.
+    """Return the pairs of a split of a data set of the Hub or of a local folder, from the cache if they are in it.
 
     Args:
-        dataset_name: name on the Hub, or a local folder.
-        dataset_config_name: its configuration, or None.
-        split: such as "validation".
+        dataset_name: the data set or folder.
+        dataset_config_name: its configuration, if it has several.
+        split: such as "train".
         columns: how a row names its two sides.
-        streaming: whether only this split is downloaded.
+        streaming: download only this split, instead of all.
 
     Raises:
-        UserError: if there is no such configuration or split, a row has no text, or there is no useful pair.
+        UserError: if the data set cannot be read, has no such columns, or no useful pair.
     """
     from datasets import load_dataset_builder
     from datasets.exceptions import DatasetsError
@@ -118,13 +136,20 @@ def read_hub_corpus(
 
     def pairs() -> Iterator[RawPair]:
         with blamed_on_user((ValueError, DatasetsError), about=f"{where}, cannot be read"):
-            if not streaming:
+            if streaming:
+                rows = builder.as_streaming_dataset(split)
+            else:
                 builder.download_and_prepare()
-            rows = builder.as_streaming_dataset(split) if streaming else builder.as_dataset(split)
+                rows = builder.as_dataset(split)
             yield from hub_pairs(rows, columns, where)
 
-    # The name of the builder's folder follows from the data files and the revision.
-    return _cached({"dataset": str(builder.cache_dir), "split": split, "columns": asdict(columns)}, pairs, where)
+    identity = {
+        # The name of this folder follows from the data files and the revision.
+        "dataset": str(builder.cache_dir),
+        "split": split,
+        "columns": asdict(columns),
+    }
+    return _cached(identity, pairs, where)
 
 
 def tokenize_corpus(
@@ -140,22 +165,27 @@ def tokenize_corpus(
     Args:
         text: the corpus.
         tokenizer: may have two vocabularies.
-        max_source_length: the most tokens of a source, with special tokens. None is no limit.
-        max_target_length: the most tokens of a target.
-        num_proc: number of processes (default: this one, in which a fast tokenizer uses all cores).
+        max_source_length: most tokens of a source, special tokens included (default: no limit).
+        max_target_length: the same for targets.
+        num_proc: the number of processes (default: this one, in which a fast tokenizer uses all cores).
 
     Returns:
-        The columns input_ids and labels, lists of int32.
+        Columns input_ids and labels, lists of int32.
 
     Raises:
         UserError: every pair is over a limit.
     """
     from datasets import Features, List, Value
 
-    limits = max_source_length, max_target_length
+    limits = (max_source_length, max_target_length)
     versions = f"{tokenizers.__version__} {transformers.__version__}"
     made_by = f"{tokenizer_hash(tokenizer)} {type(tokenizer).__name__} {versions}"
-    with _only_process(Path(text.dataset.cache_files[0]["filename"]).parent):
+    processes = None
+    if num_proc is not None and num_proc > 1:
+        # Not more processes than pairs.
+        processes = min(num_proc, len(text.dataset))
+    text_file = Path(text.dataset.cache_files[0]["filename"])
+    with _only_process(text_file.parent):
         dataset = text.dataset.map(
             partial(tokenize_batch, tokenizer=tokenizer, limits=limits),
             batched=True,
@@ -163,7 +193,7 @@ def tokenize_corpus(
             # Every process keeps a note of each of these batches.
             writer_batch_size=_CHUNK,
             features=Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))}),
-            num_proc=min(num_proc, len(text.dataset)) if num_proc is not None and num_proc > 1 else None,
+            num_proc=processes,
             new_fingerprint=_fingerprint({"tokenizer": made_by, "limits": limits}),
             load_from_cache_file=True,
             desc=f"Tokenising {text.name}",
@@ -182,10 +212,13 @@ class Sentences:
     def __init__(self, texts: Sequence[TextCorpus], most: int | None = None, seed: int = 0) -> None:
         from datasets import concatenate_datasets
 
-        self._pairs = concatenate_datasets([text.dataset for text in texts])
-        if most is not None and most < 2 * len(self._pairs):
-            drawn = np.random.default_rng(seed).choice(len(self._pairs), most // 2, replace=False)
-            self._pairs = self._pairs.select(np.sort(drawn))
+        pairs = concatenate_datasets([text.dataset for text in texts])
+        if most is not None and most < 2 * len(pairs):
+            generator = np.random.default_rng(seed)
+            drawn = generator.choice(len(pairs), most // 2, replace=False)
+            # In the order of the files, which is much faster to read.
+            pairs = pairs.select(np.sort(drawn))
+        self._pairs = pairs
 
     def __iter__(self) -> Iterator[str]:
         for side in ("source", "target"):
@@ -194,30 +227,44 @@ class Sentences:
 
 
 def tokenize_batch(
-    batch: Mapping[str, list[str]], tokenizer: PreTrainedTokenizerBase, limits: tuple[int | None, int | None]
+    batch: Mapping[str, list[str]],
+    tokenizer: PreTrainedTokenizerBase,
+    limits: tuple[int | None, int | None],
 ) -> dict[str, list[list[int]]]:
     """Return input_ids and labels of those pairs of columns source and target that are within the limits."""
-    max_source_length, max_target_length = limits
-    sources = [shortened(tokenizer, text, max_source_length, side="text") for text in batch["source"]]
-    targets = [shortened(tokenizer, text, max_target_length, side="text_target") for text in batch["target"]]
+    source_limit, target_limit = limits
+    sources = [shortened(tokenizer, text, source_limit, side="text") for text in batch["source"]]
+    targets = [shortened(tokenizer, text, target_limit, side="text_target") for text in batch["target"]]
     encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, verbose=False)
-    kept: dict[str, list[list[int]]] = {"input_ids": [], "labels": []}
-    for input_ids, labels in zip(encoded["input_ids"], encoded["labels"]):
-        is_short = max_source_length is None or len(input_ids) <= max_source_length
-        if is_short and (max_target_length is None or len(labels) <= max_target_length):
-            kept["input_ids"].append(input_ids)
-            kept["labels"].append(labels)
-    return kept
+    kept_ids = []
+    kept_labels = []
+    for ids, labels in zip(encoded["input_ids"], encoded["labels"]):
+        if _is_within(ids, source_limit) and _is_within(labels, target_limit):
+            kept_ids.append(ids)
+            kept_labels.append(labels)
+    return {"input_ids": kept_ids, "labels": kept_labels}
+
+
+def _is_within(token_ids: Sequence[int], limit: int | None) -> bool:
+    return limit is None or len(token_ids) <= limit
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int, int]:
-    # The last two also change with a text of the same size and time.
     status = path.stat()
-    return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return (
+        str(path.resolve()),
+        status.st_size,
+        status.st_mtime_ns,
+        # These two also change when another file of the same size and time takes its place.
+        status.st_ctime_ns,
+        status.st_ino,
+    )
 
 
 def _fingerprint(identity: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps([_VERSION, identity], sort_keys=True).encode()).hexdigest()[:32]
+    text = json.dumps([_VERSION, identity], sort_keys=True)
+    digest = hashlib.sha256(text.encode())
+    return digest.hexdigest()[:32]
 
 
 def _only_process(folder: Path) -> FileLock:
@@ -228,35 +275,44 @@ def _only_process(folder: Path) -> FileLock:
 
 
 def _cached(identity: Mapping[str, Any], pairs: Callable[[], Iterable[RawPair]], name: str) -> TextCorpus:
+    """Return a corpus from the cache. If it is not in it, read its pairs and write them first.
+
+    Args:
+        identity: what the pairs follow from. Another one has another folder.
+        pairs: returns all pairs.
+        name: what error messages call the corpus.
+    """
     from datasets import Dataset, config
 
-    folder = Path(config.HF_DATASETS_CACHE) / "hf_capsule_mt" / _fingerprint(identity)
+    cache = Path(config.HF_DATASETS_CACHE, "hf_capsule_mt")
+    folder = cache / _fingerprint(identity)
     with _only_process(folder):
         if not folder.is_dir():
             with new_folder(folder) as new:
                 _write(new, pairs(), name)
+    dataset = Dataset.from_file(str(folder / _TEXT))
     facts = read_json(folder / _FACTS)
-    dataset = Dataset.from_file(str(folder / "text.arrow"))
-    return TextCorpus(dataset, ReadReport(**facts["report"]), facts["sha256"], name)
+    report = ReadReport(**facts["report"])
+    return TextCorpus(dataset, report, facts["sha256"], name)
 
 
 def _write(folder: Path, pairs: Iterable[RawPair], name: str) -> None:
     import pyarrow as pa
 
     report = ReadReport()
-    source_hash = hashlib.sha256()
-    target_hash = hashlib.sha256()
+    source_digest = hashlib.sha256()
+    target_digest = hashlib.sha256()
     schema = pa.schema({"source": pa.string(), "target": pa.string()})
     kept = useful_pairs(pairs, report)
     # Ten times as fast as `Dataset.from_generator`, which encodes row by row.
-    with pa.OSFile(str(folder / "text.arrow"), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+    with pa.OSFile(str(folder / _TEXT), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
         while chunk := list(islice(kept, _CHUNK)):
             sources, targets = zip(*chunk)
-            source_hash.update(text_bytes(sources))
-            target_hash.update(text_bytes(targets))
+            source_digest.update(text_bytes(sources))
+            target_digest.update(text_bytes(targets))
             columns = [pa.array(sources, pa.string()), pa.array(targets, pa.string())]
             writer.write_batch(pa.record_batch(columns, schema=schema))
     if not report.kept:
         raise UserError(f"{name} holds no usable pair: {report}.")
-    hashes = {"source": source_hash.hexdigest(), "target": target_hash.hexdigest()}
+    hashes = {"source": source_digest.hexdigest(), "target": target_digest.hexdigest()}
     write_json(folder / _FACTS, {"report": report, "sha256": hashes})

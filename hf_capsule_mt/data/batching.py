@@ -51,7 +51,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         shuffle: bool = True,
     ) -> None:
         longest = np.asarray(lengths)
-        self.longest = longest.max(axis=1) if longest.ndim == 2 else longest
+        if longest.ndim == 2:
+            longest = longest.max(axis=1)
+        self.longest = longest
         self.max_tokens = max_tokens
         self.seed = seed
         self.shuffle = shuffle
@@ -62,9 +64,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"max_tokens is {max_tokens}, but pair {index} has {self.longest[index]} tokens. Raise max_tokens, or "
                 "leave out pairs that long."
             )
-        sizes = _split_to_multiple(_batch_sizes(self.longest, max_tokens), num_replicas)
+        sizes = _batch_sizes(self.longest, max_tokens)
+        sizes = _split_to_multiple(sizes, num_replicas)
+        # Batch b has the pairs from the end of batch b - 1 to its own, in the order of length.
         self._ends = np.cumsum(sizes)
-        self._starts = self._ends - sizes
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next `iter()` runs through."""
@@ -80,32 +83,40 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         # The longest first, and where that is equal as they come.
-        order = np.argsort(self.longest.max() - self.longest, kind="stable").astype(np.int32)
+        shorter_by = self.longest.max() - self.longest
+        order = np.argsort(shorter_by, kind="stable").astype(np.int32)
         batches = np.arange(len(self))
         if self.shuffle:
             generator = np.random.default_rng([self.seed, self.epoch])
-            self._shuffle_equal_lengths(order, generator)
+            self._shuffle_equally_long(order, generator)
             generator.shuffle(batches)
-        for batch in batches:
-            yield order[self._starts[batch] : self._ends[batch]].tolist()
+        return self._batches(order, batches)
 
-    def _shuffle_equal_lengths(self, order: np.ndarray, generator: np.random.Generator) -> None:
-        """Shuffle each run of pairs of equal length, in place. `order` has the longest first."""
-        counts = np.bincount(self.longest)[::-1]
-        ends = np.cumsum(counts)
+    def _shuffle_equally_long(self, order: np.ndarray, generator: np.random.Generator) -> None:
+        """Shuffle, in place, the pairs of each length in `order`, which begins with the longest."""
+        pairs_by_length = np.bincount(self.longest)[::-1]
+        ends = np.cumsum(pairs_by_length)
+        # The parts are views, so that shuffling one changes `order`.
         for equally_long in np.split(order, ends[:-1]):
             generator.shuffle(equally_long)
 
+    def _batches(self, order: np.ndarray, batches: np.ndarray) -> Iterator[list[int]]:
+        for batch in batches:
+            begin = self._ends[batch - 1] if batch else 0
+            indices = order[begin : self._ends[batch]]
+            yield indices.tolist()
+
 
 def _batch_sizes(longest: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Return the number of pairs of each batch, the longest pairs first."""
+    """Return the number of pairs of each batch, from the longest pairs to the shortest."""
     sorted_lengths = np.sort(longest)[::-1]
     sizes = []
     start = 0
     while start < len(sorted_lengths):
         # A pair of two empty sides still takes a place in its batch.
         length = max(int(sorted_lengths[start]), 1)
-        size = min(max_tokens // length, len(sorted_lengths) - start)
+        pairs_left = len(sorted_lengths) - start
+        size = min(max_tokens // length, pairs_left)
         sizes.append(size)
         start += size
     return np.array(sizes)
@@ -114,15 +125,18 @@ def _batch_sizes(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:
     """Halve the largest of `sizes`, again and again, until their number is a multiple of `num_replicas`."""
     missing = -len(sizes) % num_replicas
-    if len(sizes) + missing > sizes.sum():
+    pairs = sizes.sum()
+    if len(sizes) + missing > pairs:
         raise UserError(
-            f"{sizes.sum()} pairs in {len(sizes)} batches cannot be dealt evenly to {num_replicas} processes "
+            f"{pairs} pairs in {len(sizes)} batches cannot be dealt evenly to {num_replicas} processes "
             "without dropping or repeating one. Use fewer processes or more pairs."
         )
     for _ in range(missing):
         largest = int(sizes.argmax())
-        sizes = np.insert(sizes, largest, sizes[largest] // 2)
-        sizes[largest + 1] -= sizes[largest]
+        half = sizes[largest] // 2
+        sizes = np.insert(sizes, largest, half)
+        # The batch that was halved is now behind its first half.
+        sizes[largest + 1] -= half
     return sizes
 
 
@@ -132,21 +146,25 @@ def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
     From a `datasets.Dataset` with columns input_ids and labels only the bounds of its lists are read.
     """
     if hasattr(pairs, "with_format") and len(pairs):
-        lengths = _lengths_in_arrow(pairs)
+        lengths = _longest_sides_in_arrow(pairs)
     else:
-        lengths = np.array([max(len(pair["input_ids"]), len(pair["labels"])) for pair in pairs], np.int32)
-    return lengths.astype(np.uint16 if lengths.max(initial=0) < 2**16 else np.int32)
+        longest = [max(len(pair["input_ids"]), len(pair["labels"])) for pair in pairs]
+        lengths = np.array(longest, np.int32)
+    # Corpora have many millions of pairs.
+    fits_uint16 = lengths.max(initial=0) < 2**16
+    return lengths.astype(np.uint16 if fits_uint16 else np.int32)
 
 
-def _lengths_in_arrow(pairs: "Dataset") -> np.ndarray:
+def _longest_sides_in_arrow(dataset: "Dataset") -> np.ndarray:
     import pyarrow.compute as pc
 
-    chunks = []
-    for table in pairs.select_columns(["input_ids", "labels"]).with_format("arrow").iter(_CHUNK):
+    parts = []
+    tables = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")
+    for table in tables.iter(_CHUNK):
         source_lengths = pc.list_value_length(table["input_ids"]).to_numpy()
         target_lengths = pc.list_value_length(table["labels"]).to_numpy()
-        chunks.append(np.maximum(source_lengths, target_lengths))
-    return np.concatenate(chunks)
+        parts.append(np.maximum(source_lengths, target_lengths))
+    return np.concatenate(parts)
 
 
 def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[int] | None = None) -> list[list[int]]:
@@ -154,8 +172,13 @@ def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[i
 
     A batch of B lines costs B times its longest line, and that is at most `max_tokens`.
 
+    Args:
+        lengths: the tokens of each line.
+        max_tokens: the budget of a batch.
+        numbers: the number of each line, which an error message names (default: counted from 1).
+
     Raises:
-        UserError: if a line is longer. It names the line by its number in `numbers`, by default from 1.
+        UserError: if a line is longer than the budget.
     """
     filled = np.flatnonzero(lengths)
     if not len(filled):
@@ -164,5 +187,7 @@ def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[i
     if lengths[longest] > max_tokens:
         number = longest + 1 if numbers is None else numbers[longest]
         raise UserError(f"Line {number} has {lengths[longest]} tokens. Raise max_tokens_per_batch ({max_tokens}).")
-    batches = TokenBudgetBatchSampler(np.asarray(lengths)[filled], max_tokens, shuffle=False)
+    # The sampler counts only the filled lines.
+    filled_lengths = np.asarray(lengths)[filled]
+    batches = TokenBudgetBatchSampler(filled_lengths, max_tokens, shuffle=False)
     return [filled[batch].tolist() for batch in batches]

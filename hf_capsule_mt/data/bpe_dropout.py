@@ -36,8 +36,7 @@ class BPEDropout:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float, limits: tuple[int, int]) -> None:
         if not 0 < probability < 1:
             raise UserError(f"bpe_dropout is {probability}. It must be between 0 and 1.")
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None or not isinstance(backend.model, BPE) or "ByteLevel" not in repr(backend.pre_tokenizer):
+        if not _is_byte_level_bpe(tokenizer):
             raise UserError("bpe_dropout needs a byte-level BPE tokenizer, as hf-capsule-mt train_tokenizer makes")
         self.probability = probability
         self.limits = limits
@@ -46,27 +45,40 @@ class BPEDropout:
 
     def lengths(self, longest: np.ndarray, max_tokens: int) -> np.ndarray:
         """Return lengths `[N]` to cut batches for, from those without dropout. About one pair in 20 grows longer."""
-        grown = np.ceil(longest * (1 + 4 * self.probability))
+        factor = 1 + 4 * self.probability
+        grown = np.ceil(longest * factor)
         # A pair that fits by itself must still do so.
-        return np.maximum(longest, np.minimum(grown, max_tokens).astype(np.int32))
+        grown = np.minimum(grown, max_tokens).astype(np.int32)
+        return np.maximum(longest, grown)
 
     def __call__(self, rows: Sequence[dict[str, list[int]]], max_tokens: int) -> list[dict[str, list[int]]]:
         """Return the rows of a batch of `max_tokens` with other ids. A pair that grew too long keeps its own."""
-        of_batch = max_tokens // len(rows)
-        most_input_ids, most_labels = (min(of_batch, limit) for limit in self.limits)
-        all_input_ids = self._segment([row["input_ids"] for row in rows])
+        max_source_length, max_target_length = self.limits
+        # Each row has the same part of the budget.
+        room = max_tokens // len(rows)
+        max_source_length = min(room, max_source_length)
+        max_target_length = min(room, max_target_length)
+        all_ids = self._segment([row["input_ids"] for row in rows])
         all_labels = self._segment([row["labels"] for row in rows])
-        segmented = []
-        for row, input_ids, labels in zip(rows, all_input_ids, all_labels):
-            if len(input_ids) <= most_input_ids and len(labels) <= most_labels:
-                segmented.append({"input_ids": input_ids, "labels": labels})
-            else:
-                segmented.append(row)
-        return segmented
+        new_rows = []
+        for row, ids, labels in zip(rows, all_ids, all_labels):
+            if len(ids) <= max_source_length and len(labels) <= max_target_length:
+                row = {"input_ids": ids, "labels": labels}
+            new_rows.append(row)
+        return new_rows
 
     def _segment(self, texts: list[list[int]]) -> list[list[int]]:
+        """Return other token ids for the same texts."""
         decoded = self._tokenizer.batch_decode(texts, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return self._tokenizer(decoded, return_attention_mask=False, verbose=False)["input_ids"]
+        encoded = self._tokenizer(decoded, return_attention_mask=False, verbose=False)
+        return encoded["input_ids"]
+
+
+def _is_byte_level_bpe(tokenizer: PreTrainedTokenizerBase) -> bool:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return False
+    return isinstance(backend.model, BPE) and "ByteLevel" in repr(backend.pre_tokenizer)
 
 
 class ResegmentedPairs(TorchDataset):
@@ -88,8 +100,10 @@ class ResegmentedPairs(TorchDataset):
 
     def __getitems__(self, indices: list[int]) -> list[dict[str, list[int]]]:
         """Return the rows of a batch. A `DataLoader` looks for this method."""
-        return self.dropout(self.dataset.__getitems__(indices), self.max_tokens)
+        rows = self.dataset.__getitems__(indices)
+        return self.dropout(rows, self.max_tokens)
 
     def lengths(self) -> np.ndarray:
         """Return the lengths to cut batches for, `[N]`."""
-        return self.dropout.lengths(longest_sides(self.dataset), self.max_tokens)
+        longest = longest_sides(self.dataset)
+        return self.dropout.lengths(longest, self.max_tokens)

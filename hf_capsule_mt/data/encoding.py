@@ -4,16 +4,13 @@ import logging
 import os
 from collections.abc import Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +40,9 @@ def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
     if longest < 1:
         # 0 and -1 stand for no limit, as null does.
         longest = VERY_LARGE_INTEGER
-    longest = min(longest, positions(config) or longest)
+    model_positions = positions(config)
+    if model_positions:
+        longest = min(longest, model_positions)
     if longest < 2:
         # There would be room for the end of a sentence, and all translations would be empty.
         raise UserError(
@@ -60,14 +59,14 @@ def encode_lines(
     *,
     side: str = "text",
 ) -> list[list[int]]:
-    """Return the token ids of every line, none for a blank one. Longer ones are cut, with a warning.
+    """Return the token ids of every line, none for a blank one. Long lines are cut, with a warning.
 
     Args:
-        tokenizer: of any kind.
+        tokenizer: the model's.
         lines: the texts.
-        max_length: the most tokens of a line, with the end.
-        numbers: the lines' numbers in a file, of which the warning names the first (default: from 1).
-        side: "text" for sources, or "text_target" for translations.
+        max_length: most tokens of a line, special tokens included.
+        numbers: the number of each line, which the warning names (default: counted from 1).
+        side: "text", or "text_target" for translations.
     """
     encoded = tokenize_lines(tokenizer, lines, max_length, side=side)
     cut_lines(tokenizer, lines, encoded, max_length, numbers, side=side)
@@ -83,15 +82,18 @@ def cut_lines(
     *,
     side: str = "text",
 ) -> set[int]:
-    """Cut the lines that are longer, with a warning, and return their indices.
+    """Cut the lines that are too long, with a warning.
 
     Args:
-        tokenizer: of any kind.
+        tokenizer: the model's.
         lines: the texts.
-        encoded: their token ids, as [`tokenize_lines`] returns them. The longer ones are replaced.
-        max_length: the most tokens of a line, with the end.
-        numbers: the lines' numbers in a file, of which the warning names the first (default: from 1).
-        side: "text" for sources, or "text_target" for translations.
+        encoded: the token ids of each line. Those of long lines are replaced in this list.
+        max_length: most tokens of a line, special tokens included.
+        numbers: the number of each line, which the warning names (default: counted from 1).
+        side: "text", or "text_target" for translations.
+
+    Returns:
+        The indices of the lines that were cut.
     """
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
@@ -110,49 +112,64 @@ def cut_lines(
 
 
 def tokenize_lines(
-    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int | None = None, *, side: str = "text"
+    tokenizer: PreTrainedTokenizerBase,
+    lines: Sequence[str],
+    max_length: int | None = None,
+    *,
+    side: str = "text",
 ) -> list[list[int]]:
     """Return the token ids of every line, and none for a blank one.
 
     Args:
-        tokenizer: of any kind.
+        tokenizer: the model's.
         lines: the texts.
-        max_length: longer lines are not cut to it, but only the beginning of a very long one is read. None reads all.
-        side: "text" for sources, or "text_target" for translations.
+        max_length: the tokens that are needed (default: all). Longer lines are not cut to it, but only the beginning
+            of a very long one is read.
+        side: "text", or "text_target" for translations.
     """
     filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
-    empty = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    empty = _special_tokens(tokenizer)
     # Looking for codes in a vocabulary takes as long as some lines.
     if any(line.startswith(">>") for line in lines):
         empty = special_ids(tokenizer)
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
         part = filled[start : start + _TOKENIZED_TOGETHER]
         texts = [shortened(tokenizer, lines[index], max_length, side=side) for index in part]
-        for index, ids in zip(part, _ids(side, tokenizer, texts), strict=True):
+        ids_of_part = _ids(side, tokenizer, texts)
+        for index, ids in zip(part, ids_of_part, strict=True):
             # Invisible characters may have no tokens.
-            encoded[index] = ids if set(ids) - empty else []
+            has_text = bool(set(ids) - empty)
+            encoded[index] = ids if has_text else []
     return encoded
 
 
-def shortened(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int | None, *, side: str = "text") -> str:
-    """Return a beginning of a very long text that has more than `max_length` tokens, or all of a shorter text.
+def shortened(
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    max_length: int | None,
+    *,
+    side: str = "text",
+) -> str:
+    """Return the beginning of a very long text, or all of a shorter text.
 
     A tokenizer takes hundreds of bytes for a letter, and usually only the first tokens are used.
 
     Args:
-        tokenizer: of any kind.
-        text: the text.
-        max_length: the number of tokens. None returns the text.
-        side: "text" for sources, or "text_target" for translations.
+        tokenizer: the model's.
+        text: one text.
+        max_length: a beginning has more tokens than this. With None the text stays whole.
+        side: "text", or "text_target" for a translation.
     """
-    size = _LETTERS * (len(text) if max_length is None else max_length)
+    if max_length is None:
+        return text
+    size = _LETTERS * max_length
     while size < len(text):
-        # At a space no word is cut in two.
+        # At a space no word is cut in two. A text without spaces is cut anywhere.
         last_space = text.rfind(" ", 0, size)
-        begin = text[: max(last_space, size // 2)]
-        if len(_ids(side, tokenizer, begin)) > max_length + _LETTERS:
-            return begin
+        beginning = text[: max(last_space, size // 2)]
+        if len(_ids(side, tokenizer, beginning)) > max_length + _LETTERS:
+            return beginning
         size *= 4
     return text
 
@@ -165,4 +182,10 @@ def _ids(side: str, tokenizer: PreTrainedTokenizerBase, texts: str | Sequence[st
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the ids that stand for no text: codes of languages, and special tokens except the unknown token."""
-    return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id} | {*LanguageCodes(tokenizer).ids.values()}
+    codes = LanguageCodes(tokenizer)
+    return _special_tokens(tokenizer).union(codes.ids.values())
+
+
+def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    # The unknown token stands for text.
+    return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}

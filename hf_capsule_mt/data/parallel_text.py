@@ -49,6 +49,7 @@ def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[
     targets = byte_lines(target_file)
     for number, (source, target) in enumerate(zip_longest(sources, targets)):
         if source is None or target is None:
+            # One file has ended. Count the lines of the other, so that the message helps.
             source_count = number + (source is not None) + sum(1 for _ in sources)
             target_count = number + (target is not None) + sum(1 for _ in targets)
             raise UserError(
@@ -66,7 +67,8 @@ def _tsv_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
         sides = line.split(b"\t")
         if len(sides) != 2:
             raise UserError(f"{path}:{number}: {len(sides)} columns. There must be 2, source and target.")
-        yield decode(sides[0]), decode(sides[1])
+        source, target = sides
+        yield decode(source), decode(target)
 
 
 def _jsonl_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
@@ -95,15 +97,18 @@ def _csv_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
     from pyarrow import csv
 
     # As bytes: a column of numbers is text here, "NA" and "null" are words, and what is not UTF-8 is counted.
-    as_bytes = csv.ConvertOptions(include_columns=columns.names, column_types=dict.fromkeys(columns.names, pa.binary()))
+    types = {name: pa.binary() for name in columns.names}
+    as_bytes = csv.ConvertOptions(include_columns=columns.names, column_types=types)
     # Only without threads an error names the row.
     reading = csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK)
     parsing = csv.ParseOptions(newlines_in_values=True)
     about = f"{path} cannot be read"
     with opened(path) as file, blamed_on_user((pa.ArrowInvalid, KeyError), about=about):
         batches = csv.open_csv(file, read_options=reading, parse_options=parsing, convert_options=as_bytes)
+        source_name, target_name = columns.names
         for batch in batches:
-            sources, targets = (batch.column(name).to_pylist() for name in columns.names)
+            sources = batch.column(source_name).to_pylist()
+            targets = batch.column(target_name).to_pylist()
             for source, target in zip(sources, targets):
                 yield decode(source), decode(target)
 
@@ -206,5 +211,6 @@ def read_parallel_text(
                 sources.append(source)
                 targets.append(target)
     if not sources:
-        raise UserError(f"{name} ({', '.join(map(str, files))}) holds no usable pair: {report}.")
+        file_names = ", ".join(str(file) for file in files)
+        raise UserError(f"{name} ({file_names}) holds no usable pair: {report}.")
     return ParallelText(sources, targets, report)

@@ -39,48 +39,59 @@ class Rows(NamedTuple):
     """Differs for rows of other data."""
 
 
-def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[float] = (), *, seed: int = 0) -> Rows:
+def file_rows(
+    corpora: Sequence[Corpus],
+    columns: Columns,
+    weights: Sequence[float] = (),
+    *,
+    seed: int = 0,
+) -> Rows:
     """Return rows of files. Every pass has another order of the files.
 
     Args:
         corpora: the files.
         columns: how a row names its two sides.
         weights: how often each corpus is drawn from, in relation to the others. A pass ends when each has been read at
-            least once. Without them the files of all are read one after the other, each once.
-        seed: decides the order of the files.
+            least once. Without weights the files of all are read one after the other, each once.
+        seed: decides the order of the files, and with weights the draws.
     """
-    all_shards = [shard for corpus in corpora for shard in corpus.shards]
-    groups = [corpus.shards for corpus in corpora] if weights else [all_shards]
+    all_shards = []
+    files = []
+    for corpus in corpora:
+        for shard in corpus.shards:
+            all_shards.append(shard)
+            # Without the folders, which may be others when a run is resumed.
+            files += [f"{path.name} {path.stat().st_size}" for path in shard.paths]
 
     def of_pass(number: int) -> "IterableDataset":
         from datasets import interleave_datasets
 
         generator = np.random.default_rng([seed, number])
-        streams = [_shuffled_stream(group, columns, generator) for group in groups]
         if not weights:
-            return streams[0]
+            return _stream(all_shards, columns, generator)
+        streams = [_stream(corpus.shards, columns, generator) for corpus in corpora]
+        total = sum(weights)
         return interleave_datasets(
             streams,
-            probabilities=[weight / sum(weights) for weight in weights],
+            probabilities=[weight / total for weight in weights],
             seed=int(generator.integers(2**31)),
             stopping_strategy="all_exhausted",
         )
 
-    # The folders may be others when a run is resumed.
-    files = [f"{path.name} {path.stat().st_size}" for shard in all_shards for path in shard.paths]
     text = f"{files} {list(weights)} {columns.names}"
     return Rows(of_pass, itemgetter("source", "target"), "training data", text)
 
 
-def _shuffled_stream(shards: Sequence[Shard], columns: Columns, generator: np.random.Generator) -> "IterableDataset":
-    """Return the rows of shards, one shard after the other, in an order that is drawn."""
+def _stream(shards: Sequence[Shard], columns: Columns, generator: np.random.Generator) -> "IterableDataset":
+    """Return the rows of files, in an order that the generator draws."""
     from datasets import Features, IterableDataset, Value
 
-    order = [shards[index] for index in generator.permutation(len(shards))]
+    order = generator.permutation(len(shards))
+    drawn_shards = [shards[index] for index in order]
     return IterableDataset.from_generator(
         _generate,
         features=Features({"source": Value("string"), "target": Value("string")}),
-        gen_kwargs={"shards": order, "columns": columns},
+        gen_kwargs={"shards": drawn_shards, "columns": columns},
     )
 
 
@@ -94,22 +105,30 @@ def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, col
     """Return rows of a data set of the Hub, downloaded while they are read. Every pass has the same order.
 
     Args:
-        dataset_name: name on the Hub, or a local folder.
-        dataset_config_name: its configuration, or None.
+        dataset_name: the data set, or a local folder of one.
+        dataset_config_name: its configuration, if it has several.
         split: such as "train".
         columns: how a row names its two sides.
 
     Raises:
-        UserError: if there is no such configuration or split, or its files cannot be read.
+        UserError: if the data set cannot be read.
     """
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
     where = f"{dataset_name}, split {split}"
     with blamed_on_user((ValueError, DatasetsError), about=f"{where}, cannot be read"):
-        stream = columns.select(load_dataset(dataset_name, dataset_config_name, split=split, streaming=True))
+        dataset = load_dataset(dataset_name, dataset_config_name, split=split, streaming=True)
+        stream = columns.select(dataset)
+
+    def of_pass(number: int) -> "IterableDataset":
+        return stream
+
+    def pair(row: dict[str, Any]) -> RawPair:
+        return columns.pick(row, where)
+
     text = f"{where} {dataset_config_name} {columns.names}"
-    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, text)
+    return Rows(of_pass, pair, where, text)
 
 
 class StreamedBatch(NamedTuple):
@@ -129,7 +148,14 @@ class _Window(NamedTuple):
     pairs: list[tuple[np.ndarray, np.ndarray]]
 
 
-_BEGINNING = {"pass": 0, "window": 0, "rows": None, "batches": 0}
+_BEGINNING = {
+    "pass": 0,
+    "window": 0,
+    # State of the pass's rows before the window.
+    "rows": None,
+    # Batches of the window that were already yielded.
+    "batches": 0,
+}
 # Files are dealt by chance. There is no pair if a process has found none after so many shares for each process.
 _EMPTY_SHARES = 8
 
@@ -185,11 +211,13 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def begin_behind(self, states: Iterable[str]) -> None:
         """Begin the next iteration with the pass behind those of all `states`, from any number of processes, if any."""
-        self._start = dict(_BEGINNING)
+        next_pass = 0
+        next_window = 0
         for text in states:
             state = json.loads(text)
-            self._start["pass"] = max(self._start["pass"], state["pass"] + 1)
-            self._start["window"] = max(self._start["window"], state["window"] + 1)
+            next_pass = max(next_pass, state["pass"] + 1)
+            next_window = max(next_window, state["window"] + 1)
+        self._start = {**_BEGINNING, "pass": next_pass, "window": next_window}
 
     def cut(self) -> dict[str, Any]:
         """Return what decides which batches a window is cut into."""
@@ -212,53 +240,65 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def batches(self, window: _Window) -> Iterator[StreamedBatch]:
         """Yield the batches of a window."""
-        lengths = np.array([max(len(ids), len(labels)) for ids, labels in window.pairs])
+        longest_sides = [max(len(ids), len(labels)) for ids, labels in window.pairs]
+        lengths = np.array(longest_sides)
         if self.dropout is not None:
             lengths = self.dropout.lengths(lengths, self.max_tokens)
         sampler = TokenBudgetBatchSampler(lengths, self.max_tokens, seed=self.seed)
         sampler.set_epoch(window.number)
         for done, indices in enumerate(sampler, start=1):
-            pairs = (window.pairs[index] for index in indices)
-            batch = [{"input_ids": ids.tolist(), "labels": labels.tolist()} for ids, labels in pairs]
+            batch = []
+            for index in indices:
+                ids, labels = window.pairs[index]
+                batch.append({"input_ids": ids.tolist(), "labels": labels.tolist()})
             if self.dropout is not None:
                 batch = self.dropout(batch, self.max_tokens)
-            state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": done}
-            yield StreamedBatch(batch, json.dumps({**state, "world_size": self.world_size}))
+            state = {
+                "pass": window.of_pass,
+                "window": window.number,
+                "rows": window.rows_before,
+                "batches": done,
+                "world_size": self.world_size,
+            }
+            yield StreamedBatch(batch, json.dumps(state))
 
     def _windows(self, ended: Event) -> Iterator[_Window]:
-        """Yield the windows of this process in which there is a pair, until that is `ended`."""
+        """Yield the windows of this process in which there is a pair, until `ended` is set."""
         number = self._start["window"]
-        rows_before = self._start["rows"]
-        passes_without_pairs = 0
+        before = self._start["rows"]
+        passes_without_pair = 0
         for of_pass in count(self._start["pass"]):
-            is_resumed = rows_before is not None
+            is_whole_pass = before is None
             report = ReadReport()
-            pairs_of_pass = 0
-            for rows, before_rows in self._chunks(of_pass, rows_before):
+            kept = 0
+            for rows, rows_before in self._chunks(of_pass, before):
                 pairs = self._tokenize(rows, report, ended)
                 if ended.is_set():
                     return
                 if pairs:
-                    pairs_of_pass += len(pairs)
-                    yield _Window(number, of_pass, before_rows, pairs)
+                    kept += len(pairs)
+                    yield _Window(number, of_pass, rows_before, pairs)
                 number += 1
-            rows_before = None
-            # Of a pass that was resumed, only its end was read.
-            if not is_resumed:
-                passes_without_pairs = 0 if pairs_of_pass else passes_without_pairs + 1
-                self._report_pass(of_pass, report, pairs_of_pass, passes_without_pairs)
+            # A resumed pass only counts its end, which may have no pair.
+            if is_whole_pass:
+                passes_without_pair = 0 if kept else passes_without_pair + 1
+                self._report_pass(of_pass, report, kept, passes_without_pair)
+            before = None
 
-    def _report_pass(self, of_pass: int, report: ReadReport, pairs: int, passes_without_pairs: int) -> None:
-        """Print what a pass had. Raise a UserError if this process finds no pair in one pass after the other."""
-        share = f", its share of {self.world_size}" if self.world_size > 1 else ""
-        too_long = report.kept - pairs
-        facts = f"pass {of_pass + 1}{share}: {report}, {too_long} over the length limit left out"
-        # A share of a few files may have no pair, and in another pass it is another's.
-        allowed = 1 if self.world_size == 1 else _EMPTY_SHARES * self.world_size
-        if passes_without_pairs >= allowed:
-            raise UserError(f"{self.rows.name} holds no usable pair for process {self.rank}: {facts}")
+    def _report_pass(self, of_pass: int, report: ReadReport, kept: int, passes_without_pair: int) -> None:
+        """Print what a pass had, or raise a UserError if this process waits for a pair in vain."""
+        share = ""
+        most_passes = 1
+        if self.world_size > 1:
+            share = f", its share of {self.world_size}"
+            # A share of a few files may have no pair, and in another pass this process has another share.
+            most_passes = _EMPTY_SHARES * self.world_size
+        too_long = report.kept - kept
+        summary = f"pass {of_pass + 1}{share}: {report}, {too_long} over the length limit left out"
+        if passes_without_pair >= most_passes:
+            raise UserError(f"{self.rows.name} holds no usable pair for process {self.rank}: {summary}")
         if self.rank == 0:
-            print(f"{self.rows.name}, {facts}")
+            print(f"{self.rows.name}, {summary}")
 
     def _chunks(
         self, of_pass: int, before: dict[str, Any] | None
@@ -272,9 +312,10 @@ class TokenBudgetStream(TorchIterableDataset):
         if before is not None:
             rows.load_state_dict(before)
         # Unlike `iter(rows)` it is the same in the worker of a dataloader.
-        for chunk in rows.iter(self.window):
+        for columns in rows.iter(self.window):
             after = rows.state_dict()
-            yield [dict(zip(chunk, row)) for row in zip(*chunk.values())], before
+            window_rows = [dict(zip(columns, values)) for values in zip(*columns.values())]
+            yield window_rows, before
             before = after
 
     def _tokenize(
@@ -282,15 +323,12 @@ class TokenBudgetStream(TorchIterableDataset):
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         kept = useful_pairs(map(self.rows.pair, rows), report)
         pairs = []
-        while not ended.is_set():
-            # In parts, since lists take many times the memory of arrays.
-            part = list(islice(kept, 1000))
-            if not part:
-                break
+        # In parts, since lists take many times the memory of arrays.
+        while not ended.is_set() and (part := list(islice(kept, 1000))):
             sources, targets = zip(*part)
-            ids = tokenize_batch({"source": sources, "target": targets}, self.tokenizer, self.limits)
-            for input_ids, labels in zip(ids["input_ids"], ids["labels"]):
-                pairs.append((np.array(input_ids, np.int32), np.array(labels, np.int32)))
+            encoded = tokenize_batch({"source": sources, "target": targets}, self.tokenizer, self.limits)
+            for ids, labels in zip(encoded["input_ids"], encoded["labels"]):
+                pairs.append((np.array(ids, np.int32), np.array(labels, np.int32)))
         return pairs
 
 
@@ -314,9 +352,15 @@ def stream_loader(
         tensors["stream_state"] = batch.state
         return tensors
 
-    # Starting a worker draws a seed. A resumed run would draw it at another time from the generator of the run.
-    options |= {"collate_fn": collate, "generator": torch.Generator()}
-    return DataLoaderShard(stream, device=device, batch_size=None, **options)
+    return DataLoaderShard(
+        stream,
+        device=device,
+        batch_size=None,
+        collate_fn=collate,
+        # Starting a worker draws a seed. A resumed run would draw it at another time from the generator of the run.
+        generator=torch.Generator(),
+        **options,
+    )
 
 
 def state_file(checkpoint: str | Path, rank: int) -> Path:

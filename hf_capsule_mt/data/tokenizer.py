@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -30,10 +31,11 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     Raises:
         UserError: no text, or a vocabulary too small for what must be in it.
     """
-    texts = list(texts) if isinstance(texts, Iterator) else texts
+    if isinstance(texts, Iterator):
+        texts = list(texts)
     if next(iter(texts), None) is None:
         raise UserError("There are no texts to train a tokenizer on.")
-    codes = sorted({code.group().rstrip() for code in map(LANGUAGE_CODE.match, texts) if code})
+    codes = _language_codes(texts)
     smallest = len([PAD, UNK, EOS]) + len(pre_tokenizers.ByteLevel.alphabet()) + len(codes)
     if vocab_size < smallest:
         raise UserError(f"vocab_size is {vocab_size}. It must be at least {smallest}.")
@@ -48,7 +50,8 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator((LANGUAGE_CODE.sub("", text) for text in texts), trainer)
+    texts_without_codes = (LANGUAGE_CODE.sub("", text) for text in texts)
+    tokenizer.train_from_iterator(texts_without_codes, trainer)
     tokenizer.add_tokens([AddedToken(code, rstrip=True, normalized=False) for code in codes])
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS}", pair=f"$A $B {EOS}", special_tokens=[(EOS, tokenizer.token_to_id(EOS))]
@@ -66,6 +69,16 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     )
 
 
+def _language_codes(texts: Iterable[str]) -> list[str]:
+    """Return the codes with which texts begin."""
+    codes = set()
+    for text in texts:
+        match = LANGUAGE_CODE.match(text)
+        if match is not None:
+            codes.add(match.group().rstrip())
+    return sorted(codes)
+
+
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Check, before any long work, that a model with `config` can be trained on what `tokenizer` makes.
 
@@ -81,7 +94,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
             f"The tokenizer has two vocabularies and {config.model_type} has one. Make a tokenizer with hf-capsule-mt "
             "train_tokenizer, or take a method of the Transformer family."
         )
-    needed = max(tokenizer.get_vocab().values()) + 1
+    largest_id = max(tokenizer.get_vocab().values())
+    needed = largest_id + 1
     if needed > config.vocab_size:
         raise UserError(f"vocab_size is {config.vocab_size} in the model's config. The tokenizer needs {needed}.")
     if tokenizer(text_target="a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
@@ -99,9 +113,12 @@ def check_special_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
 def check_special_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig | None) -> None:
     """Raise a UserError for another pad or eos id than the config's, which may be of any family, or leave one out."""
     for name in _SPECIAL:
-        token_id, config_id = getattr(tokenizer, name), getattr(config, name, None)
+        token_id = getattr(tokenizer, name)
+        config_id = getattr(config, name, None)
+        if token_id is None or config_id is None:
+            continue
         allowed = config_id if isinstance(config_id, list) else [config_id]
-        if None not in (token_id, config_id) and token_id not in allowed:
+        if token_id not in allowed:
             raise UserError(
                 f"{name} is {token_id} in the tokenizer and {config_id} in the model's config. Use the tokenizer that "
                 "belongs to the model."
@@ -119,15 +136,21 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     digest = hashlib.sha256()
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
-        # How it was called last is kept in it too.
-        settings = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
-        digest.update(json.dumps(settings, sort_keys=True).encode())
+        settings = json.loads(backend.to_str())
+        # These two only say how it was called last.
+        settings["truncation"] = None
+        settings["padding"] = None
+        digest.update(_sorted_json(settings))
     else:
-        digest.update(json.dumps(tokenizer.get_added_vocab(), sort_keys=True).encode())
+        digest.update(_sorted_json(tokenizer.get_added_vocab()))
         with TemporaryDirectory() as folder:
             for file in tokenizer.save_vocabulary(folder):
                 digest.update(Path(file).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _sorted_json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
