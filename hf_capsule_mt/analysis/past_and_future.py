@@ -41,14 +41,19 @@ class PastAndFutureSums:
         length = aligned.shape[1]
         steps = torch.arange(length, device=aligned.device)
         steps = steps[None, :, None]
-        first = torch.where(aligned, steps, length).amin(1, keepdim=True)
-        last = torch.where(aligned, steps, -1).amax(1, keepdim=True)
+        # The steps of the first and the last target word that is aligned with each source word.
+        first = torch.where(aligned, steps, length)
+        first = first.amin(1, keepdim=True)
+        last = torch.where(aligned, steps, -1)
+        last = last.amax(1, keepdim=True)
         is_before = steps <= first
         is_after = steps > last
         is_aligned = aligned.any(1, keepdim=True)
         is_written = target_mask[:, :, None]
-        counted = is_aligned & is_written & (is_before | is_after)
+        counted = is_before | is_after
+        counted = counted & is_aligned & is_written
         distances = torch.where(is_before, steps - first, steps - last)
+        # Row 0 of the sums is for all steps that are farther before.
         farther = FARTHEST + 1
         rows = distances.clamp(-farther, farther) + farther
         ones = torch.ones_like(shares[..., :1])
@@ -64,7 +69,9 @@ class PastAndFutureSums:
 
         Those "around" it are by step. Step 0 writes the word's translation, and is before.
         """
-        before, after = self._sums.split([FARTHEST + 2, FARTHEST + 1])
+        steps_before = FARTHEST + 2
+        before = self._sums[:steps_before]
+        after = self._sums[steps_before:]
         around = []
         # Without the ends, which hold steps of several distances.
         for step, sums in enumerate(self._sums[1:-1], start=-FARTHEST):
@@ -84,7 +91,11 @@ def _means(sums: Tensor) -> dict[str, float | int | None]:
     count, past, future = sums.tolist()
     if not count:
         return {"past": None, "future": None, "assignments": 0}
-    return {"past": past / count, "future": future / count, "assignments": int(count)}
+    return {
+        "past": past / count,
+        "future": future / count,
+        "assignments": int(count),
+    }
 
 
 def attended_words(cross_attentions: Sequence[Tensor], source_mask: Tensor, target_mask: Tensor) -> Tensor:
@@ -118,7 +129,11 @@ class _Bags(NamedTuple):
 
 @torch.no_grad()
 def bag_overlaps(
-    losses: nn.Module, capsules: Tensor, embedding: Tensor, targets: Tensor, target_mask: Tensor
+    losses: nn.Module,
+    capsules: Tensor,
+    embedding: Tensor,
+    targets: Tensor,
+    target_mask: Tensor,
 ) -> Tensor:
     """Return the rates r_OL^P and r_OL^F of every sentence, `[batch, 2]` float64. NaN where every bag is empty.
 
@@ -137,47 +152,58 @@ def bag_overlaps(
     past, future = capsules.tensor_split([losses.num_past], dim=2)
     past_queries = losses.past_bow(past.flatten(-2))
     future_queries = losses.future_bow(future.flatten(-2))
+    output_words = embedding.t()
     rates = torch.empty(len(targets), 2, dtype=torch.float64)
-    for row, length in enumerate(target_mask.sum(1).tolist()):
+    lengths = target_mask.sum(1).tolist()
+    for row, length in enumerate(lengths):
         words = targets[row, :length]
-        past_logits = past_queries[row, :length] @ embedding.t()
-        future_logits = future_queries[row, :length] @ embedding.t()
-        rates[row, 0] = _overlap(past_logits, words, _past_bags(words))
-        rates[row, 1] = _overlap(future_logits, words, _future_bags(words))
+        past_bags = _past_bags(words)
+        past_logits = past_queries[row, :length] @ output_words
+        rates[row, 0] = _overlap(past_logits, words, past_bags)
+        future_bags = _future_bags(words)
+        future_logits = future_queries[row, :length] @ output_words
+        rates[row, 1] = _overlap(future_logits, words, future_bags)
     return rates
 
 
 def _overlap(logits: Tensor, words: Tensor, bags: _Bags) -> Tensor:
     """Return the mean rate over the steps of a sentence, from logits `[steps, vocabulary]`."""
     order = logits.argsort(-1, descending=True)
+    # Where a word is in the order, 0 for the most likely one.
     ranks = order.argsort(-1)
-    most_likely = 5 * bags.words.sum(1, keepdim=True)
-    is_likely = ranks[:, words] < most_likely
-    hits = (bags.distinct & is_likely).sum(1)
-    sizes = bags.distinct.sum(1)
-    has_words = sizes > 0
-    rates = hits[has_words].double() / sizes[has_words]
+    bag_sizes = bags.words.sum(1, keepdim=True)
+    is_likely = ranks[:, words] < 5 * bag_sizes
+    hits = bags.distinct & is_likely
+    num_hits = hits.sum(1)
+    num_words = bags.distinct.sum(1)
+    has_words = num_words > 0
+    rates = num_hits[has_words].double() / num_words[has_words]
     return rates.mean()
 
 
 def _past_bags(words: Tensor) -> _Bags:
     """Return the bags of the words before each step. Of a repeated word the first one is kept."""
     before = _all_pairs(words).tril(-1)
-    has_same_before = (_same(words) & before).any(1)
-    return _Bags(before, before & ~has_same_before)
+    same_before = _same(words) & before
+    is_first = ~same_before.any(1)
+    return _Bags(before, before & is_first)
 
 
 def _future_bags(words: Tensor) -> _Bags:
     """Return the bags of the words from each step on. Of a repeated word the last one is kept."""
     from_step_on = _all_pairs(words).triu()
     after = _all_pairs(words).triu(1)
-    has_same_after = (_same(words) & after).any(1)
-    return _Bags(from_step_on, from_step_on & ~has_same_after)
+    same_after = _same(words) & after
+    is_last = ~same_after.any(1)
+    return _Bags(from_step_on, from_step_on & is_last)
 
 
 def _all_pairs(words: Tensor) -> Tensor:
-    return torch.ones(len(words), len(words), dtype=torch.bool, device=words.device)
+    """Return True for every two words of a sentence, `[words, words]`."""
+    length = len(words)
+    return torch.ones(length, length, dtype=torch.bool, device=words.device)
 
 
 def _same(words: Tensor) -> Tensor:
+    """Return whether two words are equal, `[words, words]`."""
     return words[:, None] == words

@@ -39,7 +39,10 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
       4). At a step also "PAST and FUTURE by iteration", with every capsule.
     * "Sentence capsules": source words to sentence capsules, by iteration (Wang et al. 2019, Table 4).
     """
-    assignments = {"Encoder layers": routing.encoder_layers, "Decoder layers": routing.decoder_layers}
+    assignments = {
+        "Encoder layers": routing.encoder_layers,
+        "Decoder layers": routing.decoder_layers,
+    }
     for place, assignment in routing.heads.items():
         assignments[f"Heads: {place}"] = assignment
     pictures = {}
@@ -57,19 +60,23 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
 
 def look_for(title: str) -> str:
     """Return a sentence that says what to look for in the picture of this title."""
-    return next(text for begin, text in TEXTS["pictures"].items() if title.startswith(begin))
+    hints = TEXTS["pictures"]
+    return next(hint for beginning, hint in hints.items() if title.startswith(beginning))
 
 
 def follows_step(title: str) -> bool:
     """Return whether the picture of this title in [`sentence_pictures`] is another at every step."""
-    is_head = title.startswith("Heads: ") and not title.startswith("Heads: encoder")
-    return is_head or title in ("Decoder layers", "PAST and FUTURE by iteration")
+    if title.startswith("Heads: "):
+        return not title.startswith("Heads: encoder")
+    return title in ("Decoder layers", "PAST and FUTURE by iteration")
 
 
 def draw_iterations(assignment: Tensor, kind: str, title: str) -> "Figure":
     """Draw an assignment by iteration, `[iterations, inputs, N]`, a panel each. `kind` is "layer" or "head"."""
-    rows = (kind, _numbers(assignment.shape[1]))
-    return draw_heat_maps(_by_iteration(assignment), title, rows, ("output capsule", None))
+    num_inputs = assignment.shape[1]
+    rows = (kind, _numbers(num_inputs))
+    columns = ("output capsule", None)
+    return draw_heat_maps(_by_iteration(assignment), title, rows, columns)
 
 
 def _kind(name: str) -> str:
@@ -77,15 +84,21 @@ def _kind(name: str) -> str:
 
 
 def _by_iteration(assignment: Tensor) -> dict[str, Tensor]:
-    return {f"iteration {number}": values for number, values in enumerate(assignment, start=1)}
+    """Return each iteration by its title."""
+    maps = {}
+    for number, values in enumerate(assignment, start=1):
+        maps[f"iteration {number}"] = values
+    return maps
 
 
 def _numbers(count: int) -> list[str]:
-    return [str(number + 1) for number in range(count)]
+    """Return the numbers from 1 to `count`."""
+    return [str(number) for number in range(1, count + 1)]
 
 
 def _at(routing: SentenceRouting, step: int) -> str:
-    return f"at step {step + 1}, which wrote “{routing.target_words[step]}”"
+    word = routing.target_words[step]
+    return f"at step {step + 1}, which wrote “{word}”"
 
 
 def _draw_inputs(routing: SentenceRouting, title: str, assignment: Tensor, step: int | None) -> "Figure":
@@ -108,16 +121,19 @@ def _draw_sentence_capsules(routing: SentenceRouting) -> "Figure":
     rows = ("capsule", _numbers(num_capsules))
     columns = ("source", words[:MOST_WORDS])
     capsules_first = routing.sentence[:, :MOST_WORDS].transpose(1, 2)
+    maps = _by_iteration(capsules_first)
     title = "Source words in sentence capsules" + _what_is_cut(words)
-    return draw_heat_maps(_by_iteration(capsules_first), title, rows, columns)
+    return draw_heat_maps(maps, title, rows, columns)
 
 
 def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
     end_of_past = routing.num_past
     end_of_future = routing.num_past + routing.num_future
+    # The last iteration, `[target, source, J]`.
     last = routing.guided[:MOST_WORDS, -1, :MOST_WORDS]
-    past, future, _ = last.tensor_split([end_of_past, end_of_future], -1)
-    maps = {"PAST": past.sum(-1).t(), "FUTURE": future.sum(-1).t()}
+    past = last[..., :end_of_past].sum(-1)
+    future = last[..., end_of_past:end_of_future].sum(-1)
+    maps = {"PAST": past.t(), "FUTURE": future.t()}
     source = routing.source_words
     target = routing.target_words
     rows = ("source", source[:MOST_WORDS])
@@ -138,10 +154,12 @@ def _draw_guided_step(routing: SentenceRouting, step: int) -> "Figure":
 
 def _what_is_cut(*sides: tuple[str, ...]) -> str:
     """Return a note for the title, if the picture does not have all words."""
-    lengths = [str(len(words)) for words in sides if len(words) > MOST_WORDS]
-    if not lengths:
+    lengths = [len(words) for words in sides]
+    cut_lengths = [str(length) for length in lengths if length > MOST_WORDS]
+    if not cut_lengths:
         return ""
-    return f" (the first {MOST_WORDS} of {' and '.join(lengths)} pieces)"
+    numbers = " and ".join(cut_lengths)
+    return f" (the first {MOST_WORDS} of {numbers} pieces)"
 
 
 def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -156,37 +174,50 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
         means = sums.mean_assignment
         if sums.keep_inputs:
             figures[title] = draw_iterations(means, _kind(name), title)
+        elif name == "guided capsules":
+            figures[title] = _draw_word_means(means, title, statistics.guided_names)
         else:
-            capsules = statistics.guided_names if name == "guided capsules" else _numbers(means.shape[-1])
-            rows = ("iteration", _numbers(len(means)))
-            maps = {"mean over source words": means.squeeze(1)}
-            figures[title] = draw_heat_maps(maps, title, rows, ("capsule", capsules))
+            num_capsules = means.shape[-1]
+            figures[title] = _draw_word_means(means, title, _numbers(num_capsules))
     if record["routing"]:
         figures["Entropy and diversity"] = _draw_curves(record["routing"])
     past_and_future = record["past_and_future"]
-    around = past_and_future["around"] if past_and_future is not None else []
-    if around:
-        figures[_AROUND] = _draw_around(around)
+    # There are no steps if no word is aligned.
+    if past_and_future is not None and past_and_future["around"]:
+        figures[_AROUND] = _draw_around(past_and_future["around"])
     return figures
+
+
+def _draw_word_means(means: Tensor, title: str, capsules: Sequence[str]) -> "Figure":
+    """Draw the mean assignment of all words, `[iterations, 1, N]`."""
+    rows = ("iteration", _numbers(len(means)))
+    columns = ("capsule", capsules)
+    maps = {"mean over source words": means.squeeze(1)}
+    return draw_heat_maps(maps, title, rows, columns)
 
 
 def _draw_curves(routing: Mapping[str, Any]) -> "Figure":
     """Draw a row of panels for each kind of routing: entropy, and diversity, against iterations."""
     from matplotlib.figure import Figure
 
-    kinds: dict[str, list[str]] = {}
+    names_of_kinds: dict[str, list[str]] = {}
     for name in routing:
-        kinds.setdefault(_kind_of_curve(name), []).append(name)
-    figure = Figure(figsize=(9, 2.6 * len(kinds) + 0.4), layout="constrained")
+        kind = _kind_of_curve(name)
+        names_of_kinds.setdefault(kind, []).append(name)
+    height = 2.6 * len(names_of_kinds) + 0.4
+    figure = Figure(figsize=(9, height), layout="constrained")
     figure.suptitle("Entropy and diversity")
-    rows = figure.subplots(len(kinds), 2, squeeze=False)
-    for (kind, names), (entropy, diversity) in zip(kinds.items(), rows, strict=True):
-        for axes, measure in ((entropy, "entropy"), (diversity, "diversity")):
-            _draw_measure(axes, {name: routing[name][measure] for name in names})
-            axes.set_title(f"{kind}: {measure}")
-        entropy.set_ylabel("nats")
+    rows = figure.subplots(len(names_of_kinds), 2, squeeze=False)
+    for panels, (kind, names) in zip(rows, names_of_kinds.items(), strict=True):
+        entropy_panel, diversity_panel = panels
+        _draw_measure(entropy_panel, {name: routing[name]["entropy"] for name in names})
+        entropy_panel.set_title(f"{kind}: entropy")
+        entropy_panel.set_ylabel("nats")
+        _draw_measure(diversity_panel, {name: routing[name]["diversity"] for name in names})
+        diversity_panel.set_title(f"{kind}: diversity")
+        # One line is named by the title.
         if len(names) > 1:
-            diversity.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+            diversity_panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     return figure
 
 
@@ -203,7 +234,8 @@ def _draw_measure(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
     most = max(len(values) for values in curves.values())
     iterations = range(1, most + 1)
     for number, (name, values) in enumerate(curves.items()):
-        axes.plot(iterations[: len(values)], values, label=name, **line_style(number))
+        style = line_style(number)
+        axes.plot(iterations[: len(values)], values, label=name, **style)
     axes.set_xticks(iterations)
     axes.set_xlabel("iteration")
     axes.grid(alpha=0.3)
@@ -216,6 +248,7 @@ def _draw_around(around: Sequence[Mapping[str, Any]]) -> "Figure":
     future = [means["future"] for means in around]
     axes.plot(steps, past, color=COLOURS[0], marker="o", label="PAST")
     axes.plot(steps, future, color=COLOURS[1], marker="s", label="FUTURE")
+    # Between the step that writes the translation and the one after it.
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
     axes.set(title=_AROUND, ylim=(0, None))
     axes.set(xlabel="steps since its translation was written", ylabel="mean assignment")

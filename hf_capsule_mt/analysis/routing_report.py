@@ -41,21 +41,27 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         * "past_and_future": what [`PastAndFutureSums.result`] returns, or None.
         * "top_5_overlap": {"past": ..., "future": ...}, or None.
     """
-    past_and_future = statistics.past_and_future
+    routing = {}
+    for name, sums in statistics.sums.items():
+        routing[name] = _record_sums(sums)
+    words = {}
+    for name, shares in statistics.word_shares.items():
+        words[name] = _record_words(shares, tokenizer)
+    past_and_future = None
+    if statistics.past_and_future is not None:
+        past_and_future = statistics.past_and_future.result()
+    top_5_overlap = None
     overlaps = statistics.overlaps
-    record = {
-        "routing": {name: _record_sums(sums) for name, sums in statistics.sums.items()},
-        "words": {name: _record_words(shares, tokenizer) for name, shares in statistics.word_shares.items()},
-        "guided_names": statistics.guided_names,
-        "past_and_future": None,
-        "top_5_overlap": None,
-    }
-    if past_and_future is not None:
-        record["past_and_future"] = past_and_future.result()
     if overlaps is not None:
         past, future = overlaps
-        record["top_5_overlap"] = {"past": past, "future": future}
-    return record
+        top_5_overlap = {"past": past, "future": future}
+    return {
+        "routing": routing,
+        "words": words,
+        "guided_names": statistics.guided_names,
+        "past_and_future": past_and_future,
+        "top_5_overlap": top_5_overlap,
+    }
 
 
 def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
@@ -77,10 +83,12 @@ def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
 def _capsules_led(assignment: Tensor) -> list[int]:
     """Return how many capsules get most from each input, of a mean assignment `[inputs, N]`."""
     leaders = assignment.argmax(0)
-    spread = assignment.max(0).values - assignment.min(0).values
+    most = assignment.max(0).values
+    least = assignment.min(0).values
     # After one iteration all are alike, and none leads.
-    leaders = leaders[spread > ALIKE]
-    return leaders.bincount(minlength=len(assignment)).tolist()
+    has_leader = most - least > ALIKE
+    counts = leaders[has_leader].bincount(minlength=len(assignment))
+    return counts.tolist()
 
 
 def _record_words(shares: WordShares, tokenizer: PreTrainedTokenizerBase) -> list[list[dict[str, Any]]]:
@@ -97,26 +105,36 @@ def _record_words(shares: WordShares, tokenizer: PreTrainedTokenizerBase) -> lis
 
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a record that has what [`record_routing`] returns, and "gates" and "worth"."""
+    gates = record["gates"]
+    worth = record["worth"]
+    routing = record["routing"]
+    past_and_future = record["past_and_future"]
+    overlap = record["top_5_overlap"]
     tables = []
-    if record["gates"]:
-        tables.append(_gates_table(record["gates"]))
-    if record["worth"]["added"]:
-        tables.append(_worth_table(record["worth"]))
-    if record["routing"]:
-        tables.append(_entropy_table(record["routing"]))
-    led = {name: sums["capsules_led"] for name, sums in record["routing"].items() if "capsules_led" in sums}
+    if gates:
+        tables.append(_gates_table(gates))
+    if worth["added"]:
+        tables.append(_worth_table(worth))
+    if routing:
+        tables.append(_entropy_table(routing))
+    # Only layers and heads have this.
+    led = {name: sums["capsules_led"] for name, sums in routing.items() if "capsules_led" in sums}
     if led:
         tables.append(_led_table(led))
-    for name, capsules in record["words"].items():
-        names = record["guided_names"] if name == "guided capsules" else _numbers_to(len(capsules))
-        tables.append(_shares_table(name, names, record["routing"][name]["mean_assignment"]))
-        if any(capsules):
-            tables.append(_words_table(name, names, capsules))
-    if record["past_and_future"]:
-        tables.append(_past_and_future_table(record["past_and_future"]))
-    if record["top_5_overlap"]:
-        rows = [["PAST", "FUTURE"], _past_and_future_cells(record["top_5_overlap"])]
-        tables.append(_table("Top-5 overlap", rows))
+    for name, words_of_capsules in record["words"].items():
+        capsules = _numbers_to(len(words_of_capsules))
+        if name == "guided capsules":
+            capsules = record["guided_names"]
+        means = routing[name]["mean_assignment"]
+        tables.append(_shares_table(name, capsules, means))
+        if any(words_of_capsules):
+            tables.append(_words_table(name, capsules, words_of_capsules))
+    if past_and_future:
+        tables.append(_past_and_future_table(past_and_future))
+    if overlap:
+        head = ["PAST", "FUTURE"]
+        cells = _past_and_future_cells(overlap)
+        tables.append(_table("Top-5 overlap", [head, cells]))
     return tables
 
 
@@ -129,14 +147,16 @@ def _table(title: str, rows: list[list[str]], of: str = "", **values: int) -> Ta
         of: the end of the title, which report.yaml does not have.
         **values: what the note leaves open.
     """
-    note = TEXTS["tables"][title].format(**values)
-    return Table(title + of, rows, note)
+    note = TEXTS["tables"][title]
+    return Table(title + of, rows, note.format(**values))
 
 
 def _gates_table(gates: Mapping[str, Mapping[str, float]]) -> Table:
     rows = [["place", "mean", "largest"]]
     for place, gate in gates.items():
-        rows.append([place, _number(gate["mean"], digits=4), _number(gate["largest"], digits=4)])
+        mean = _number(gate["mean"], digits=4)
+        largest = _number(gate["largest"], digits=4)
+        rows.append([place, mean, largest])
     return _table("How far new parts are switched on", rows)
 
 
@@ -152,15 +172,17 @@ def _worth_table(worth: Mapping[str, Any]) -> Table:
 
 def _entropy_table(routing: Mapping[str, Any]) -> Table:
     iterations = max(len(sums["entropy"]) for sums in routing.values())
+    numbers = _numbers_to(iterations)
     head = ["routing", "capsules"]
-    for measure in ("entropy", "diversity"):
-        for number in _numbers_to(iterations):
-            head.append(f"{measure} {number}")
+    head += [f"entropy {number}" for number in numbers]
+    head += [f"diversity {number}" for number in numbers]
     rows = [head]
     for name, sums in routing.items():
+        entropy_cells = _cells(sums["entropy"])
+        diversity_cells = _cells(sums["diversity"])
         row = [name, str(sums["capsules"])]
-        row += _filled(_cells(sums["entropy"]), iterations)
-        row += _filled(_cells(sums["diversity"]), iterations)
+        row += _filled(entropy_cells, iterations)
+        row += _filled(diversity_cells, iterations)
         rows.append(row)
     return _table("Entropy and diversity", rows)
 
@@ -186,18 +208,27 @@ def _words_table(name: str, capsules: Sequence[str], words_of_capsules: Sequence
     for capsule, words in zip(capsules, words_of_capsules, strict=True):
         pieces = []
         for word in words:
+            piece = word["piece"]
             share = _number(word["share"], digits=2)
-            pieces.append(f"{word['piece']} ({share})")
+            pieces.append(f"{piece} ({share})")
         rows.append([capsule, ", ".join(pieces)])
     return _table("Words that feed", rows, of=f" {name}", least=LEAST_COUNT)
 
 
 def _past_and_future_table(means: Mapping[str, Any]) -> Table:
-    rows = [["source words", "to PAST", "to FUTURE"]]
-    rows.append(["not yet translated", *_past_and_future_cells(means["before"])])
-    rows.append(["translated", *_past_and_future_cells(means["after"])])
-    counts = {"aligned_words": means["aligned_words"], "words": means["words"]}
-    return _table("PAST and FUTURE of a source word", rows, **counts)
+    before = _past_and_future_cells(means["before"])
+    after = _past_and_future_cells(means["after"])
+    rows = [
+        ["source words", "to PAST", "to FUTURE"],
+        ["not yet translated", *before],
+        ["translated", *after],
+    ]
+    return _table(
+        "PAST and FUTURE of a source word",
+        rows,
+        aligned_words=means["aligned_words"],
+        words=means["words"],
+    )
 
 
 def _numbers_to(most: int) -> list[str]:
@@ -227,7 +258,10 @@ def _past_and_future_cells(means: Mapping[str, float | None]) -> list[str]:
 
 
 def write_report(
-    folder: Path, statistics: RoutingStatistics, record: Mapping[str, Any], sentences: Mapping[str, SentenceRouting]
+    folder: Path,
+    statistics: RoutingStatistics,
+    record: Mapping[str, Any],
+    sentences: Mapping[str, SentenceRouting],
 ) -> None:
     """Write every file of a report.
 
@@ -247,31 +281,41 @@ def write_report(
         with replaced_file(folder / "mean_assignment.npz") as file:
             np.savez_compressed(file, **arrays)
         links["mean_assignment.npz"] = "mean assignment [iterations, layers or heads, capsules], arrays of NumPy"
-    title = f"Routing of {record['settings']['model']}"
-    lines = [f"# {title}", "", *report(record)]
-    replace_text(folder / "report.md", "".join(f"{line}\n" for line in lines))
-    template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    page = Template(template, autoescape=True).render(
-        title=title, about=describe(record), links=links, tables=routing_tables(record), figures=figures
+    model = record["settings"]["model"]
+    title = f"Routing of {model}"
+    lines = [f"# {title}", "", *report(record), ""]
+    replace_text(folder / "report.md", "\n".join(lines))
+    template_file = Path(__file__).with_name("report.html")
+    template = Template(template_file.read_text(encoding="utf-8"), autoescape=True)
+    page = template.render(
+        title=title,
+        about=describe(record),
+        links=links,
+        tables=routing_tables(record),
+        figures=figures,
     )
     replace_text(folder / "index.html", page)
     write_json(folder / "routing.json", record)
 
 
 def _write_figures(
-    folder: Path, statistics: RoutingStatistics, record: Mapping[str, Any], sentences: Mapping[str, SentenceRouting]
+    folder: Path,
+    statistics: RoutingStatistics,
+    record: Mapping[str, Any],
+    sentences: Mapping[str, SentenceRouting],
 ) -> dict[str, tuple[str, str]]:
     """Draw all figures. Return title and hint of each, by its file without the ending."""
-    drawn = {}
+    drawn = []
     for title, figure in draw_routing(statistics, record).items():
-        drawn[title] = (figure, look_for(title))
+        drawn.append((title, look_for(title), figure))
     for name, routing in sentences.items():
         for title, draw in sentence_pictures(routing).items():
-            drawn[f"{name}: {title}"] = (draw(), look_for(title))
+            drawn.append((f"{name}: {title}", look_for(title), draw()))
     (folder / "figures").mkdir()
     figures = {}
-    for title, (figure, hint) in tqdm(drawn.items(), unit=" figures", desc="drawing"):
-        name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    for title, hint, figure in tqdm(drawn, unit=" figures", desc="drawing"):
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower())
+        name = name.strip("-")
         file = f"figures/{name}"
         figures[file] = (title, hint)
         for ending in (".png", ".svg"):
@@ -283,26 +327,39 @@ def report(record: Mapping[str, Any]) -> list[str]:
     """Return the tables in Markdown, line by line."""
     lines = [describe(record)]
     for table in routing_tables(record):
-        # A piece of a word may be a bar, which would begin another cell.
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
-        lines += ["", f"## {table.title}", "", table_in_markdown(rows), "", table.note]
+        rows = [_without_bars(row) for row in table.rows]
+        lines += ["", f"## {table.title}"]
+        lines += ["", table_in_markdown(rows)]
+        lines += ["", table.note]
     return lines
+
+
+def _without_bars(cells: Sequence[str]) -> list[str]:
+    """Return cells for Markdown. A piece of a word may be a bar, which would begin another cell."""
+    return [cell.replace("|", "\\|") for cell in cells]
 
 
 def describe(record: Mapping[str, Any]) -> str:
     """Return a line that says what was measured, on what."""
     settings = record["settings"]
-    model = f"{settings['model']} ({record['architecture']})"
-    sentences = f"{record['sentences']} sentences of {settings['input_file']}"
+    model = settings["model"]
+    architecture = record["architecture"]
+    sentences = record["sentences"]
+    input_file = settings["input_file"]
+    references = settings["references"]
     written = "and the model's translations"
-    if settings["references"]:
-        written = f"made to write {settings['references']}"
+    if references:
+        written = f"made to write {references}"
     machine = _machine(record["environment"])
-    return f"{model}, {sentences}, {written}. {machine}."
+    return f"{model} ({architecture}), {sentences} sentences of {input_file}, {written}. {machine}."
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
     """Return the machine, the versions and the day of a record as text."""
     packages = environment["packages"]
-    versions = [f"{name} {packages[name]}" for name in ("torch", "transformers") if name in packages]
-    return ", ".join([environment["device"], *versions, environment["date"]])
+    parts = [environment["device"]]
+    for name in ("torch", "transformers"):
+        if name in packages:
+            parts.append(f"{name} {packages[name]}")
+    parts.append(environment["date"])
+    return ", ".join(parts)

@@ -70,8 +70,10 @@ class AssignmentSums:
             mask = torch.ones(routings, inputs, dtype=torch.bool, device=assignment.device)
         has_inputs = mask.any(-1)
         mask = mask[has_inputs]
+        is_padding = ~mask[:, None, :, None]
         assignment = assignment[has_inputs].double()
-        assignment = assignment.masked_fill(~mask[:, None, :, None], 0.0)
+        # An assignment of padding may be anything.
+        assignment = assignment.masked_fill(is_padding, 0.0)
         self.routings += len(assignment)
         self.inputs += int(mask.sum())
         entropy = entropies(assignment).sum((0, 2))
@@ -86,12 +88,14 @@ class AssignmentSums:
     @property
     def entropy(self) -> list[float]:
         """The mean over input capsules, in nats, by iteration."""
-        return (self._entropy / self.inputs).tolist()
+        mean = self._entropy / self.inputs
+        return mean.tolist()
 
     @property
     def diversity(self) -> list[float]:
         """The mean over routings, by iteration."""
-        return (self._diversity / self.routings).tolist()
+        mean = self._diversity / self.routings
+        return mean.tolist()
 
     @property
     def mean_assignment(self) -> Tensor:
@@ -127,16 +131,23 @@ class WordShares:
         for shares in means.t():
             ranked = []
             for index in _ranking(shares)[:most]:
-                ranked.append((int(token_ids[index]), float(shares[index]), int(counts[index])))
+                token_id = int(token_ids[index])
+                share = float(shares[index])
+                count = int(counts[index])
+                ranked.append((token_id, share, count))
             largest.append(ranked)
         return largest
 
 
 def _ranking(shares: Tensor) -> list[int]:
     """Return the indices of shares, the largest first, none if all are equal."""
-    if len(shares) == 0 or shares.max() - shares.min() <= ALIKE:
+    if len(shares) == 0:
         return []
-    return shares.argsort(descending=True, stable=True).tolist()
+    spread = shares.max() - shares.min()
+    if spread <= ALIKE:
+        return []
+    order = shares.argsort(descending=True, stable=True)
+    return order.tolist()
 
 
 class RoutingStatistics:
@@ -162,7 +173,8 @@ class RoutingStatistics:
         """The mean rates of [`bag_overlaps`], None where no bag has words, or without the bag-of-words loss."""
         if not self._overlaps:
             return None
-        past, future = torch.cat(self._overlaps).nanmean(0).tolist()
+        means = torch.cat(self._overlaps).nanmean(0)
+        past, future = means.tolist()
         return _none_if_nan(past), _none_if_nan(future)
 
     def add(self, model: PreTrainedModel, forced: TeacherForcedPass) -> None:
@@ -170,20 +182,24 @@ class RoutingStatistics:
         output = forced.output
         self._add_inputs("encoder layers", output.encoder_layer_routing, forced)
         self._add_inputs("decoder layers", output.decoder_layer_routing, forced)
-        for place, assignment in (output.head_routing or {}).items():
+        head_routing = output.head_routing or {}
+        for place, assignment in head_routing.items():
             self._add_inputs(f"heads {place}", assignment, forced)
         if output.sentence_routing is not None:
             sums = self._sums_of("sentence capsules", keep_inputs=False)
             sums.add(output.sentence_routing, forced.source_mask)
-            self._add_words("sentence capsules", model, forced, output.sentence_routing[:, -1])
+            last = output.sentence_routing[:, -1]
+            self._add_words("sentence capsules", model, forced, last)
         if output.guided_routing is not None:
             self._add_guided(model, forced)
 
     def _add_inputs(self, name: str, assignment: Tensor | None, forced: TeacherForcedPass) -> None:
         """Add the assignment of layers or heads, `[batch, positions, iterations, inputs, N]`."""
-        if assignment is not None:
-            mask = forced.source_mask if "encoder" in name else forced.target_mask
-            self._sums_of(name, keep_inputs=True).add(assignment[mask])
+        if assignment is None:
+            return
+        mask = forced.source_mask if "encoder" in name else forced.target_mask
+        sums = self._sums_of(name, keep_inputs=True)
+        sums.add(assignment[mask])
 
     def _sums_of(self, name: str, keep_inputs: bool) -> AssignmentSums:
         return self.sums.setdefault(name, AssignmentSums(keep_inputs))
@@ -196,32 +212,45 @@ class RoutingStatistics:
 
     def _add_guided(self, model: PreTrainedModel, forced: TeacherForcedPass) -> None:
         """Add guided routing, `[batch, target, iterations, source, J]`."""
-        assignment = forced.output.guided_routing
-        written = forced.target_mask
-        last = assignment[:, :, -1]
+        num_capsules = forced.output.guided_routing.shape[-1]
         num_past, num_future = guided_groups(model.config)
-        self.guided_names = guided_names(num_past, num_future, last.shape[-1])
+        self.guided_names = guided_names(num_past, num_future, num_capsules)
         if model.config.guided_routing != "attention":
-            num_targets = written.shape[1]
-            source_mask = forced.source_mask[:, None].expand(-1, num_targets, -1)
-            sums = self._sums_of("guided capsules", keep_inputs=False)
-            sums.add(assignment[written], source_mask[written])
-            is_padding = ~written[..., None, None]
-            lengths = written.sum(1)[:, None, None]
-            mean_over_targets = last.masked_fill(is_padding, 0.0).sum(1) / lengths
-            self._add_words("guided capsules", model, forced, mean_over_targets)
-        if self.past_and_future is None:
-            self.past_and_future = PastAndFutureSums()
-        past, future, _ = last.tensor_split([num_past, num_past + num_future], dim=-1)
-        shares = torch.stack([past.sum(-1), future.sum(-1)], dim=-1)
-        aligned = attended_words(forced.output.cross_attentions, forced.source_mask, written)
-        self.past_and_future.add(shares, aligned, forced.source_mask, written)
+            self._add_guided_capsules(model, forced)
+        self._add_past_and_future(num_past, num_future, forced)
         # By the module: a weight in the configuration may have been changed since.
-        if model.guided_losses is not None and "bow_loss" in model.guided_losses.names:
+        losses = model.guided_losses
+        if losses is not None and "bow_loss" in losses.names:
             embedding = model.get_output_embeddings().weight
             capsules = forced.output.guided_capsules
-            overlaps = bag_overlaps(model.guided_losses, capsules, embedding, forced.targets, written)
+            overlaps = bag_overlaps(losses, capsules, embedding, forced.targets, forced.target_mask)
             self._overlaps.append(overlaps)
+
+    def _add_guided_capsules(self, model: PreTrainedModel, forced: TeacherForcedPass) -> None:
+        """Add the assignment to every guided capsule, and the words of each, by their mean over target words."""
+        assignment = forced.output.guided_routing
+        written = forced.target_mask
+        num_targets = written.shape[1]
+        source_mask = forced.source_mask[:, None].expand(-1, num_targets, -1)
+        sums = self._sums_of("guided capsules", keep_inputs=False)
+        sums.add(assignment[written], source_mask[written])
+        last = assignment[:, :, -1]
+        is_padding = ~written[..., None, None]
+        lengths = written.sum(1)[:, None, None]
+        total = last.masked_fill(is_padding, 0.0).sum(1)
+        self._add_words("guided capsules", model, forced, total / lengths)
+
+    def _add_past_and_future(self, num_past: int, num_future: int, forced: TeacherForcedPass) -> None:
+        """Add the assignment to PAST and FUTURE as groups, around the translation of each source word."""
+        if self.past_and_future is None:
+            self.past_and_future = PastAndFutureSums()
+        last = forced.output.guided_routing[:, :, -1]
+        end_of_future = num_past + num_future
+        past = last[..., :num_past].sum(-1)
+        future = last[..., num_past:end_of_future].sum(-1)
+        shares = torch.stack([past, future], dim=-1)
+        aligned = attended_words(forced.output.cross_attentions, forced.source_mask, forced.target_mask)
+        self.past_and_future.add(shares, aligned, forced.source_mask, forced.target_mask)
 
 
 def _none_if_nan(rate: float) -> float | None:
@@ -239,9 +268,11 @@ def measure_routing(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_ba
     with evaluating(model):
         if guided_groups(model.config) != (0, 0):
             reader = attending(model)
-            options |= {"output_guided_capsules": True, "output_attentions": True}
+            options["output_guided_capsules"] = True
+            options["output_attentions"] = True
         for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc="measuring"):
             sources = [corpus.sources[index] for index in batch]
             targets = [corpus.targets[index] for index in batch]
-            statistics.add(model, teacher_force(reader, sources, targets, **options))
+            forced = teacher_force(reader, sources, targets, **options)
+            statistics.add(model, forced)
     return statistics
