@@ -78,8 +78,12 @@ def load_model(
 ) -> PreTrainedModel:
     """Load a model from a folder or the Hub, with all of its weights and generation settings.
 
-    Its dtype is that of the file by default. `options` are those of `from_pretrained`, and fields of the configuration
-    that replace the checkpoint's.
+    Args:
+        name: a folder, or a name on the Hub.
+        model_class: a class with `from_pretrained`.
+        revision: branch, tag or commit of a model on the Hub.
+        dtype: precision of the weights (default: that of the file).
+        **options: of `from_pretrained`, and fields of the configuration that replace the checkpoint's.
 
     Raises:
         OSError: if there is no such checkpoint.
@@ -168,5 +172,8 @@ def in_usable_precision(model: PreTrainedModel, device: torch.device) -> PreTrai
 
 def count_parameters(model: PreTrainedModel) -> int:
     """Return the number of parameters, tied ones once, without sinusoids, which no checkpoint needs."""
-    sinusoids = [module for module in model.modules() if isinstance(module, MarianSinusoidalPositionalEmbedding)]
-    return sum(parameter.numel() for parameter in {*model.parameters()} - {module.weight for module in sinusoids})
+    sinusoids = set()
+    for module in model.modules():
+        if isinstance(module, MarianSinusoidalPositionalEmbedding):
+            sinusoids.add(module.weight)
+    return sum(parameter.numel() for parameter in set(model.parameters()) - sinusoids)

@@ -131,7 +131,9 @@ def check_output_file(path: Path | None) -> None:
     """Raise an error if no file can be written at `path`, before the work that fills it."""
     if path is None:
         return
-    if path.exists() and (not path.is_file() or {Path("/dev"), Path("/proc")} & {*path.absolute().parents}):
+    # A file would take the place of /dev/stdout, for every process of the machine.
+    is_of_system = any(parent in (Path("/dev"), Path("/proc")) for parent in path.absolute().parents)
+    if path.exists() and (is_of_system or not path.is_file()):
         raise OSError(f"{path} is not a file that can be replaced. Name a file.")
     if path.suffix in (".bz2", ".xz", ".zst"):
         raise UserError(f"{path}: only .gz is written compressed.")
@@ -146,10 +148,11 @@ def check_distinct(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[
     """Raise a UserError if an output file, which comes with its option, is an input or another output."""
     taken = {path.resolve() for path in inputs if path is not None}
     for option, path in outputs:
-        if path is not None:
-            if path.resolve() in taken:
-                raise UserError(f"{option} names {path}, another file of this command, which would be lost.")
-            taken.add(path.resolve())
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            raise UserError(f"{option} names {path}, another file of this command, which would be lost.")
+        taken.add(path.resolve())
 
 
 def check_output_folder(path: Path) -> None:

@@ -3,13 +3,11 @@
 import argparse
 import logging
 import re
-from dataclasses import fields
 from pathlib import Path
 
 from hf_capsule_mt.data.corpus_files import expand
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.corpus_translator import CorpusTranslator, RowCounts
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.row_translation import share_of, translate_row_files
 
 from . import decoding
@@ -53,19 +51,8 @@ def share(text: str) -> tuple[int, int]:
 
 def translate_rows(args: argparse.Namespace) -> None:
     """Translate this process's share of the files, and say how many sentences look wrong."""
-    for name in _OF_TEXT_FILES:
-        if getattr(args, name):
-            raise UserError(f"--{name} is for one file of text. Leave it out with --output_dir.")
-    if not args.input_file:
-        raise UserError("--output_dir needs --input_file with the files of rows.")
-    decoding.check_options(args)
-    check_output_folder(args.output_dir)
-    paths = [path for word in args.input_file for path in expand(word, "--input_file")]
-    for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(f"--input_file: there is no file {path}.")
-        if path.parent.resolve() == args.output_dir.resolve():
-            raise UserError(f"--output_dir is the folder of {path}, which would be lost. Name another folder.")
+    _check_arguments(args)
+    paths = _files(args)
     state = decoding.process_state(args.device)
     number, count = args.part
     # The processes of a launcher share the files of their part.
@@ -73,9 +60,8 @@ def translate_rows(args: argparse.Namespace) -> None:
     paths = share_of(paths, number, count * state.num_processes)
     if args.sentences is None:
         logger.warning("Without --sentences a line with several sentences is translated as one, or cut.")
-    options = decoding.decoding_options(args)
     translator = CorpusTranslator(
-        **{field.name: getattr(options, field.name) for field in fields(DecodingOptions)},
+        **vars(decoding.decoding_options(args)),
         text_column=args.text_column,
         translation_column=args.translation_column,
         report_column=args.report_column,
@@ -93,6 +79,34 @@ def translate_rows(args: argparse.Namespace) -> None:
     leave_group_at_exit()
 
 
+def _check_arguments(args: argparse.Namespace) -> None:
+    for name in _OF_TEXT_FILES:
+        if getattr(args, name):
+            raise UserError(f"--{name} is for one file of text. Leave it out with --output_dir.")
+    if not args.input_file:
+        raise UserError("--output_dir needs --input_file with the files of rows.")
+    decoding.check_options(args)
+    check_output_folder(args.output_dir)
+
+
+def _files(args: argparse.Namespace) -> list[Path]:
+    """Return the files that the words and patterns of `--input_file` name."""
+    paths: list[Path] = []
+    for word in args.input_file:
+        paths += expand(word, "--input_file")
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"--input_file: there is no file {path}.")
+        if path.parent.resolve() == args.output_dir.resolve():
+            raise UserError(f"--output_dir is the folder of {path}, which would be lost. Name another folder.")
+    return paths
+
+
 def _faults(counts: RowCounts) -> str:
-    found = [f"{getattr(counts, name)} are {words}" for name, words in _FAULTS.items() if getattr(counts, name)]
-    return f"Of {counts.segments} sentences {', '.join(found)}." if found else ""
+    """Return a sentence about the translations that look wrong, or nothing."""
+    kinds = []
+    for name, words in _FAULTS.items():
+        number = getattr(counts, name)
+        if number:
+            kinds.append(f"{number} are {words}")
+    return f"Of {counts.segments} sentences {', '.join(kinds)}." if kinds else ""

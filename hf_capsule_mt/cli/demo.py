@@ -89,7 +89,13 @@ def is_loopback(host: str) -> bool:
 def build_demo(
     models: Sequence[str], *, fixed_models: bool = False, device: str | None = None, examples: Sequence[str] = _EXAMPLES
 ) -> "gr.Blocks":
-    """Build the page, which offers `models`, folders or names on the Hub, and no others if `fixed_models`.
+    """Build the page.
+
+    Args:
+        models: folders of checkpoints, or names on the Hub, that the page offers.
+        fixed_models: whether a visitor may name no others.
+        device: name of the device (default: a GPU if there is one).
+        examples: sentences to click. The page opens with the first one.
 
     Raises:
         OSError: if there is no such checkpoint.
@@ -114,7 +120,11 @@ def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTra
     def load(model: str, saved: float) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         return decoding.load(_checked(model, device), state)
 
-    return lambda model: load(model, max((file.stat().st_mtime for file in Path(model).glob("*")), default=0))
+    def load_newest(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        times = [file.stat().st_mtime for file in Path(model).glob("*")]
+        return load(model, max(times, default=0))
+
+    return load_newest
 
 
 def _checked(model: str, device: str | None) -> argparse.Namespace:

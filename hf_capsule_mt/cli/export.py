@@ -37,5 +37,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     check_new_folder(args.output_dir)
     difference = export_checkpoint(args.model, args.output_dir, args.format, args.revision or "main")
-    print(f"{args.output_dir}: {', '.join(sorted(file.name for file in args.output_dir.iterdir()))}")
+    names = sorted(file.name for file in args.output_dir.iterdir())
+    print(f"{args.output_dir}: {', '.join(names)}")
     print(f"largest difference from the model: {difference:.1e}")

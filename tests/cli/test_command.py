@@ -104,7 +104,7 @@ def test_an_unknown_option_is_named_before_those_that_are_missing(capsys, name):
         (["--model_name_or_path", "x"], "--model_name_or_path. Use --model."),
         (["--model-name-or-path=x"], "--model-name-or-path. Use --model."),
         (["--inputfile", "x"], "--inputfile. Use --input_file."),
-        (["--keep", "--x y", "--foo"], "--foo. See --help."),
+        (["--keep", "--x y", "--qqq"], "--qqq. See --help."),
     ],
 )
 def test_the_right_option(capsys, words, remedy):
