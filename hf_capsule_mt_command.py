@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,6 +53,8 @@ def _run(name: str, options: list[str]) -> None:
     # Transformers imports torchao if it is there, which warns of its own parts.
     for logger in ("torchao", "torch.utils._pytree"):
         logging.getLogger(logger).setLevel(logging.ERROR)
+    # Since Python 3.12 its source warns, too, when it is compiled.
+    warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)
     importlib.import_module(f"hf_capsule_mt.cli.{name}").main(options)
 
 
