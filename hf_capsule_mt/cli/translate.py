@@ -14,8 +14,8 @@ Most models read one sentence a line, and lose the rest of a line with several. 
 sentences. With --documents en the input is running text in that language. Its paragraphs are kept, and its sentences
 are translated.
 
-Files of Markdown, HTML and subtitles are recognised by their names and beginnings, and translated as a whole. They need
---documents and both files:
+Files of Markdown, HTML, subtitles and gettext are recognised by their names and beginnings, and translated as a
+whole. They need --documents and both files:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
 
@@ -226,6 +226,7 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
         file_format=file_format.name,
         target_lang=args.target_lang,
         keep=args.keep,
+        glossary=_options(args).of_texts.glossary,
         max_tokens_per_batch=args.max_tokens_per_batch,
         **options.generate_options(),
     )

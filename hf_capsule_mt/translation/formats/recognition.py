@@ -7,6 +7,7 @@ from hf_capsule_mt.data.lines import opened, without_compression
 from hf_capsule_mt.errors import UserError
 
 from .base import FileFormat
+from .gettext_catalogue import Catalogue
 from .html_page import HtmlPage
 from .markdown import Markdown
 from .subtitles import Subtitles
@@ -16,6 +17,7 @@ _ALL = (
     HtmlPage(),
     Subtitles("srt", "SubRip subtitles", is_vtt=False),
     Subtitles("vtt", "WebVTT subtitles", is_vtt=True),
+    Catalogue(),
 )
 FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format in _ALL}
 """The formats by the names that `--format` takes."""
@@ -45,6 +47,7 @@ _PANDOC = (
 _STRUCTURED = (
     # Data and localisation.
     *(".json", ".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".csv", ".tsv", ".tmx", ".resx"),
+    *(".properties", ".xliff", ".xlf", ".lang"),
     *(".strings", ".arb", ".ftl", ".plist", ".mo", ".qm", ".bib", ".ics", ".vcf", ".eml", ".mbox"),
     # Subtitles and pictures.
     *(".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp", ".smi", ".lrc", ".svg", ".ps", ".man"),

@@ -1,6 +1,7 @@
 """Translate a file of a format as a whole."""
 
 import codecs
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,9 @@ from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.translation.documents import check_language
+from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.term_writer import check_glossary
 from hf_capsule_mt.translation.texts import Languages, Sentence, TextOptions, TextTranslator, Translation
 
 from .base import FileFormat, Text
@@ -29,6 +32,7 @@ def translate_file(
     file_format: str | None = None,
     target_lang: str | None = None,
     keep: str | None = None,
+    glossary: Glossary | None = None,
     max_tokens_per_batch: int = 4096,
     **options: Any,
 ) -> None:
@@ -44,6 +48,7 @@ def translate_file(
         file_format: a name among `FORMATS`. By default the name and the beginning of the file tell.
         target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it.
         keep: a regular expression for more parts that are not translated.
+        glossary: terms that translations must have.
         max_tokens_per_batch: source tokens that are decoded together, with padding.
         **options: of decoding, such as `num_beams=4`.
 
@@ -57,8 +62,11 @@ def translate_file(
     if recognised is None:
         raise UserError(f"{input_file} has lines of text, and no format. For these use translate, or documents=.")
     check_readable(recognised, language)
+    translator = getattr(translator, "texts", translator)
     if keep is not None:
         keep_pattern(keep)
+    if glossary is not None:
+        check_glossary(glossary, translator.tokenizer)
     with opened(input_file) as file:
         data = file.read()
     # Some programs of Windows put it in front of UTF-8.
@@ -68,9 +76,9 @@ def translate_file(
     except UserError as error:
         raise UserError(f"{input_file}: {error}") from error
     texts = [_with_keep(text, keep) for text in document.texts]
-    translator = getattr(translator, "texts", translator)
+    reading = TextOptions(language, glossary=glossary)
     try:
-        translations = _translations(translator, texts, language, target_lang, max_tokens_per_batch, options)
+        translations = _translations(translator, texts, reading, target_lang, max_tokens_per_batch, options)
     except UserError as error:
         raise UserError(f"{input_file}: {error}") from error
     with replaced_file(Path(output_file)) as file:
@@ -102,7 +110,7 @@ def _with_keep(text: Text, keep: str | None) -> Text:
 def _translations(
     translator: TextTranslator,
     texts: list[Text],
-    language: str,
+    reading: TextOptions,
     target_lang: str | None,
     max_tokens_per_batch: int,
     options: dict[str, Any],
@@ -119,7 +127,7 @@ def _translations(
     sentences: list[Sentence] = []
     for text in texts:
         pattern = None if text.keep is None else keep_pattern(text.keep)
-        text_options = TextOptions(language, text.tags, pattern)
+        text_options = replace(reading, tags=text.tags, keep=pattern)
         prepared.append(reader.prepare(text.text, text_options, code=code, languages=languages, truncation=True))
         sentences += prepared[-1].sentences
     lengths = [len(sentence.token_ids) for sentence in sentences]

@@ -1,0 +1,96 @@
+"""Catalogues of gettext (.po): messages without a translation get one, which is marked as fuzzy for a reviewer."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import regex
+
+from hf_capsule_mt.errors import UserError
+
+from .base import Document, FileFormat, text_with_tags, without_new_references
+
+if TYPE_CHECKING:
+    from translate.storage.pypo import pounit
+
+# %s, %1$d, %(name)s, %%, {name}, {{name}}, messages of ICU with braces in braces, and addresses.
+PLACEHOLDERS = (
+    r"%(?:\(\w+\)|\d+\$)?[-+ #0]*(?:\*|\d+)?(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z]|%%"
+    r"|(?P<braces>\{(?:[^{}]|(?&braces))*\})|\$\w+|\$\{\w+\}|https?://[^\s<>\"]+|[\w.+-]+@[\w-]+\.\w+|<?--[\w-]+"
+)
+"""A regular expression for parts of messages that programs fill in, or that are no words."""
+
+
+class Catalogue(FileFormat):
+    """Catalogues of gettext."""
+
+    name = "po"
+    title = "a catalogue of gettext"
+    suffixes = (".po", ".pot")
+    package = "translate"
+
+    def is_begun_by(self, beginning: str) -> bool:
+        """Return whether the first line that is no comment has a message."""
+        lines = [line for line in beginning.splitlines() if line.strip() and not line.startswith("#")]
+        return bool(lines) and lines[0].startswith(('msgid "', 'msgctxt "'))
+
+    def read(self, data: bytes, target_lang: str | None = None) -> "_Catalogue":
+        """Read a catalogue."""
+        from translate.storage.pypo import pofile
+
+        try:
+            store = pofile.parsestring(data)
+        # The library raises errors of many kinds.
+        except Exception as error:
+            raise UserError(f"The catalogue is damaged: {error}") from error
+        return _Catalogue(store)
+
+
+class _Catalogue(Document):
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._units = [unit for unit in store.units if _is_open(unit)]
+        self.texts = []
+        for unit in self._units:
+            self.texts += [text_with_tags(string, PLACEHOLDERS) for string in _strings(unit)]
+
+    def written(self, translations: Sequence[str]) -> bytes:
+        """Return the catalogue with its translations."""
+        rest = iter(zip(self.texts, translations, strict=True))
+        for unit in self._units:
+            targets = []
+            for _ in _strings(unit):
+                text, translation = next(rest)
+                targets.append(without_new_references(text, translation))
+            unit.target = self._plurals(*targets) if unit.hasplural() else targets[0]
+            unit.markfuzzy(True)
+        return bytes(self._store)
+
+    def _plurals(self, singular: str, plural: str) -> list[str]:
+        """Return as many forms as the language of the catalogue has. A reviewer finds those that differ."""
+        number, _ = self._store.getheaderplural()
+        # A template does not tell yet.
+        number = int(number) if number and number.isdecimal() else 2
+        if number == 1:
+            return [plural]
+        return [singular, *[plural] * (number - 1)]
+
+
+def _is_open(unit: "pounit") -> bool:
+    """Return whether a message has words, and no translation yet."""
+    if unit.isheader() or unit.isobsolete() or not unit.istranslatable() or unit.istranslated():
+        return False
+    # A fuzzy message has a translation, which a reviewer has not seen yet.
+    has_target = any(str(string) for string in _as_list(unit.target))
+    words = [regex.sub(PLACEHOLDERS, "", string) for string in _strings(unit)]
+    return not has_target and any(map(str.isalpha, "".join(words)))
+
+
+def _strings(unit: "pounit") -> list[str]:
+    """Return the message, and its plural if it has one."""
+    return _as_list(unit.source)
+
+
+def _as_list(strings: Any) -> list[str]:
+    if strings is None:
+        return []
+    return [str(string) for string in getattr(strings, "strings", [strings])]
