@@ -22,7 +22,7 @@ _FAULTS = {
     "too_short": "far too short",
     "repeats": "repeating",
 }
-_OF_TEXT_FILES = ("output_file", "report_file", "interactive", "documents", "format")
+_OF_TEXT_FILES = ("output_file", "report_file", "calibration", "interactive", "documents", "format")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,8 @@
     hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references test.de --significance sign
     hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --input_file test.en \\
         --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
+    hf-capsule-mt evaluate --hypotheses out.de --references test.de --input_file test.en --metrics comet
+    hf-capsule-mt evaluate --calibrate val.en val.de --model run --output_file run.calibration.json
 
 Line i of all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
 """
@@ -38,7 +40,7 @@ from hf_capsule_mt.files import hash_file, write_json
 from hf_capsule_mt.translation.documents import texts_with_codes
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
-from . import decoding
+from . import decoding, quality
 from .common import (
     CommandParser,
     at_least,
@@ -68,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     systems = parser.add_mutually_exclusive_group()
     systems.add_argument("--hypotheses", type=Path, help="Translations to score, one sentence a line.")
     systems.add_argument("--compare", type=Path, nargs="+", help="Translations of a baseline and of other systems.")
-    parser.add_argument("--references", type=Path, nargs="+", required=True, help="One or more files of references.")
+    parser.add_argument("--references", type=Path, nargs="+", default=[], help="One or more files of references.")
     parser.add_argument(
         "--input_file",
         type=Path,
@@ -83,13 +85,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--source_tokenize", help="Tokenizer for the words of sources (default: as --tokenize).")
     parser.add_argument("--lowercase", action="store_true", help="Compute BLEU and chrF of lower-cased text.")
     parser.add_argument(
-        "--metrics", nargs="+", help="bleu, chrf, chrf++, ter (default: bleu chrf ter, with --compare only bleu)."
+        "--metrics",
+        nargs="+",
+        help="bleu, chrf, chrf++, ter (default: bleu chrf ter, with --compare only bleu), and comet, cometkiwi, "
+        "xcomet, metricx, which need --input_file. The last three can score without --references.",
     )
     parser.add_argument("--output_file", type=Path, help="Write a record of the results in JSON.")
     _add_model(parser)
     _add_significance(parser)
     _add_lengths(parser)
     _add_adequacy(parser)
+    quality.add_trained_metrics(parser)
+    quality.add_calibration(parser)
     return parser
 
 
@@ -158,6 +165,13 @@ def _add_adequacy(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print each table as soon as it is made, and write the record if there is an --output_file."""
     args = build_parser().parse_args(argv)
+    if args.calibrate is not None:
+        quality.check_calibration(args)
+        table = quality.calibrate(args)
+        if table is not None:
+            print(table)
+        leave_group_at_exit()
+        return
     _check_arguments(args)
     texts = _read(args)
     # Processes that only help with translating have no translations.
@@ -167,7 +181,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _evaluate(args: argparse.Namespace, texts: _Texts) -> None:
-    settings = {"tokenize": args.tokenize, "lowercase": args.lowercase, "metrics": args.metrics}
+    settings = {
+        "tokenize": args.tokenize,
+        "lowercase": args.lowercase,
+        "metrics": quality.untrained(args.metrics),
+    }
     results: dict[str, Any] = {}
     for name, result, table in _measure(args, texts, settings):
         if results:
@@ -189,7 +207,11 @@ def _check_arguments(args: argparse.Namespace) -> None:
     args.metrics = args.metrics or (["bleu", "chrf", "ter"] if args.compare is None else ["bleu"])
     args.source_tokenize = args.source_tokenize or args.tokenize
     for tokenize in (args.tokenize, args.source_tokenize):
-        make_metrics(args.metrics, tokenize)
+        make_metrics(quality.untrained(args.metrics), tokenize)
+    quality.check_trained_metrics(args)
+    compares = args.adequacy or args.length_buckets or args.length_edges
+    if not args.references and (compares or not quality.need_no_references(args.metrics)):
+        raise UserError("Give --references. Only cometkiwi, xcomet and metricx can score without them.")
     if args.compare is not None:
         if len(args.compare) < 2:
             raise UserError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
@@ -303,7 +325,7 @@ def _measure(
     """Yield the name in the record, the result and its table of each measurement that was asked for."""
     (first, translations), *systems = texts.systems.items()
     if args.compare is None:
-        scores = score_translations(translations, texts.references, **settings)
+        scores = _scores(args, texts, settings)
         yield "scores", scores, score_report(scores)
     else:
         options = {"test": args.significance, "num_samples": args.num_samples, "seed": args.seed}
@@ -325,6 +347,19 @@ def _measure(
     if args.adequacy:
         record = _adequacy(args, texts)
         yield "adequacy", record, adequacy_report(record)
+
+
+def _scores(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]) -> dict[str, dict[str, float | str]]:
+    """Return the score of each metric in the order of `--metrics`."""
+    [translations] = texts.systems.values()
+    scores = {}
+    if settings["metrics"]:
+        scores = score_translations(translations, texts.references, **settings)
+    for metric in quality.trained(args.metrics):
+        references = texts.references[0] if texts.references else None
+        scored = quality.score_trained(args, metric, texts.sources, translations, references)
+        scores[metric] = {"score": scored.mean, "signature": scored.model}
+    return {metric: scores[metric] for metric in args.metrics}
 
 
 def _lengths(args: argparse.Namespace, sources: Sequence[str]) -> list[int]:

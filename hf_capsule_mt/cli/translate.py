@@ -43,12 +43,13 @@ from accelerate import PartialState
 from hf_capsule_mt.data.lines import each_line, text_bytes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.documents import check_language
+from hf_capsule_mt.translation.expected_quality import Calibration
 from hf_capsule_mt.translation.file_translation import STANDARD_INPUT, FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise, translate_file
 from hf_capsule_mt.translation.formats.translate import check_readable
 from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translation_report import faults
+from hf_capsule_mt.translation.translation_report import faults, mean_score
 
 from . import corpora, decoding
 from .common import (
@@ -96,6 +97,13 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="Write a line of JSON for each sentence: its source, its translation, scores, and whether it looks wrong.",
+    )
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="A file by evaluate --calibrate, of the same model. The report then has the expected quality, an "
+        "interval, and the probability of a bad translation.",
     )
     corpora.add_options(parser)
     return parser
@@ -154,14 +162,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     if file_format is not None:
         _translate_file(args, file_format, state)
         return
-    for lines in translate_windows(_options(args), state):
+    options = _options(args)
+    for lines in translate_windows(options, state):
         sys.stdout.buffer.write(text_bytes(lines))
         sys.stdout.buffer.flush()
     if args.report_file is not None and state.is_main_process:
         warning = faults(each_line(args.report_file))
         if warning is not None:
             logger.warning("%s See %s.", warning, args.report_file)
+        if options.calibration is not None:
+            _warn_of_another_kind(options.calibration, args.report_file)
     leave_group_at_exit()
+
+
+def _warn_of_another_kind(calibration: Calibration, report: Path) -> None:
+    """Warn if the scores of a report are not like those of the calibration."""
+    mean = mean_score(each_line(report))
+    warning = None if mean is None else calibration.warning(mean)
+    if warning is not None:
+        logger.warning("%s", warning)
 
 
 def _one_file(paths: Sequence[Path] | None) -> Path | None:
@@ -179,7 +198,9 @@ def _check_arguments(args: argparse.Namespace) -> None:
     outputs = (("--output_file", args.output_file), ("--report_file", args.report_file))
     for _, path in outputs:
         check_output_file(path)
-    check_distinct(outputs, [args.input_file or STANDARD_INPUT])
+    check_distinct(outputs, [args.input_file or STANDARD_INPUT, args.calibration])
+    if args.calibration is not None and args.report_file is None:
+        raise UserError("--calibration adds fields to the report. Give --report_file.")
     for language in filter(None, (args.documents, args.sentences)):
         check_language(language)
     if args.keep is not None:
@@ -248,5 +269,6 @@ def _options(args: argparse.Namespace) -> FileTranslationOptions:
         target_lang=args.target_lang,
         glossary=args.glossary,
         glossary_languages=args.glossary_languages,
+        calibration=None if args.calibration is None else Calibration.read(args.calibration),
         errors=args.errors,
     )

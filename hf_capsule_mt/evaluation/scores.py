@@ -90,9 +90,12 @@ def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 
 def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     """Return a table of the scores that [`score_translations`] returns, in columns of fixed width."""
-    lines = ["metric    score  signature"]
+    width = max(len(name) for name in (*scores, "metric")) + 2
+    lines = [f"{'metric':<{width}}{'score':>7}  signature"]
     for name, entry in scores.items():
         score = entry["score"]
         signature = entry["signature"]
-        lines.append(f"{name:<8}{score:>7.2f}  {signature}")
+        # Trained metrics go from about 0 to 1.
+        decimals = 2 if name in METRICS else 4
+        lines.append(f"{name:<{width}}{score:>7.{decimals}f}  {signature}")
     return "\n".join(lines)

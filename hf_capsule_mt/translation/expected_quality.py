@@ -3,6 +3,8 @@
 `evaluate --calibrate` makes calibrations (see [`hf_capsule_mt.evaluation.calibration`]), `translate` reads them.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,7 +118,7 @@ class Calibration:
         different = [name for name in names if settings.get(name) != self.settings.get(name)]
         if not different:
             return
-        if different == ["weights"] or "model files" in different or "model" in different:
+        if "model files" in different or "model" in different or "revision" in different:
             raise UserError("The calibration is of another model. Calibrate this one: evaluate --calibrate.")
         shown = ", ".join(f"{name} is {settings.get(name)}, not {self.settings.get(name)}" for name in different)
         raise UserError(f"The calibration is of other settings: {shown}. Use the same, or calibrate again.")
@@ -139,6 +141,21 @@ class Calibration:
             interval = (round(max(value - width, lowest), 4), round(min(value + width, highest), 4))
             expected.append(Quality(round(value, 4), interval, round(probability, 4)))
         return expected
+
+    def digest(self) -> str:
+        """Return a hash of the calibration."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def add_to(self, records: Sequence[dict[str, Any]]) -> None:
+        """Add `quality`, `interval` and `p_bad` to lines of a report, null without a score, and set `low_coverage`."""
+        scored = [record for record in records if record["score"] is not None]
+        for record in records:
+            record.update(quality=None, interval=None, p_bad=None)
+        expected = self.expect([record["score"] for record in scored], [record["source_length"] for record in scored])
+        for record, quality in zip(scored, expected, strict=True):
+            record.update(asdict(quality))
+            if self.least_coverage is not None and record["coverage"] is not None:
+                record["low_coverage"] = record["coverage"] < self.least_coverage
 
     def warning(self, mean_score: float) -> str | None:
         """Return a warning if the mean log-probability of a file is far from those of the calibration."""

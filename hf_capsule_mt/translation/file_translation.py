@@ -26,6 +26,7 @@ from hf_capsule_mt.files import hash_file, locked, replaced_file
 
 from .decoding_options import DecodingOptions
 from .documents import Segment
+from .expected_quality import Calibration, settings_of
 from .glossary import Glossary
 from .marked_segments import keep_pattern
 from .partial_output import PartialOutput, folder_beside
@@ -63,6 +64,7 @@ class FileTranslationOptions:
         target_lang: language to write with multilingual OPUS-MT, until a text names another.
         glossary: file of terms that translations must have.
         glossary_languages: source and target language, for a glossary that has several.
+        calibration: adds the expected quality to the lines of the report.
         errors: "strict", or "replace" for bytes that are not UTF-8.
     """
 
@@ -80,6 +82,7 @@ class FileTranslationOptions:
     target_lang: str | None = None
     glossary: Path | None = None
     glossary_languages: tuple[str, str] | None = None
+    calibration: Calibration | None = None
     errors: str = "strict"
 
     @cached_property
@@ -104,6 +107,8 @@ class FileTranslationOptions:
                 settings["glossary_languages"] = list(self.glossary_languages)
         if self.report_file is not None:
             settings["report_file"] = str(self.report_file.resolve())
+        if self.calibration is not None:
+            settings["calibration"] = self.calibration.digest()
         return settings
 
 
@@ -140,9 +145,9 @@ class Job:
             return unbroken(texts, "translations")
         return "".join(texts).removesuffix("\n").split("\n")
 
-    def report(self, translations: dict[int, Translated]) -> list[str]:
-        """Return the lines of a report, one for each sentence."""
-        lines = []
+    def report(self, translations: dict[int, Translated], calibration: Calibration | None = None) -> list[str]:
+        """Return the lines of a report, one for each sentence, with the expected quality if there is a calibration."""
+        records = []
         place = 0
         for index, number in enumerate(self.numbers):
             # Several sentences may begin on a line.
@@ -162,8 +167,10 @@ class Job:
             }
             if translated.terms:
                 record["terms"] = [asdict(term) for term in translated.terms]
-            lines.append(json.dumps(record, ensure_ascii=False))
-        return lines
+            records.append(record)
+        if calibration is not None:
+            calibration.add_to(records)
+        return [json.dumps(record, ensure_ascii=False) for record in records]
 
 
 class Progress(tqdm):
@@ -240,7 +247,8 @@ def translate_windows(
 
     Raises:
         BlockingIOError: if another process writes the output file.
-        UserError: if the input cannot be read, or is not that of the interrupted run.
+        UserError: if the input cannot be read, or is not that of the interrupted run, or the calibration is of another
+            model.
     """
     if not state.is_main_process:
         worker = Worker(options, state, Progress(None, shown=False))
@@ -261,6 +269,8 @@ def translate_windows(
         if options.report_file is not None and options.output_file is None:
             report = stack.enter_context(replaced_file(options.report_file))
         options = replace(options, decoding=options.decoding.pinned())
+        if options.calibration is not None:
+            options.calibration.check(settings_of(options.decoding, options.target_lang))
         windows = _WindowReader(options, progress)
         worker = Worker(options, state, progress)
         for job in each_one_ahead(windows.jobs(lines)):
@@ -358,7 +368,7 @@ class _WindowReader:
 
     def keep(self, job: Job, translated: dict[int, Translated], report: BinaryIO | None) -> list[str] | None:
         """Keep the lines of a window for the output file, or return them if there is none."""
-        judged = job.report(translated) if self._options.report_file is not None else []
+        judged = job.report(translated, self._options.calibration) if self._options.report_file is not None else []
         if self._kept is not None:
             self._kept.append(job.lines, job.output(translated), judged, job.code)
             return None

@@ -108,6 +108,13 @@ def repeated_tokens(ids: Sequence[int]) -> int:
     return most
 
 
+def mean_score(report: Iterable[str]) -> float | None:
+    """Return the mean of the scores in the lines of a report, or None if there is none."""
+    scores = [json.loads(line)["score"] for line in report]
+    scores = [score for score in scores if score is not None]
+    return sum(scores) / len(scores) if scores else None
+
+
 def faults(report: Iterable[str]) -> str | None:
     """Return a sentence about the translations of a report that look wrong, or None if all look right.
 
