@@ -14,8 +14,8 @@ Most models read one sentence a line, and lose the rest of a line with several. 
 sentences. With --documents en the input is running text in that language. Its paragraphs are kept, and its sentences
 are translated.
 
-Files of Markdown, HTML, subtitles and gettext are recognised by their names and beginnings, and translated as a
-whole. They need --documents and both files:
+Files of Markdown, HTML, subtitles, gettext and XLIFF are recognised by their names and beginnings, and translated
+as a whole. They need --documents and both files:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
 

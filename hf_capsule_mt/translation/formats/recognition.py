@@ -11,6 +11,7 @@ from .gettext_catalogue import Catalogue
 from .html_page import HtmlPage
 from .markdown import Markdown
 from .subtitles import Subtitles
+from .xliff import Xliff
 
 _ALL = (
     Markdown(),
@@ -18,6 +19,7 @@ _ALL = (
     Subtitles("srt", "SubRip subtitles", is_vtt=False),
     Subtitles("vtt", "WebVTT subtitles", is_vtt=True),
     Catalogue(),
+    Xliff(),
 )
 FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format in _ALL}
 """The formats by the names that `--format` takes."""
@@ -47,7 +49,7 @@ _PANDOC = (
 _STRUCTURED = (
     # Data and localisation.
     *(".json", ".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".csv", ".tsv", ".tmx", ".resx"),
-    *(".properties", ".xliff", ".xlf", ".lang"),
+    *(".properties", ".lang"),
     *(".strings", ".arb", ".ftl", ".plist", ".mo", ".qm", ".bib", ".ics", ".vcf", ".eml", ".mbox"),
     # Subtitles and pictures.
     *(".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp", ".smi", ".lrc", ".svg", ".ps", ".man"),

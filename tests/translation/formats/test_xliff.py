@@ -1,0 +1,76 @@
+"""XLIFF: units without a target get one, codes come back, and everything else stays."""
+
+import pytest
+from lxml import etree
+from stand_in_translator import UpperCase
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.formats import recognise, translate_file
+
+pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
+
+OLD = """<?xml version="1.0" encoding="UTF-8"?>
+<!-- a comment -->
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:x="urn:x">
+  <file original="a" source-language="en" target-language="de" datatype="plaintext"><body>
+    <trans-unit id="1" x:y="z">
+      <source>A <g id="1">dog</g> &amp; <ph id="2">&lt;br/&gt;</ph> runs %s.</source>
+    </trans-unit>
+    <trans-unit id="2"><source>done</source><target>fertig</target></trans-unit>
+    <trans-unit id="3" translate="no"><source>code</source></trans-unit>
+    <trans-unit id="4"><source>late</source><target/></trans-unit>
+  </body></file>
+</xliff>
+"""
+NEW = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en">
+  <file id="f1">
+    <unit id="1"><segment><source>A <pc id="1">dog</pc></source></segment></unit>
+    <unit id="2"><segment state="final"><source>done</source><target>fertig</target></segment></unit>
+    <unit id="3" translate="no"><segment><source>code</source></segment></unit>
+  </file>
+</xliff>"""
+
+
+def translated(tmp_path, content, **options):
+    (tmp_path / "a.xlf").write_bytes(content.encode())
+    translate_file(UpperCase(), tmp_path / "a.xlf", tmp_path / "b.xlf", "en", **options)
+    return (tmp_path / "b.xlf").read_bytes().decode()
+
+
+def test_version_1(tmp_path):
+    state = 'target state="needs-review-translation"'
+    found = translated(tmp_path, OLD)
+    assert etree.canonicalize(found, strip_text=True) == etree.canonicalize(
+        OLD.replace(
+            "%s.</source>",
+            f'%s.</source><{state}>A <g id="1">DOG</g> &amp; <ph id="2">&lt;br/&gt;</ph> RUNS %s.</target>',
+        ).replace("<target/>", f"<{state}>LATE</target>"),
+        strip_text=True,
+    )
+    assert found.startswith(OLD[: OLD.index("<xliff")])
+    # What is translated now is left alone.
+    assert translated(tmp_path, found) == found
+
+
+def test_ends_of_lines(tmp_path):
+    found = translated(tmp_path, OLD.replace("\n", "\r\n"))
+    assert found == translated(tmp_path, OLD).replace("\n", "\r\n")
+
+
+def test_version_2(tmp_path):
+    found = translated(tmp_path, NEW, target_lang="de")
+    expected = NEW.replace("<segment><source>A", '<segment state="translated"><source>A').replace(
+        "</pc></source>", '</pc></source><target>A <pc id="1">DOG</pc></target>'
+    )
+    assert found == expected.replace('srcLang="en"', 'srcLang="en" trgLang="de"')
+
+
+@pytest.mark.parametrize(("content", "words"), [("<xliff>", "The XML is damaged"), ("<a/>", "is not <xliff>")])
+def test_refused(tmp_path, content, words):
+    with pytest.raises(UserError, match=words):
+        translated(tmp_path, content)
+
+
+def test_it_is_known_by_its_beginning(tmp_path):
+    (tmp_path / "a.xml").write_text(OLD)
+    assert recognise(tmp_path / "a.xml").name == "xliff"
