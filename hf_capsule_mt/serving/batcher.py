@@ -425,7 +425,6 @@ class Batcher:
         self._requests = []
 
     def _fail(self, request: _Request, error: Exception) -> None:
-        request.waiting.clear()
         if not request.future.done() and request.future.set_running_or_notify_cancel():
             request.future.set_exception(error)
 

@@ -232,6 +232,16 @@ def test_documents(checkpoint, tmp_path, window):
     assert {file.name for file in tmp_path.iterdir()} == {"in.txt", "out.txt"}
 
 
+def test_a_paragraph_is_not_divided(checkpoint, tmp_path):
+    """Its last sentence goes over two lines, behind the end of the window."""
+    pytest.importorskip("sentencex")
+    one, two, three = translate_lines(tiny_model(), tiny_tokenizer(), ["A b c?", "D e f!", "G h."], num_beams=3)
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("A b c?\nD e\nf!\n\nG h.")
+    translate(checkpoint, source, target, "--documents", "en", "--chunk_size", "1")
+    assert target.read_text() == f"{one}\n{two}\n\n{three}\n"
+
+
 @pytest.fixture
 def interrupted(checkpoint, source, tmp_path, monkeypatch):
     """An output whose first line and the empty one after it are done."""
