@@ -69,9 +69,6 @@ async def _read_body(request: Request, limits: BodyLimits) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise RequestError(415, "A compressed body is not read.")
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > limits.size:
-        raise RequestError(413, f"The body is larger than {limits.size} bytes.")
     body = bytearray()
 
     async def read() -> None:

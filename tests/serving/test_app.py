@@ -306,7 +306,8 @@ def test_numbers(translator):
     app = build_app([served(translator)], ServerSettings(keys=keys), Metrics())
     with TestClient(app) as client:
         client.post("/translate", json={"q": ["a b", "c"], "api_key": "secret", **EN_DE})
-        assert client.get("/metrics").status_code == 401
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic secret"}):
+            assert client.get("/metrics", headers=headers).status_code == 401
         text = client.get("/metrics", headers={"authorization": "Bearer secret"}).text
     for line in (
         'hf_capsule_mt_requests_total{api="libretranslate",status="200"} 1.0',
