@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.utils import ModelOutput
 
-from ..modeling.guided_routing import additive_scores
+from ..modeling.additive_scores import additive_scores
 from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from ..modeling.modeling_rnmt import RNMTForConditionalGeneration
 from ..modeling.word_masks import word_mask

@@ -28,7 +28,8 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .aggregation import RECORDED_HEADS, LayerAggregation, ResidualRoutedHeads, RoutedHeads, with_head_routing
-from .guided_routing import READ_BY_LOSSES, GuidedLosses, GuidedRouting, GuidedVotes
+from .guided_losses import READ_BY_LOSSES, GuidedLosses
+from .guided_routing import GuidedRouting, GuidedVotes
 from .initial_weights import init_words
 from .linear import use_products
 from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput

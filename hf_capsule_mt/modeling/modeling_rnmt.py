@@ -12,7 +12,8 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_rnmt import RNMTConfig
-from .guided_routing import READ_BY_LOSSES, GuidedContext, GuidedLosses, GuidedRouting, GuidedVotes
+from .guided_losses import READ_BY_LOSSES, GuidedLosses
+from .guided_routing import GuidedContext, GuidedRouting, GuidedVotes
 from .linear import UnitGainLinear
 from .outputs import OutputRouting, RecurrentEncoderOutput, RoutedDecoderOutput
 from .recurrent import BidirectionalGRULayer, ConditionalGRU, RecurrentCache

@@ -15,7 +15,7 @@ from tiny_run import arguments, files
 
 from hf_capsule_mt.cli import analyze, train, translate
 from hf_capsule_mt.decoding import generate
-from hf_capsule_mt.modeling import guided_routing, losses
+from hf_capsule_mt.modeling import additive_scores, losses
 
 # The package has the function under this name.
 em_routing = importlib.import_module("hf_capsule_mt.modeling.em_routing")
@@ -82,7 +82,7 @@ def test_an_update(name, device):
 def test_an_update_in_pieces(device, monkeypatch):
     """Of layers' votes, additive scores and the vocabulary's scores; these models are far smaller than a piece."""
     monkeypatch.setattr(em_routing, "_ACCELERATOR_VOTE_CHUNK", 64)
-    monkeypatch.setattr(guided_routing, "_ACCELERATOR_PAIR_CHUNK", 64)
+    monkeypatch.setattr(additive_scores, "_ACCELERATOR_PAIR_CHUNK", 64)
     monkeypatch.setattr(losses, "_ACCELERATOR_SCORE_CHUNK", 64)
     # They take votes in no pieces.
     monkeypatch.setattr(em_routing, "_kernels", lambda device: None)

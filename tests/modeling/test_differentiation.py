@@ -5,8 +5,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import functional_call
 
+from hf_capsule_mt.modeling.additive_scores import additive_scores
 from hf_capsule_mt.modeling.em_routing import em_routing
-from hf_capsule_mt.modeling.guided_routing import additive_scores
 from hf_capsule_mt.modeling.linear import LinearFunction
 from hf_capsule_mt.modeling.losses import linear_cross_entropy, rdrop_cross_entropy
 

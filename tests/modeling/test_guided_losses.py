@@ -5,7 +5,7 @@ import torch
 from reference import guided_routing as reference
 
 from hf_capsule_mt import RNMTConfig
-from hf_capsule_mt.modeling.guided_routing import GuidedLosses
+from hf_capsule_mt.modeling.guided_losses import GuidedLosses
 from hf_capsule_mt.modeling.losses import _SCORE_CHUNK, bag_of_words_loss, shares
 
 WIDTH, CAPSULE, VOCABULARY = 6, 3, 11

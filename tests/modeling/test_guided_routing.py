@@ -5,14 +5,9 @@ import torch
 from reference import guided_routing as reference
 
 from hf_capsule_mt import CapsuleAggregatedMarianConfig
-from hf_capsule_mt.modeling import guided_routing as additive_scores_module
-from hf_capsule_mt.modeling.guided_routing import (
-    AdditiveScoresFunction,
-    GuidedRouting,
-    GuidedVotes,
-    additive_scores,
-    guided_dynamic_routing,
-)
+from hf_capsule_mt.modeling import additive_scores as additive_scores_module
+from hf_capsule_mt.modeling.additive_scores import AdditiveScoresFunction, additive_scores
+from hf_capsule_mt.modeling.guided_routing import GuidedRouting, GuidedVotes, guided_dynamic_routing
 
 WIDTH, CAPSULE = 6, 4
 # B, T, S
