@@ -11,6 +11,7 @@
         --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
     hf-capsule-mt evaluate --hypotheses out.de --references test.de --input_file test.en --metrics comet
     hf-capsule-mt evaluate --calibrate val.en val.de --model run --output_file run.calibration.json
+    hf-capsule-mt evaluate --quality test.report.jsonl --references test.de
 
 Line i of all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
 """
@@ -171,6 +172,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         if table is not None:
             print(table)
         leave_group_at_exit()
+        return
+    if args.quality is not None:
+        quality.check_report(args)
+        print(quality.measure_report(args))
         return
     _check_arguments(args)
     texts = _read(args)

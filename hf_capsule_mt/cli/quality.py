@@ -11,6 +11,7 @@ from hf_capsule_mt.data.corpus_files import check_two_files
 from hf_capsule_mt.data.lines import each_line, read_lines
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.calibration import fit_calibration, sentence_chrf
+from hf_capsule_mt.evaluation.report_fields import fields_report, measure_fields
 from hf_capsule_mt.evaluation.trained_metrics import (
     DEFAULT_MODELS,
     LOWER_IS_BETTER,
@@ -26,9 +27,13 @@ from . import decoding
 from .common import check_distinct, check_line_counts, check_output_file, check_text_file, finite
 
 _BAD_CHRF = 40.0
+_SCORE_METRICS = ("chrf", *(metric for metric in DEFAULT_MODELS if metric not in LOWER_IS_BETTER))
+"""Metrics of sentences whose higher scores are better."""
 _NOT_WITH_CALIBRATE = ("hypotheses", "compare", "input_file", "references", "translations_file", "figure_file")
 _NOT_WITH_CALIBRATE += ("adequacy", "length_buckets", "length_edges")
 """Options of `evaluate` that would be ignored."""
+_NOT_WITH_QUALITY = ("hypotheses", "compare", "input_file", "model", "output_file", "translations_file")
+_NOT_WITH_QUALITY += ("figure_file", "adequacy", "length_buckets", "length_edges")
 
 
 def add_trained_metrics(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +57,12 @@ def add_calibration(parser: argparse.ArgumentParser) -> None:
         metavar=("SOURCES", "REFERENCES"),
         help="Translate these sources, score them, and write a calibration to --output_file. Better 1,000 or more "
         "sentences, as the model will translate later, and none that it was trained on.",
+    )
+    group.add_argument(
+        "--quality",
+        type=Path,
+        metavar="REPORT",
+        help="Measure how well each field of a report by translate finds bad translations, by --references.",
     )
     group.add_argument(
         "--bad",
@@ -111,15 +122,7 @@ def score_trained(
 
 def check_calibration(args: argparse.Namespace) -> None:
     """Find mistakes in the options of a calibration before any work is done."""
-    args.metrics = args.metrics or ["chrf"]
-    [metric, *others] = args.metrics
-    if others or metric in LOWER_IS_BETTER or metric not in ("chrf", *DEFAULT_MODELS):
-        given = " ".join(args.metrics)
-        raise UserError(f"--calibrate takes one metric: chrf, comet, cometkiwi or xcomet. Not {given}.")
-    if args.bad is None:
-        if metric != "chrf":
-            raise UserError(f"--bad has no default for {metric}. Name the score below which a translation is bad.")
-        args.bad = _BAD_CHRF
+    _check_metric(args, "--calibrate")
     if args.model is None or args.output_file is None:
         raise UserError("--calibrate needs --model, and --output_file for the calibration.")
     for name in _NOT_WITH_CALIBRATE:
@@ -132,6 +135,61 @@ def check_calibration(args: argparse.Namespace) -> None:
     check_two_files(*args.calibrate, "--calibrate")
     check_output_file(args.output_file)
     check_distinct([("--output_file", args.output_file)], args.calibrate)
+
+
+def _check_metric(args: argparse.Namespace, option: str) -> None:
+    """Complete the metric of sentences and its limit, and find mistakes in them."""
+    args.metrics = args.metrics or ["chrf"]
+    metric = args.metrics[0]
+    if len(args.metrics) > 1 or metric not in _SCORE_METRICS:
+        given = " ".join(args.metrics)
+        raise UserError(f"{option} takes one metric: {', '.join(_SCORE_METRICS)}. Not {given}.")
+    if args.bad is None:
+        if metric != "chrf":
+            raise UserError(f"--bad has no default for {metric}. Name the score below which a translation is bad.")
+        args.bad = _BAD_CHRF
+    for name in trained(args.metrics):
+        model_of(name, getattr(args, f"{name}_model"))
+
+
+def check_report(args: argparse.Namespace) -> None:
+    """Find mistakes in the options of `--quality` before any work is done."""
+    _check_metric(args, "--quality")
+    for name in _NOT_WITH_QUALITY:
+        if getattr(args, name):
+            raise UserError(f"--{name} does not go with --quality, whose report has the texts.")
+    if len(args.references) != 1:
+        raise UserError("--quality needs one file of --references.")
+
+
+def measure_report(args: argparse.Namespace) -> str:
+    """Return a table of how well each field of a report finds bad translations.
+
+    Raises:
+        UserError: if the report is of an earlier version, has several sentences on a line, or has other lines than the
+            references.
+    """
+    records = [json.loads(line) for line in each_line(args.quality)]
+    [path] = args.references
+    references = read_lines(path)
+    if any("translation" not in record for record in records):
+        raise UserError(f"{args.quality} has no translations. Write it again with translate --report_file.")
+    lines = [record["line"] for record in records]
+    if lines != list(range(1, len(references) + 1)):
+        raise UserError(
+            f"{args.quality} has {len(lines)} sentences, and {path} has {len(references)} lines. Each line must be one "
+            "sentence, so translate without --documents and --sentences."
+        )
+    translations = [record["translation"] for record in records]
+    [metric] = args.metrics
+    if metric == "chrf":
+        qualities = sentence_chrf(translations, references)
+    else:
+        sources = [record["source"] for record in records]
+        qualities = score_trained(args, metric, sources, translations, references).scores
+    share_bad = sum(quality < args.bad for quality in qualities) / len(qualities)
+    table = fields_report(measure_fields(records, qualities, args.bad))
+    return f"{share_bad:.1%} of {len(qualities)} translations have a {metric} below {args.bad:g}.\n\n{table}"
 
 
 def calibrate(args: argparse.Namespace) -> str | None:
