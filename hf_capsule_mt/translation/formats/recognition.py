@@ -58,9 +58,13 @@ _STRUCTURED = (
     # Programs. ".ts" are also translations of Qt.
     *(".ts", ".tsx", ".js", ".jsx", ".mjs", ".css", ".scss", ".sql", ".py", ".pyi", ".c", ".h", ".cc", ".cpp", ".hpp"),
     *(".java", ".kt", ".go", ".rs", ".rb", ".php", ".pl", ".sh", ".bash", ".ps1", ".bat", ".r", ".m", ".swift", ".cs"),
+    *(".cxx", ".mm", ".cu", ".cuh", ".cjs", ".mts", ".cts", ".pyx", ".pxd", ".tcl", ".awk", ".cmake", ".pm", ".pod"),
+    *(".dtd", ".xsl", ".proto", ".thrift", ".svelte", ".fish", ".csh", ".vbs", ".cmd", ".desktop", ".service", ".pem"),
     *(".lua", ".vue", ".diff", ".patch", ".lock", ".log"),
 )
 """Endings of other formats in which a translation of each line would be wrong."""
+_STRUCTURED_BEGINNINGS = ("<?xml", "#!", "-----BEGIN ")
+"""How XML, scripts and keys begin."""
 
 
 def recognise(path: Path, name: str | None = None) -> FileFormat | None:
@@ -88,7 +92,7 @@ def recognise(path: Path, name: str | None = None) -> FileFormat | None:
             f"{path} is of the format {suffix}, which is not supported. Convert it first: pandoc {path} -o text.md. "
             f"Translate text.md, and convert the translation back. To translate each line, give --format {LINES}."
         )
-    if suffix in _STRUCTURED or beginning.startswith("<?xml"):
+    if suffix in _STRUCTURED or beginning.startswith(_STRUCTURED_BEGINNINGS):
         raise UserError(
             f"{path} is of a format that is not supported, so translating its lines would damage it. If it is "
             f"another one, give --format with {', '.join(FORMATS)}, or {LINES} for plain text. For XML give --tags."

@@ -80,7 +80,14 @@ def test_formats_that_pandoc_converts(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.csv", "a,b"), ("a.yaml", "a: b"), ("a.py", "a = 1"), ("a.TMX", ""), ("a", "<?xml version='1.0'?><a/>")],
+    [
+        ("a.csv", "a,b"),
+        ("a.yaml", "a: b"),
+        ("a.py", "a = 1"),
+        ("a.TMX", ""),
+        ("a", "<?xml version='1.0'?><a/>"),
+        ("a", "#!/bin/sh\nls"),
+    ],
 )
 def test_other_formats_are_refused(tmp_path, name, content):
     path = written(tmp_path, name, content)
