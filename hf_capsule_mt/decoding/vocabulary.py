@@ -28,6 +28,8 @@ _BLOCK = 1 << 16
 """Tokens in a block, on a CPU."""
 _CHUNK = 1 << 18
 """Scores that are read several times while a core's cache holds them."""
+_FEW = 1 << 15
+"""Scores that are sorted faster than they are divided into groups."""
 _LARGEST = 7 << 20
 """Scores that are made at a time: for tensors of 32 MiB and more the C library asks for new memory every time."""
 
@@ -227,6 +229,8 @@ class Vocabulary:
         scores = block.scores(hidden)
         if suppressed is not None and renormalizes:
             scores.index_fill_(1, suppressed, -torch.inf)
+        if scores.numel() <= _FEW and self.device.type == "cpu":
+            return self._best_of_few(scores, hidden, before, count, None if renormalizes else suppressed)
         maxima, log_sums = block.reduce(scores)
         self._note(hidden, log_sums)
         if suppressed is not None and not renormalizes:
@@ -251,6 +255,27 @@ class Vocabulary:
             tokens=block.tokens_at(places.flatten(1).gather(1, chosen)),
         )
 
+    def _best_of_few(
+        self, scores: Tensor, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None
+    ) -> Candidates:
+        """Return the best continuations without groups.
+
+        Args:
+            scores: `[sentences * beams, members * groups]`. They are changed.
+            hidden: the states, `[sentences * beams, d]`.
+            before: the scores of the beams, `[sentences, beams]`.
+            count: the number of continuations, K.
+            suppressed: tokens that cannot be chosen, but count in the sums, `[tokens]`, or None.
+        """
+        (block,) = self._blocks
+        largest = scores.amax(1, keepdim=True)
+        log_sums = (scores - largest).exp_().sum(1, keepdim=True).log_().add_(largest)
+        self._note(hidden, log_sums)
+        if suppressed is not None:
+            scores.index_fill_(1, suppressed, -torch.inf)
+        best, places = scores.topk(min(count, scores.shape[1]))
+        return _best_of_sentences(best - log_sums, block.tokens_at(places), before, count)
+
     def _best_of_blocks(
         self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
     ) -> Candidates:
@@ -273,17 +298,8 @@ class Vocabulary:
             log_sums_of_blocks.append(log_sums)
         log_sums = torch.cat(log_sums_of_blocks, dim=1).logsumexp(1, keepdim=True)
         self._note(hidden, log_sums)
-        sentences, beams = before.shape
-        values = torch.cat(scores_of_blocks, dim=1) - log_sums
-        values = values.view(sentences, beams, -1) + before.unsqueeze(-1)
-        of_each_beam = values.shape[2]
-        best, chosen = values.flatten(1).topk(count)
-        tokens = torch.cat(tokens_of_blocks, dim=1).view(sentences, -1)
-        return Candidates(
-            scores=best,
-            beams=chosen.div(of_each_beam, rounding_mode="floor"),
-            tokens=tokens.gather(1, chosen),
-        )
+        log_probabilities = torch.cat(scores_of_blocks, dim=1) - log_sums
+        return _best_of_sentences(log_probabilities, torch.cat(tokens_of_blocks, dim=1), before, count)
 
     def _best_of_rows(
         self, block: TokenBlock, hidden: Tensor, count: int, places: Tensor | None, renormalizes: bool
@@ -323,6 +339,26 @@ class Vocabulary:
     def _note(self, hidden: Tensor, best: Tensor) -> None:
         self.seen.add(hidden)
         self.seen.add(best)
+
+
+def _best_of_sentences(log_probabilities: Tensor, tokens: Tensor, before: Tensor, count: int) -> Candidates:
+    """Return the best continuations of each sentence, given the best of each row.
+
+    Args:
+        log_probabilities: those of the tokens, `[sentences * beams, n]`.
+        tokens: token ids, `[sentences * beams, n]`.
+        before: the scores of the beams, `[sentences, beams]`.
+        count: the number of continuations, K.
+    """
+    sentences, beams = before.shape
+    totals = log_probabilities.view(sentences, beams, -1) + before.unsqueeze(-1)
+    of_each_beam = totals.shape[2]
+    best, chosen = totals.flatten(1).topk(count)
+    return Candidates(
+        scores=best,
+        beams=chosen.div(of_each_beam, rounding_mode="floor"),
+        tokens=tokens.view(sentences, -1).gather(1, chosen),
+    )
 
 
 def _cat_parts(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:

@@ -21,11 +21,13 @@ def _vocabulary(size, with_bias, width=8):
     return Vocabulary(weight, bias), hidden, before, logits
 
 
+@pytest.mark.parametrize("few", [0, 1 << 15])
 @pytest.mark.parametrize("at_a_time", [7 << 20, 1, 2 * 4 * 1024], ids=["all", "one", "two"])
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("size", [9, 31, 511, 512, 513, 1000, 5003])
-def test_candidates(size, with_bias, at_a_time, monkeypatch):
-    """Of three sentences, or of two or one of them at a time where there are as many words."""
+def test_candidates(size, with_bias, at_a_time, few, monkeypatch):
+    """Of three sentences, or of two or one of them at a time where there are as many words. In groups or without."""
+    monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._FEW", few)
     monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._LARGEST", at_a_time)
     vocabulary, hidden, before, logits = _vocabulary(size, with_bias)
     for suppressed in (None, torch.tensor([0, size - 1]), torch.arange(2, 7)):
