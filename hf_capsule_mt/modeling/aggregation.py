@@ -31,9 +31,10 @@ class BlockLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map block b of the inputs by `weight[b]`."""
         # Blocks come first: [blocks, rows, in_features].
-        flat = inputs.reshape(-1, *inputs.shape[-2:]).transpose(0, 1)
-        outputs = torch.baddbmm(self.bias.unsqueeze(1), flat, self.weight)
-        return outputs.transpose(0, 1).reshape(*inputs.shape[:-1], -1)
+        rows = inputs.reshape(-1, *inputs.shape[-2:])
+        outputs = torch.baddbmm(self.bias.unsqueeze(1), rows.transpose(0, 1), self.weight)
+        rows = outputs.transpose(0, 1)
+        return rows.reshape(*inputs.shape[:-1], -1)
 
 
 class LinearCombination(nn.Module):
@@ -49,7 +50,8 @@ class LinearCombination(nn.Module):
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, None]:
         """Aggregate `[..., L, d]` to `[..., d]`."""
-        return (self.weight * layers).sum(-2), None
+        weighted = self.weight * layers
+        return weighted.sum(-2), None
 
 
 class DynamicCombination(nn.Module):
@@ -62,8 +64,10 @@ class DynamicCombination(nn.Module):
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, None]:
         """Aggregate `[..., L, d]` to `[..., d]`."""
-        weights = self.fc2(torch.relu(self.fc1(layers.flatten(-2))))
-        return (weights.view_as(layers) * layers).sum(-2), None
+        hidden = self.fc1(layers.flatten(-2))
+        weights = self.fc2(torch.relu(hidden))
+        weighted = weights.view_as(layers) * layers
+        return weighted.sum(-2), None
 
 
 class LayerAttention(nn.Module):
@@ -85,7 +89,8 @@ class LayerAttention(nn.Module):
         width = layers.shape[-1]
         keys = F.rms_norm(layers, (width,), eps=1e-6)
         scores = (self.weight * keys).sum(-1, keepdim=True)
-        return (scores.softmax(-2) * layers).sum(-2), None
+        weighted = scores.softmax(-2) * layers
+        return weighted.sum(-2), None
 
 
 COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination, "attention": LayerAttention}
@@ -126,14 +131,18 @@ class RoutedAggregation(nn.Module):
         if self.activations is not None:
             activations = self._map(self.activations, capsules).sigmoid()
         votes = self._map(self.votes, capsules)
-        aggregate, assignment = self.routing(votes, activations, every_iteration=output_routing == "all")
-        return aggregate, assignment if output_routing else None
+        every_iteration = output_routing == "all"
+        aggregate, assignment = self.routing(votes, activations, every_iteration=every_iteration)
+        if not output_routing:
+            assignment = None
+        return aggregate, assignment
 
     def _map(self, module: nn.Module, capsules: Tensor) -> Tensor:
         """Apply one of the three maps above to capsules `[..., L, d]`."""
         if isinstance(module, BlockLinear):
             return module(capsules)
-        return module(capsules.flatten(-2)).unflatten(-1, (self.num_layers, -1))
+        mapped = module(capsules.flatten(-2))
+        return mapped.unflatten(-1, (self.num_layers, -1))
 
 
 class LayerAggregation(nn.Module):
@@ -167,7 +176,8 @@ class LayerAggregation(nn.Module):
             The aggregate `[..., d]`. With `output_routing=True` also the assignment of the last iteration,
             `[..., L, N]`, and with "all" that of every iteration, `[..., iterations, L, N]`.
         """
-        aggregate, routing = self.aggregator(torch.stack(layers, dim=-2), output_routing)
+        stacked = torch.stack(layers, dim=-2)
+        aggregate, routing = self.aggregator(stacked, output_routing)
         # Otherwise a CPU would sum the gradients of the norm in the dtype of autocast.
         aggregate = self.layer_norm(aggregate.to(self.layer_norm.weight.dtype))
         if self.gamma is not None:

@@ -39,7 +39,19 @@ def _block(votes: Tensor) -> list[int]:
 def route(
     votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the capsules `[P, N, D]`, the assignment `[P, I, N]` and the activations `[P, N]`."""
+    """Route the votes of every position.
+
+    Args:
+        votes: `[P, I, N, D]`, of I input capsules for N output capsules at P positions.
+        input_activations: `[P, I, 1]`, one for each input capsule, or `[P, I, N]`, one for each pair.
+        floor: what is added to every variance, `[P]`.
+        beta_a: `[N]`.
+        beta_u: `[N]`.
+        schedule: the inverse temperature of every iteration.
+
+    Returns:
+        The capsules `[P, N, D]`, the assignment `[P, I, N]` and the activations `[P, N]`.
+    """
     positions, _, outputs, width = votes.shape
     capsules = votes.new_empty(positions, outputs, width)
     coefficients, activations = votes.new_empty(votes.shape[:-1]), votes.new_empty(positions, outputs)
@@ -60,7 +72,20 @@ def route_backward(
     beta_u: Tensor,
     schedule: tuple[float, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of votes, input activations, floor, beta_a and beta_u, given that of the capsules."""
+    """Compute the gradients of [`route`] again from its inputs.
+
+    Args:
+        grad_capsules: the gradient of the capsules, `[P, N, D]`.
+        votes: as in [`route`].
+        input_activations: the same.
+        floor: the same.
+        beta_a: the same.
+        beta_u: the same.
+        schedule: the same.
+
+    Returns:
+        The gradients of the votes, the input activations, the floor, beta_a and beta_u.
+    """
     positions, _, outputs, _ = votes.shape
     grad_votes, grad_floor = votes.new_empty(votes.shape), votes.new_empty(positions)
     grad_activations = votes.new_empty(input_activations.shape)

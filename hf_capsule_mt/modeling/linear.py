@@ -16,7 +16,17 @@ class LinearFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Map the rows."""
+        """Map the rows.
+
+        Args:
+            ctx: keeps the inputs and the weight.
+            inputs: `[rows, in]`.
+            weight: `[out, in]`.
+            bias: `[out]`, or None.
+
+        Returns:
+            `[rows, out]`.
+        """
         ctx.save_for_backward(inputs, weight)
         outputs = product(inputs, weight)
         if bias is not None:
@@ -45,7 +55,8 @@ class Linear(nn.Linear):
         is_plain = type(self.weight) is nn.Parameter and not torch.is_autocast_enabled(inputs.device.type)
         if not is_plain or not is_faster_by_onednn(rows, self.weight):
             return super().forward(inputs)
-        return LinearFunction.apply(rows, self.weight, self.bias).view(*inputs.shape[:-1], -1)
+        outputs = LinearFunction.apply(rows, self.weight, self.bias)
+        return outputs.view(*inputs.shape[:-1], -1)
 
 
 def use_products(module: nn.Module) -> None:

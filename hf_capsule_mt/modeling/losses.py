@@ -46,7 +46,8 @@ def _with_weight(weights: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
     """Drop positions of weight 0 on a CPU. An accelerator computes them, because counting them would make it wait."""
     if weights.device.type == "cpu" and not torch.compiler.is_compiling():
         wanted = weights.nonzero().squeeze(-1)
-        return *(positions[wanted] for positions in states), weights[wanted]
+        wanted_states = [positions[wanted] for positions in states]
+        return *wanted_states, weights[wanted]
     return *states, weights
 
 
@@ -98,12 +99,16 @@ def _log_partition(
         total += weights[part] @ log_partition.squeeze(-1)
         if gradients:
             exponentials = exponentials.to(queries.dtype)
-            scale = (weights[part].unsqueeze(-1) / partition).to(queries.dtype)
+            scale = weights[part].unsqueeze(-1) / partition
+            scale = scale.to(queries.dtype)
+            # With the scale, exponentials are probabilities times the weight. The smaller factor is scaled.
             grad_queries[part] = scale * product(exponentials, factors.t())
-            add_product(grad_embedding, (scale * queries[part]).t(), exponentials.t())
+            scaled_queries = scale * queries[part]
+            add_product(grad_embedding, scaled_queries.t(), exponentials.t())
     if not gradients:
         return [total]
-    return [total, grad_queries, grad_embedding.t().contiguous().to(embedding.dtype)]
+    grad_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
+    return [total, grad_queries, grad_embedding]
 
 
 @_log_partition.register_fake
@@ -123,13 +128,15 @@ def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
     positions = max(1, scores_in_chunk // embedding.shape[0])
     if device == "cpu":
         positions = min(positions, _CPU_POSITIONS)
-    return [slice(start, start + positions) for start in range(0, queries.shape[0], positions)]
+    starts = range(0, queries.shape[0], positions)
+    return [slice(start, start + positions) for start in starts]
 
 
 def exponentiate(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Turn scores `[N, V]` into exp(score - largest score) in place. Return their sums and log partitions, `[N, 1]`."""
     largest = scores.amax(-1, keepdim=True)
-    total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
+    scores.sub_(largest).exp_()
+    total = scores.sum(-1, keepdim=True)
     return total, total.log() + largest
 
 
@@ -166,14 +173,17 @@ def _two_passes(
             scores_one += bias
             scores_other += bias
         # The memory of the scores holds their exponentials from here on.
-        exp_one, exp_other = scores_one, scores_other
+        exp_one = scores_one
+        exp_other = scores_other
         sum_one, log_sum_one = exponentiate(scores_one)
         sum_other, log_sum_other = exponentiate(scores_other)
         # The divergence is half of the difference between the means of d under p and under q.
         mean_one = torch.linalg.vecdot(exp_one, difference).unsqueeze(-1) / sum_one
         mean_other = torch.linalg.vecdot(exp_other, difference).unsqueeze(-1) / sum_other
-        partitions += (weight * (log_sum_one + log_sum_other)).sum()
-        apart += (weight * (mean_one - mean_other)).sum() / 2
+        log_sums = log_sum_one + log_sum_other
+        partitions += (weight * log_sums).sum()
+        twice_divergence = mean_one - mean_other
+        apart += (weight * twice_divergence).sum() / 2
         share_one = weight / sum_one
         share_other = weight / sum_other
         # The gradient of the first scores is p (1 + alpha/2 (1 + d - mean of d under p)) - alpha/2 q.
@@ -182,12 +192,12 @@ def _two_passes(
         # That of the second scores is the same with p and q exchanged, and -d in the place of d.
         grad_scores_other = torch.addcmul((1 + half + half * mean_other) * share_other, difference, -half * share_other)
         grad_scores_other.mul_(exp_other).addcmul_(exp_one, -half * share_one)
-        for states, grad_states, grad_scores in (
-            (one, grad_one, grad_scores_one.to(one.dtype)),
-            (other, grad_other, grad_scores_other.to(other.dtype)),
-        ):
-            grad_states[part] = product(grad_scores, factors.t())
-            add_product(grad_embedding, states[part].t(), grad_scores.t())
+        grad_scores_one = grad_scores_one.to(one.dtype)
+        grad_one[part] = product(grad_scores_one, factors.t())
+        add_product(grad_embedding, one[part].t(), grad_scores_one.t())
+        grad_scores_other = grad_scores_other.to(other.dtype)
+        grad_other[part] = product(grad_scores_other, factors.t())
+        add_product(grad_embedding, other[part].t(), grad_scores_other.t())
     grad_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
     return [partitions + alpha * apart, apart, grad_one, grad_other, grad_embedding]
 
@@ -196,12 +206,17 @@ def _two_passes(
 def _shapes_of_two_passes(
     one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
 ) -> list[Tensor]:
+    total = weights.new_empty(())
+    apart = weights.new_empty(())
     gradients = [torch.empty_like(tensor) for tensor in (one, other, embedding)]
-    return [weights.new_empty(()), weights.new_empty(()), *gradients]
+    return [total, apart, *gradients]
 
 
 def label_smoothed_cross_entropy(
-    logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, num_items_in_batch: Tensor | int | None = None
+    logits: Tensor,
+    labels: Tensor,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: Tensor | int | None = None,
 ) -> Tensor:
     """Return the cross entropy of target tokens, in nats, with label smoothing (Szegedy et al. 2016).
 
@@ -221,7 +236,8 @@ def label_smoothed_cross_entropy(
     loss = F.cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction=reduction)
     if num_items_in_batch is None:
         return loss
-    return loss / torch.as_tensor(num_items_in_batch, device=loss.device)
+    items = torch.as_tensor(num_items_in_batch, device=loss.device)
+    return loss / items
 
 
 def linear_cross_entropy(
@@ -334,13 +350,15 @@ def _scores_of_targets(targets: _RealTargets, bias: Tensor | None, label_smoothi
     states = targets.states.to(dtype)
     vectors = F.embedding(targets.token_ids, targets.embedding)
     scores = (states * vectors).sum(-1)
-    if targets.states.dtype != dtype:
+    low_dtype = targets.states.dtype
+    if low_dtype != dtype:
         # Round as the products in log Z are rounded. Otherwise the loss could be negative.
-        rounded = (states * vectors.to(targets.states.dtype)).sum(-1).to(targets.states.dtype)
+        rounded = (states * vectors.to(low_dtype)).sum(-1).to(low_dtype)
         scores = scores + (rounded - scores).detach()
     scores = (1 - label_smoothing) * scores.sum()
     if label_smoothing:
-        scores = scores + label_smoothing * (states.sum(0) @ targets.embedding.mean(0))
+        mean_vector = targets.embedding.mean(0)
+        scores = scores + label_smoothing * (states.sum(0) @ mean_vector)
     if bias is None:
         return scores
     biases = (1 - label_smoothing) * bias[targets.token_ids].to(dtype)
@@ -355,13 +373,16 @@ def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> 
     The mask `[B, T]` is True for target tokens.
     """
     capsules, contents = in_compute_dtype(capsules, contents)
-    return (capsules - contents).square().mean(-1).masked_fill(~mask, 0.0).sum()
+    errors = (capsules - contents).square().mean(-1)
+    return errors.masked_fill(~mask, 0.0).sum()
 
 
 def shares(members: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return equal shares for the members of every row, given a mask `[..., T]`."""
     members = members.to(dtype)
-    return members / members.sum(-1, keepdim=True).clamp(min=1)
+    sizes = members.sum(-1, keepdim=True)
+    # A row without members has no shares.
+    return members / sizes.clamp(min=1)
 
 
 def bag_of_words_loss(queries: Tensor, embedding: Tensor, token_ids: Tensor, bags: Tensor) -> Tensor:
@@ -385,14 +406,16 @@ def bag_of_words_loss(queries: Tensor, embedding: Tensor, token_ids: Tensor, bag
     vectors = F.embedding(token_ids, embedding)
     with torch.autocast(queries.device.type, enabled=False):
         mean_vectors = bags @ vectors
-        of_the_bags = (queries.to(bags.dtype) * mean_vectors).sum()
+        scores_of_bags = (queries.to(bags.dtype) * mean_vectors).sum()
         weights = bags.sum(-1).flatten()
-        return log_partition_sum(queries.flatten(0, 1), embedding, weights) - of_the_bags
+        partitions = log_partition_sum(queries.flatten(0, 1), embedding, weights)
+        return partitions - scores_of_bags
 
 
 def bag_of_words_loss_of_scores(scores: Tensor, token_ids: Tensor, bags: Tensor) -> Tensor:
     """Return [`bag_of_words_loss`], given the scores `[B, T, V]` of all tokens."""
     log_probabilities = scores.to(bags.dtype).log_softmax(-1)
     # Of every token of the sentence, at every position: [B, T, T].
-    of_tokens = log_probabilities.gather(-1, token_ids.unsqueeze(1).expand(bags.shape))
+    token_ids = token_ids.unsqueeze(1).expand(bags.shape)
+    of_tokens = log_probabilities.gather(-1, token_ids)
     return -(bags * of_tokens).sum()

@@ -52,7 +52,15 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RecurrentEncoderOutput:
-        """Encode a batch. Arguments are those of [`EncoderDecoder.forward`]."""
+        """Encode a batch.
+
+        Args:
+            input_ids: token ids `[batch, source]`.
+            attention_mask: `[batch, source]`, 1 for tokens and 0 for padding. By default there is no padding.
+            inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **kwargs: `output_hidden_states`.
+        """
         embeddings = self.dropout(self._embed(input_ids, inputs_embeds))
         hidden_states, mask = self._encode(embeddings, attention_mask)
         vectors, routing = self.aggregation(hidden_states, mask, output_routing)
@@ -93,10 +101,20 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
-        """Decode the next token ids `[batch, target]`, or embeddings `[batch, target, d_model]`.
+        """Decode a batch.
 
-        The mask `[batch, target]` may include the tokens before. `sentence_state` is `[batch, d_model]`, from the
-        encoder. `cache` has the states after the tokens before. It is updated, and returned if `use_cache`.
+        Args:
+            input_ids: the next token ids, `[batch, target]`.
+            attention_mask: `[batch, target]`, 0 for padding. It may also have columns for the tokens before. By default
+                there is no padding.
+            sentence_state: `[batch, d_model]`, from the encoder.
+            cache: the states after the tokens before. It is updated. `past_key_values` is another name.
+            inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
+            use_cache: whether to return the cache. Default: the configuration's.
+            **kwargs: `output_hidden_states`.
+
+        Raises:
+            ValueError: for a cache in training with gradient checkpointing.
         """
         embeddings = self._embed(input_ids, inputs_embeds)
         if cache is None and use_cache:

@@ -62,7 +62,15 @@ class RNMTEncoder(RNMTPreTrainedModel):
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RecurrentEncoderOutput:
-        """Encode a batch. Arguments are those of [`CapsNMTEncoder.forward`]."""
+        """Encode a batch.
+
+        Args:
+            input_ids: token ids `[batch, source]`.
+            attention_mask: `[batch, source]`, 1 for tokens and 0 for padding. By default there is no padding.
+            inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **kwargs: `output_hidden_states`.
+        """
         hidden_states, mask = self._encode(self._embed(input_ids, inputs_embeds), attention_mask)
         vectors = routing = votes = keys = None
         if self.aggregation is not None:
@@ -121,12 +129,24 @@ class RNMTDecoder(RNMTPreTrainedModel):
         output_guided_capsules: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
-        """Decode the next token ids `[batch, target]`, or embeddings `[batch, target, d_model]`.
+        """Decode a batch.
 
-        The mask `[batch, target]` may include the tokens before. The encoder gives its states and `attention_keys`,
-        `[batch, source, d_model]`, their mask `[batch, source]`, `sentence_state`, `[batch, d_model]`, and what guides
-        routing. `cache` has the state after the tokens before. It is updated, and returned if `use_cache`. All else is
-        as in [`EncoderDecoder.forward`].
+        Args:
+            input_ids: the next token ids, `[batch, target]`.
+            attention_mask: `[batch, target]`, 0 for padding. It may also have columns for the tokens before. By default
+                there is no padding.
+            encoder_hidden_states: the states of the encoder, `[batch, source, d_model]`.
+            attention_keys: those states' keys, also from the encoder, `[batch, source, d_model]`.
+            encoder_attention_mask: `[batch, source]`, 0 for padding. By default there is no padding.
+            sentence_state: `[batch, d_model]`, from an encoder that aggregates the sentence.
+            guided_votes: `[batch, J, source, D]`, from an encoder with guided routing.
+            guided_keys: the same encoder's keys for the votes.
+            cache: the state after the tokens before. It is updated. `past_key_values` is another name.
+            inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
+            use_cache: whether to return the cache. Default: the configuration's.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
+            **kwargs: `output_hidden_states`, `output_attentions`.
         """
         embeddings = self._embed(input_ids, inputs_embeds)
         if self.config.sentence_aggregation is not None:

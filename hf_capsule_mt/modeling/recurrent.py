@@ -39,14 +39,14 @@ def scan_words(
     others = others or {}
     if is_exported():
         return _exported_scan(module, step, states, words, others)
-    words_by_position = {name: tensor.unbind(1) for name, tensor in words.items()}
-    length = len(next(iter(words_by_position.values())))
+    tensors_by_position = [tensor.unbind(1) for tensor in words.values()]
     outputs = []
-    for position in range(length):
-        word = {name: tensors[position] for name, tensors in words_by_position.items()}
+    for tensors in zip(*tensors_by_position):
+        word = dict(zip(words, tensors))
         states, output = step(states, word, others)
         outputs.append(output)
-    return states, tuple(torch.stack(parts, dim=1) for parts in zip(*outputs))
+    stacked = [torch.stack(parts, dim=1) for parts in zip(*outputs)]
+    return states, tuple(stacked)
 
 
 def is_exported() -> bool:
@@ -76,10 +76,13 @@ def _exported_scan(
 
     def combine(*tensors: Tensor) -> list[Tensor]:
         before, word, values, shared = _split(tensors, sizes)
-        arguments = before, dict(zip(words, word)), dict(zip(others, shared))
-        after, outputs = functional_call(holder, dict(zip(parameters, values)), arguments)
+        named_word = dict(zip(words, word))
+        named_others = dict(zip(others, shared))
+        named_parameters = dict(zip(parameters, values))
+        after, outputs = functional_call(holder, named_parameters, (before, named_word, named_others))
         # Two results must not share memory, and an output may be a state.
-        return [*after, *(output.clone() for output in outputs)]
+        copies = [output.clone() for output in outputs]
+        return [*after, *copies]
 
     # A private name: the public function `scan` would compile the step first, which takes twenty times as long.
     scan_operator = import_module("torch._higher_order_ops.scan").scan_op
@@ -91,8 +94,9 @@ def _exported_scan(
         [tensor.transpose(0, 1) for tensor in words.values()],
         additional_inputs=(*parameters.values(), *others.values()),
     )
-    last_states = tuple(results[: len(states)])
-    return last_states, tuple(output.transpose(0, 1) for output in results[len(states) :])
+    last_states = results[: len(states)]
+    outputs = [output.transpose(0, 1) for output in results[len(states) :]]
+    return tuple(last_states), tuple(outputs)
 
 
 def _split(tensors: Sequence[Tensor], sizes: list[int]) -> list[Tensors]:
@@ -133,7 +137,8 @@ class RecurrentCache:
         for layer, state in enumerate(self.states):
             if state is not None:
                 # The layers may be on different devices.
-                self.states[layer] = tuple(tensor.index_select(0, beam_idx.to(tensor.device)) for tensor in state)
+                rows = beam_idx.to(state[0].device)
+                self.states[layer] = tuple(tensor.index_select(0, rows) for tensor in state)
 
 
 class OneWayRNN(nn.RNNBase):
@@ -214,7 +219,8 @@ class LSTM(OneWayRNN):
         gates = from_inputs + F.linear(hidden, self.weight_hh_l0, self.bias_hh_l0)
         write, keep, candidate, read = gates.chunk(4, dim=-1)
         cell = keep.sigmoid() * cell + write.sigmoid() * candidate.tanh()
-        return read.sigmoid() * cell.tanh(), cell
+        hidden = read.sigmoid() * cell.tanh()
+        return hidden, cell
 
 
 class GRU(OneWayRNN):
@@ -255,7 +261,8 @@ class BidirectionalLayer(GradientCheckpointingLayer):
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
         forward = _read_in_order(self.forward_lstm, hidden_states, forward_order)
         backward = _read_in_order(self.backward_lstm, hidden_states, backward_order)
-        return self.layer_norm(hidden_states + self.dropout(torch.cat([forward, backward], dim=-1)))
+        both = torch.cat([forward, backward], dim=-1)
+        return self.layer_norm(hidden_states + self.dropout(both))
 
 
 class BidirectionalGRULayer(GradientCheckpointingLayer):
@@ -361,8 +368,9 @@ class GRUStep(nn.Module):
         # In bfloat16 a gate near 1 would be rounded to 1.
         from_inputs = in_full_precision(from_inputs)
         hidden = in_full_precision(hidden)
+        from_hidden = self.from_hidden(hidden)
         reset, keep, candidate = from_inputs.chunk(3, dim=-1)
-        reset_by_hidden, keep_by_hidden, candidate_by_hidden = self.from_hidden(hidden).chunk(3, dim=-1)
+        reset_by_hidden, keep_by_hidden, candidate_by_hidden = from_hidden.chunk(3, dim=-1)
         reset = (reset + reset_by_hidden).sigmoid()
         keep = (keep + keep_by_hidden).sigmoid()
         candidate = (candidate + reset * candidate_by_hidden).tanh()
@@ -393,16 +401,19 @@ class AdditiveAttention(nn.Module):
         Returns:
             The mean `[batch, d]` and the weights `[batch, source]`, both zero for a sentence without tokens.
         """
-        scores = (self.query(query).unsqueeze(1) + keys).tanh() @ self.score
+        hidden = self.query(query).unsqueeze(1) + keys
+        scores = hidden.tanh() @ self.score
         scores = scores.to(compute_dtype(scores))
         if mask is not None:
-            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+            lowest = torch.finfo(scores.dtype).min
+            scores = scores.masked_fill(~mask, lowest)
         weights = scores.softmax(-1)
         if mask is not None:
             # Without tokens, softmax would spread over the padding.
             weights = weights.masked_fill(~mask, 0.0)
         weights = weights.to(values.dtype)
-        return (weights.unsqueeze(1) @ values).squeeze(1), weights
+        mean = weights.unsqueeze(1) @ values
+        return mean.squeeze(1), weights
 
 
 class ConditionalGRUStep(GradientCheckpointingLayer):
@@ -490,7 +501,12 @@ class ConditionalGRU(nn.Module):
         (before,) = states
         # Positional arguments, because gradient checkpointing passes nothing else.
         outputs = self.step(
-            word["from_word"], before, source["keys"], source["values"], source.get("mask"), word.get("is_word")
+            word["from_word"],
+            before,
+            source["keys"],
+            source["values"],
+            source.get("mask"),
+            word.get("is_word"),
         )
         state, _, _ = outputs
         return (state,), outputs

@@ -60,21 +60,25 @@ class SentenceCapsules(nn.Module):
             `[batch, iterations, source, M]`, without gradient. It sums to 1 over M for a token, and is 0 for padding.
         """
         children = self._children(states, mask)
-        scored = None if self.scoring is None else self.scoring(children)
-        logits = children.new_zeros(*children.shape[:2], self.num_capsules, dtype=compute_dtype(children))
+        scored_children = None if self.scoring is None else self.scoring(children)
+        batch, length, _ = children.shape
+        logits = children.new_zeros(batch, length, self.num_capsules, dtype=compute_dtype(children))
         assignments = []
         for iteration in range(self.num_iterations):
             assignment = hide_missing(logits.softmax(-1), mask)
             assignments.append(assignment.detach().to(states.dtype))
             messages = self._messages(children, iteration)
             (exact_messages,) = in_compute_dtype(messages)
-            capsules = squash(_einsum("bsm,bsmd->bmd", assignment, exact_messages))
+            total = _einsum("bsm,bsmd->bmd", assignment, exact_messages)
+            capsules = squash(total)
+            # The assignment after the last capsules would not be read.
             if iteration + 1 < self.num_iterations:
-                logits = logits + self._score(capsules, messages, scored)
+                logits = logits + self._score(capsules, messages, scored_children)
+        routing = None
         if output_routing == "all":
             routing = torch.stack(assignments, dim=1)
-        else:
-            routing = assignments[-1] if output_routing else None
+        elif output_routing:
+            routing = assignments[-1]
         return capsules.to(states.dtype), routing
 
     def _children(self, states: Tensor, mask: Tensor | None) -> Tensor:
@@ -83,8 +87,10 @@ class SentenceCapsules(nn.Module):
             positions = sinusoids(states.shape[1], states).to(states.dtype)
             if mask is not None:
                 # Padding does not count, so a sentence means the same wherever its padding is.
-                number = (mask.long().cumsum(-1) - 1).clamp(min=0)
-                positions = positions[number]
+                tokens_so_far = mask.long().cumsum(-1)
+                # Padding in front of a sentence has no token before it.
+                token_numbers = (tokens_so_far - 1).clamp(min=0)
+                positions = positions[token_numbers]
             states = states + positions
         if mask is None:
             return states
@@ -92,20 +98,23 @@ class SentenceCapsules(nn.Module):
 
     def _messages(self, children: Tensor, iteration: int) -> Tensor:
         """Return f(h_s, theta_j) of every token and capsule, `[batch, source, M, d]` (Eq. 8)."""
+        # There is one weight for every iteration, or one for all.
         weight = self.weight[iteration % len(self.weight)]
-        return torch.relu(children @ weight).unflatten(-1, (self.num_capsules, -1))
+        messages = torch.relu(children @ weight)
+        return messages.unflatten(-1, (self.num_capsules, -1))
 
-    def _score(self, capsules: Tensor, messages: Tensor, scored: Tensor | None) -> Tensor:
+    def _score(self, capsules: Tensor, messages: Tensor, scored_children: Tensor | None) -> Tensor:
         """Return the agreement to add to the logits, `[batch, source, M]` (Eq. 12 or 14)."""
         parents = capsules
         if self.position_aware:
             scale = (capsules.shape[-1] / 2) ** -0.5
             parents = capsules + sinusoids(self.num_capsules, capsules) * scale
-        if scored is None:
+        if scored_children is None:
             (messages,) = in_compute_dtype(messages)
             return _einsum("bmd,bsmd->bsm", parents, messages)
-        scored_parents, scored = in_compute_dtype(self.scoring(parents.to(messages.dtype)), scored)
-        return _einsum("bmd,bsd->bsm", scored_parents, scored)
+        scored_parents = self.scoring(parents.to(messages.dtype))
+        scored_parents, scored_children = in_compute_dtype(scored_parents, scored_children)
+        return _einsum("bmd,bsd->bsm", scored_parents, scored_children)
 
 
 class SentencePooling(nn.Module):
@@ -120,14 +129,18 @@ class SentencePooling(nn.Module):
         """Pool states `[batch, source, d]` to `[batch, 4, d]`."""
         mask = reading_mask(mask, states)
         missing = ~mask.unsqueeze(-1)
-        largest = states.masked_fill(missing, torch.finfo(states.dtype).min).amax(1)
+        lowest = torch.finfo(states.dtype).min
+        largest = states.masked_fill(missing, lowest).amax(1)
         mean = mean_over_words(states, mask)
+        # The position of the first True.
         first = mask.long().argmax(1)
-        last = mask.shape[1] - 1 - mask.flip(1).long().argmax(1)
+        last_from_end = mask.flip(1).long().argmax(1)
+        last = mask.shape[1] - 1 - last_from_end
         rows = torch.arange(states.shape[0], device=states.device)
         vectors = [largest, mean.to(states.dtype), states[rows, first], states[rows, last]]
         pooled = torch.stack(vectors, dim=1)
-        return pooled.masked_fill(missing.all(1, keepdim=True), 0.0), None
+        is_empty = missing.all(1, keepdim=True)
+        return pooled.masked_fill(is_empty, 0.0), None
 
 
 SENTENCE_AGGREGATIONS = {"capsule": SentenceCapsules, "pooling": SentencePooling}
@@ -137,8 +150,10 @@ def sinusoids(length: int, vectors: Tensor) -> Tensor:
     """Return sinusoids `[length, d]` for vectors `[..., d]`: first sines, then cosines, as in Marian."""
     width = vectors.shape[-1]
     options = {"dtype": compute_dtype(vectors), "device": vectors.device}
-    frequencies = 10000 ** -(torch.arange(0, width, 2, **options) / width)
-    angles = torch.arange(length, **options).unsqueeze(-1) * frequencies
+    exponents = torch.arange(0, width, 2, **options) / width
+    frequencies = 10000**-exponents
+    positions = torch.arange(length, **options)
+    angles = positions.unsqueeze(-1) * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
@@ -156,10 +171,12 @@ class SentenceProjection(nn.Linear):
     """
 
     def __init__(self, config: PreTrainedConfig) -> None:
-        squashed = config.sentence_aggregation == "capsule"
-        num_vectors = config.num_sentence_capsules if squashed else 4
+        are_capsules = config.sentence_aggregation == "capsule"
+        num_vectors = config.num_sentence_capsules if are_capsules else 4
         super().__init__(num_vectors * config.d_model, config.d_model, bias=False)
-        self.initial_std = (num_vectors if squashed else self.in_features) ** -0.5
+        # The squared length of what it reads: about 1 for each capsule, and 1 for each number of a pooled state.
+        squared_length = num_vectors if are_capsules else self.in_features
+        self.initial_std = squared_length**-0.5
 
     def init_weights(self) -> None:
         """Draw the weights, unless they were loaded."""

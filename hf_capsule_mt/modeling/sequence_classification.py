@@ -65,7 +65,15 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedEncoderOutput:
-        """Encode a batch. Arguments are those of [`CapsuleAggregatedMarianEncoder.forward`]."""
+        """Encode a batch.
+
+        Args:
+            input_ids: token ids `[batch, source]`.
+            attention_mask: `[batch, source]`, 1 for tokens and 0 for padding. By default there is no padding.
+            inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **kwargs: `output_hidden_states`, `output_attentions`, and arguments of attention backends.
+        """
         return self.encoder(input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs)
 
 

@@ -19,8 +19,9 @@ def word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
     """
     if attention_mask is None:
         return None
-    if attention_mask.shape != words.shape[:2]:
-        raise ValueError(f"The attention mask is {[*attention_mask.shape]}. It must be {[*words.shape[:2]]}.")
+    expected_shape = words.shape[:2]
+    if attention_mask.shape != expected_shape:
+        raise ValueError(f"The attention mask is {[*attention_mask.shape]}. It must be {[*expected_shape]}.")
     return attention_mask.bool()
 
 
@@ -43,6 +44,8 @@ def mean_over_words(states: Tensor, mask: Tensor | None) -> Tensor:
     """Return the mean `[batch, d]` of states `[batch, length, d]` where the mask is True, or zero if it never is."""
     if mask is None:
         return states.mean(1)
-    total = states.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)
+    is_padding = ~mask.unsqueeze(-1)
+    total = states.masked_fill(is_padding, 0.0).sum(1)
+    length = mask.sum(1, keepdim=True)
     # A sentence without tokens would be divided by zero.
-    return total / mask.sum(1, keepdim=True).clamp(min=1)
+    return total / length.clamp(min=1)
