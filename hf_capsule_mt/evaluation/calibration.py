@@ -1,7 +1,7 @@
 """Fit a calibration: the expected quality of a translation, an interval, and the probability that it is bad.
 
-Only the mean log-probability of a translation and the length of its source are used. More features did not rank
-translations better in our tests (docs/trust.md), and they were worse on longer texts.
+Only the mean log-probability of a translation and the length of its source are used, because more features can be
+misleading on texts of another length.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 The model is made to write a translation that is there already. It gives the log-probability of each token, and how much
 each token attends to each token of the source. Both come from the same pass. None of these numbers needs a reference.
-docs/trust.md says which errors each one finds.
+`evaluate --quality` measures which errors each one finds.
 """
 
 import math

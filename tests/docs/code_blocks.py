@@ -17,6 +17,8 @@ NEEDS |= {"serves until it is stopped", "needs your own change", "works in a clo
 # Of the same commands, what takes seconds.
 _SMALLER = {
     r"Helsinki-NLP/opus-mt-en-de": "marian",
+    r"Unbabel/wmt22-comet-da": "comet_model",
+    r"--calibrate val.en val.de": "--calibrate many.en many.de",
     r"--size (base|big)": "--size tiny",
     r"(--max_steps |max_steps: )(100000|8000|3000)": r"\g<1>2",
     r"--max_steps 200000": "--max_steps 3",

@@ -9,6 +9,7 @@ from tiny_marian import WORDS, tiny_model, tiny_tokenizer
 from tiny_run import arguments, write_corpus
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
+from tests.evaluation.tiny_comet import write_checkpoint
 
 
 @pytest.fixture(scope="package")
@@ -24,6 +25,7 @@ def prepared(tmp_path_factory):
     capsnmt.save_pretrained(folder / "capsnmt")
     tiny_tokenizer().save_pretrained(folder / "capsnmt")
     _write_texts(folder)
+    write_checkpoint(folder / "comet_model", "regression")
     options = {"save_strategy": "steps", "save_steps": 1, "train_file": [folder / "train.en", folder / "train.de"]}
     least = ["encoder_layers=1", "decoder_layers=1", "num_output_capsules=4", "routing_iterations=2"]
     least += ['layer_aggregation_sides=["encoder"]']
@@ -39,7 +41,7 @@ def prepared(tmp_path_factory):
 
 def _write_texts(folder):
     generator = random.Random(0)
-    for name, size in (("train", 30), ("val", 4), ("test", 6), ("general", 4)):
+    for name, size in (("train", 30), ("val", 4), ("test", 6), ("general", 4), ("many", 60)):
         lines = [generator.choices(WORDS, k=generator.randint(2, 8)) for _ in range(size)]
         _write(folder / f"{name}.en", lines)
         _write(folder / f"{name}.de", [line[::-1] for line in lines])
