@@ -12,6 +12,7 @@
     hf-capsule-mt evaluate --hypotheses out.de --references test.de --input_file test.en --metrics comet
     hf-capsule-mt evaluate --calibrate val.en val.de --model run --output_file run.calibration.json
     hf-capsule-mt evaluate --quality test.report.jsonl --references test.de
+    hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4 --terms terms.tsv
 
 Line i of all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
 """
@@ -19,6 +20,7 @@ Line i of all files must be the same sentence. Files may end in .gz. TER ignores
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,9 +39,13 @@ from hf_capsule_mt.evaluation.drawing import check_figure_file, draw_lengths, sa
 from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compare_systems, comparison_report
+from hf_capsule_mt.evaluation.term_scores import MODES, measure_terms, read_terms, term_report
+from hf_capsule_mt.evaluation.term_translation import translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
 from hf_capsule_mt.translation.documents import texts_with_codes
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.glossary import Term
+from hf_capsule_mt.translation.texts import TextTranslator
 
 from . import decoding, quality
 from .common import (
@@ -60,6 +66,8 @@ class _Texts(NamedTuple):
     systems: dict[str, list[str]]  # Translations by the name of the system.
     references: list[list[str]]
     sources: list[str] | None
+    terms: Mapping[str, Sequence[Sequence[Term]]] | None = None
+    """The terms of each source, by the mode that a model may be given them in."""
 
 
 _TRANSLATION = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype", "target_lang")
@@ -98,6 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_adequacy(parser)
     quality.add_trained_metrics(parser)
     quality.add_calibration(parser)
+    _add_terms(parser)
     return parser
 
 
@@ -159,6 +168,28 @@ def _add_adequacy(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         metavar=("SOURCE", "TARGET"),
         help="More parallel text for eflomal. A test set is too small for good alignments.",
+    )
+
+
+def _add_terms(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("terms", "How many terms of the sources (--input_file) are in translations.")
+    group.add_argument(
+        "--terms",
+        type=Path,
+        metavar="FILE",
+        help="A glossary (.tsv, .csv or .tbx), or a .jsonl file with the terms of each source.",
+    )
+    group.add_argument(
+        "--term_mode",
+        choices=MODES,
+        help="Terms that --model is given (default: proper). random: other words of a .jsonl file. Those that are "
+        "counted are always the proper ones.",
+    )
+    group.add_argument(
+        "--glossary_languages",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="The languages of a glossary that has several, such as en de. A .tbx file needs them.",
     )
 
 
@@ -238,11 +269,35 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise UserError("--adequacy, --length_buckets and --length_edges need --input_file.")
     if args.adequacy:
         _check_adequacy(args)
-    inputs = [args.hypotheses, args.input_file, *args.references, *(args.compare or ()), *(args.alignment_data or ())]
+    _check_terms(args)
+    inputs = [
+        args.hypotheses,
+        args.input_file,
+        args.terms,
+        *args.references,
+        *(args.compare or ()),
+        *(args.alignment_data or ()),
+    ]
     outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "figure_file", "translations_file")]
     for _, path in outputs:
         check_output_file(path)
     check_distinct(outputs, inputs)
+
+
+def _check_terms(args: argparse.Namespace) -> None:
+    """Complete the options for terms, and find mistakes."""
+    if args.terms is None:
+        if args.term_mode is not None or args.glossary_languages is not None:
+            raise UserError("--term_mode and --glossary_languages need --terms.")
+        return
+    if args.input_file is None:
+        raise UserError("--terms needs --input_file. Terms are looked for in the sources.")
+    if args.term_mode is not None and not _translates(args):
+        raise UserError("--term_mode is for translations by --model. Leave it out.")
+    if _translates(args):
+        args.term_mode = args.term_mode or "proper"
+        if args.term_mode != "none" and args.engine == "transformers":
+            raise UserError("--terms needs --engine fast. Leave out --engine, or give --term_mode none.")
 
 
 def _check_edges(edges: Sequence[int]) -> None:
@@ -296,12 +351,17 @@ def _read(args: argparse.Namespace) -> _Texts | None:
     if sources is not None and args.length_buckets is not None:
         # Too many buckets are refused before the model translates.
         quantile_edges(_lengths(args, sources), args.length_buckets)
+    terms = None
+    if args.terms is not None:
+        terms = read_terms(args.terms, sources, *(args.glossary_languages or ()))
+        if args.term_mode not in (None, "none", *terms):
+            raise UserError(f"--term_mode {args.term_mode} needs a .jsonl file. All terms of a glossary are proper.")
     if _translates(args):
         translations = _translate(args)
         if translations is None:
             return None
         systems = {args.model: translations}
-    return _Texts(systems, references, sources)
+    return _Texts(systems, references, sources, terms)
 
 
 def _translate(args: argparse.Namespace) -> list[str] | None:
@@ -352,6 +412,9 @@ def _measure(
     if args.adequacy:
         record = _adequacy(args, texts)
         yield "adequacy", record, adequacy_report(record)
+    if texts.terms is not None:
+        record = _terms(args, texts)
+        yield "terms", record, term_report(record)
 
 
 def _scores(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]) -> dict[str, dict[str, float | str]]:
@@ -380,6 +443,44 @@ def _adequacy(args: argparse.Namespace, texts: _Texts) -> dict[str, Any]:
         measured[name] = measure_adequacy(reference, system)
     names = ("aligner", "source_tokenize", "alignment_data", "model", "revision")
     return {"settings": {name: getattr(args, name) for name in names}, "systems": measured}
+
+
+def _terms(args: argparse.Namespace, texts: _Texts) -> dict[str, dict[str, Any]]:
+    """Return what the translations have of their terms, those of the model without and with them, and the references.
+
+    What the references have is the most that one may expect.
+    """
+    systems = dict(texts.systems)
+    if args.term_mode is not None:
+        [translations] = systems.values()
+        systems = {"without terms": translations}
+        if args.term_mode != "none":
+            systems[f"{args.term_mode} terms"] = _translate_with_terms(args, texts)
+    counted = texts.terms["proper"]
+    record = {}
+    for name, translations in systems.items():
+        chrf = None
+        if texts.references:
+            scores = score_translations(translations, texts.references, lowercase=args.lowercase, metrics=["chrf"])
+            chrf = scores["chrf"]["score"]
+        record[name] = {**asdict(measure_terms(translations, counted)), "chrf": chrf}
+    for file, references in zip(args.references, texts.references, strict=True):
+        record[str(file)] = {**asdict(measure_terms(references, counted)), "chrf": None}
+    return record
+
+
+def _translate_with_terms(args: argparse.Namespace, texts: _Texts) -> list[str]:
+    state = decoding.process_state(args.device)
+    translator = TextTranslator(*decoding.load(args, state))
+    options = decoding.generate_options(args)
+    return translate_with_terms(
+        translator,
+        texts.sources,
+        texts.terms[args.term_mode],
+        code=translator.reader.codes.of(args.target_lang, "target_lang"),
+        max_tokens_per_batch=args.max_tokens_per_batch,
+        **options,
+    )
 
 
 def _align_words(args: argparse.Namespace, texts: _Texts) -> list[list[alignment.Alignment]]:
@@ -420,6 +521,7 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
         "systems": systems,
         "sources": _description(args.input_file),
         "references": [_description(file) for file in args.references],
+        "terms_file": _description(args.terms),
         "environment": environment("cpu" if args.model is None else args.device),
     }
 

@@ -179,8 +179,7 @@ class TermAutomaton:
         return self._boundaries is not None and self._boundaries.ends_inside[token]
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A hypothesis with one more token."""
 
     score: float
@@ -316,10 +315,13 @@ class TermSearch(Search):
             log_probabilities: of all tokens, `[sentences, rows, vocabulary]`.
         """
         totals = log_probabilities + self.scores.unsqueeze(-1)
-        size = totals.shape[2]
-        first_of_rows = torch.arange(totals.shape[1], device=self.device).unsqueeze(-1) * size
-        of_rows = totals.topk(self.width)
-        parts = [self._best_of_all(totals), _listed(of_rows.values, of_rows.indices + first_of_rows)]
+        rows, size = totals.shape[1:]
+        first_of_rows = torch.arange(rows, device=self.device).unsqueeze(-1) * size
+        # Among these are also the best of all rows.
+        of_rows = totals.topk(min(2 * rows, size))
+        places = of_rows.indices + first_of_rows
+        best_of_rows = _listed(of_rows.values[:, :, : self.width], places[:, :, : self.width])
+        parts = [self._best_of_all(of_rows.values, places), best_of_rows]
         continuations = self._continuations(size)
         if continuations is not None:
             parts.append(_listed(totals.flatten(1).gather(1, continuations), continuations))
@@ -331,16 +333,20 @@ class TermSearch(Search):
             proposals.append(scores)
         return proposals
 
-    def _best_of_all(self, totals: Tensor) -> list[list[tuple[int, float]]]:
+    def _best_of_all(self, values: Tensor, places: Tensor) -> list[list[tuple[int, float]]]:
         """Return the places and scores of the best continuations of each sentence, twice as many as it has rows.
 
         Other sentences of the batch may have more rows, and must not change which ones these are.
+
+        Args:
+            values: the best scores of each row, `[sentences, rows, best]`.
+            places: their places, in the same shape.
         """
-        best = totals.flatten(1).topk(2 * totals.shape[1])
-        of_sentences = _listed(best.values, best.indices)
+        best = values.flatten(1).topk(2 * values.shape[1])
+        of_sentences = _listed(best.values, places.flatten(1).gather(1, best.indices))
         return [
-            places[: 2 * (automaton.num_terms + 1) * self.width]
-            for places, automaton in zip(of_sentences, self.automata, strict=True)
+            best_of_sentence[: 2 * (automaton.num_terms + 1) * self.width]
+            for best_of_sentence, automaton in zip(of_sentences, self.automata, strict=True)
         ]
 
     def _continuations(self, size: int) -> Tensor | None:
@@ -388,11 +394,11 @@ class TermSearch(Search):
         """
         automaton = self.automata[sentence]
         states = self.states[sentence]
+        lacks_terms = [automaton.num_placed(state) < automaton.num_terms for state in states]
         candidates = []
         for (row, token), score in proposed.items():
             is_end = token in self.end_tokens
-            lacks_terms = automaton.num_placed(states[row]) < automaton.num_terms
-            is_too_early = not is_at_limit and (row in closed or (is_end and lacks_terms))
+            is_too_early = not is_at_limit and (row in closed or (is_end and lacks_terms[row]))
             if is_too_early or not _is_live(score):
                 continue
             state = states[row] if is_end else automaton.after(states[row], token)
@@ -430,9 +436,11 @@ class TermSearch(Search):
 
     def _fill_banks(self, automaton: TermAutomaton, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Choose the hypotheses of every bank from candidates, best first."""
+        banks: list[list[Candidate]] = [[] for _ in range(automaton.num_terms + 1)]
+        for candidate in candidates:
+            banks[automaton.num_placed(candidate.state)].append(candidate)
         chosen = []
-        for num_placed in range(automaton.num_terms + 1):
-            bank = [candidate for candidate in candidates if automaton.num_placed(candidate.state) == num_placed]
+        for num_placed, bank in enumerate(banks):
             if num_placed < automaton.num_terms:
                 bank = _with_begun_terms(bank, self.width)
             chosen += bank[: self.width]
@@ -522,6 +530,12 @@ def _is_live(score: float) -> bool:
 
 def _with_begun_terms(bank: Sequence[Candidate], width: int) -> list[Candidate]:
     """Return the candidates of a bank, so that half of its places are for those that have begun a term."""
-    begun = [candidate for candidate in bank if candidate.state.walk][: max(1, width // 2)]
-    others = [candidate for candidate in bank if candidate not in begun]
+    begun: list[Candidate] = []
+    others: list[Candidate] = []
+    for candidate in bank:
+        has_place = len(begun) < max(1, width // 2)
+        if candidate.state.walk and has_place:
+            begun.append(candidate)
+        else:
+            others.append(candidate)
     return [*begun, *others]

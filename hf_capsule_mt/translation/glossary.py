@@ -186,6 +186,19 @@ def count_forms(text: str, forms: Sequence[str]) -> int:
     return count
 
 
+def copies(text: str, terms: Sequence[Term]) -> list[int]:
+    """Return, for each term, how often one of its forms is in a translation beyond the times that all terms ask for.
+
+    Two terms may have a form in common, as "coat" and "jacket" have "Jacke". Then each may be there for the other.
+    """
+    numbers = []
+    for term in terms:
+        forms = {*term.entry.targets}
+        needed = sum(not forms.isdisjoint(other.entry.targets) for other in terms)
+        numbers.append(max(0, count_forms(text, term.entry.targets) - needed))
+    return numbers
+
+
 _Span = tuple[int, int, str]
 """First character, the character behind, and the form."""
 

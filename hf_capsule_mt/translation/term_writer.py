@@ -4,7 +4,6 @@ The first search knows no terms, so a translation that has them by itself stays 
 translations lack a term are searched again.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_capsule_mt.decoding.terms import Forms, WordBoundaries, default_bank_width
 from hf_capsule_mt.errors import UserError
 
-from .glossary import Glossary, Term, capitalised, count_forms, placed_forms
+from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms
 from .marked_segments import IN_WORD
 from .translator import ForcedTerms, Written, generate_batches, settings_of
 
@@ -155,8 +154,8 @@ class TermWriter:
             for rank, (text, written) in enumerate(zip(texts, alternatives[index], strict=True)):
                 placed = placed_terms(text, sentence.terms, by_model=())
                 missing = sum(term.state == "missing" for term in placed)
-                copies = sum(term.copies for term in placed)
-                ranked.append(((missing, copies, rank), written))
+                num_copies = sum(term.copies for term in placed)
+                ranked.append(((missing, num_copies, rank), written))
             (missing, _, _), chosen = min(ranked, key=_rank)
             best.append((missing, chosen))
         return best
@@ -194,14 +193,12 @@ def _rank(result: tuple[Any, Written]) -> Any:
 
 def placed_terms(text: str, terms: Sequence[Term], by_model: Sequence[Term]) -> tuple[PlacedTerm, ...]:
     """Return what became of each term in a translation. Those `by_model` were there without the glossary."""
-    needed = Counter(term.entry for term in terms)
     placed = []
-    for term, form in zip(terms, placed_forms(text, terms), strict=True):
+    for term, form, extra in zip(terms, placed_forms(text, terms), copies(text, terms), strict=True):
         state = "missing"
         if form is not None:
             state = "model" if term in by_model else "forced"
-        copies = max(0, count_forms(text, term.entry.targets) - needed[term.entry])
-        placed.append(PlacedTerm(term.source, term.entry.targets[0], form, state, copies))
+        placed.append(PlacedTerm(term.source, term.entry.targets[0], form, state, extra))
     return tuple(placed)
 
 
@@ -261,11 +258,26 @@ def token_spellings(tokenizer: PreTrainedTokenizerBase, form: str, place: str = 
 
 def check_glossary(glossary: Glossary, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise a UserError for the first entry with a form that the tokenizer cannot write."""
-    for entry in glossary.entries:
-        for form in entry.targets:
-            token_ids = _token_ids(tokenizer, form)
-            if not token_ids or tokenizer.unk_token_id in token_ids:
-                token_spellings(tokenizer, form, entry.place)
+    _check_entries(glossary.entries, tokenizer)
+
+
+def check_terms(terms: Sequence[Term], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise a UserError for the first term with a form that the tokenizer cannot write."""
+    _check_entries(list(dict.fromkeys(term.entry for term in terms)), tokenizer)
+
+
+def _check_entries(entries: Sequence[Entry], tokenizer: PreTrainedTokenizerBase) -> None:
+    forms = []
+    for entry in entries:
+        forms += [(form, entry.place) for form in entry.targets]
+    if not forms:
+        return
+    # All at once, because there may be tens of thousands.
+    encoded = tokenizer(text_target=[form for form, _ in forms], add_special_tokens=False)["input_ids"]
+    for (form, place), token_ids in zip(forms, encoded, strict=True):
+        if not token_ids or tokenizer.unk_token_id in token_ids:
+            # It raises the error.
+            token_spellings(tokenizer, form, place)
 
 
 def _token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:

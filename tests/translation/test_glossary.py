@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.glossary import Entry, Glossary, Term, count_forms, placed_forms
+from hf_capsule_mt.translation.glossary import Entry, Glossary, Term, copies, count_forms, placed_forms
 
 
 def glossary(**terms):
@@ -147,6 +147,12 @@ def most_placed(words, terms, chosen):
 def test_copies_are_counted_once():
     assert count_forms("Drucker, Druckers, Drucker", ("Drucker", "Druckers")) == 3
     assert count_forms("rotes Haus", ("rotes Haus", "Haus")) == 1
+
+
+def test_two_terms_with_the_same_form_are_no_copies():
+    found = glossary(coat="Jacke|Jacken", jacket="Jacke", dog="Hund").terms("coat, jacket, dog")
+    assert copies("Jacke, Jacke, Hund, Hund", found) == [0, 0, 1]
+    assert copies("Jacke, Jacke, Jacken, Hund", found) == [1, 0, 0]
 
 
 def write(path, text):

@@ -1,0 +1,172 @@
+"""Terms in translations: how many are there, in which form, and how often too many times."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hf_capsule_mt.data.lines import each_line, without_compression
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.glossary import Entry, Glossary, Term, copies, placed_forms
+
+MODES = ("none", "proper", "random")
+"""Which terms a model is given. The terms that are counted are always the proper ones."""
+
+
+@dataclass(frozen=True)
+class TermScores:
+    """What a file of translations has of its terms. Shares are between 0 and 1, and None if nothing is counted."""
+
+    terms: int
+    """Terms in the sources, each as often as it stands there."""
+    success: float | None
+    """The share of terms that have words of their own in the translation."""
+    success_any_case: float | None
+    """The same, if capitals are ignored."""
+    success_first_form: float | None
+    """The same, if only the first form of an entry counts."""
+    consistency: float | None
+    """Of the terms that were found more than once: the share that has the form which the term has most often."""
+    sentences: int
+    """Sentences with terms."""
+    sentences_with_copies: int
+    """Those that have a term more often than the source asks for."""
+
+
+def read_terms(
+    path: Path, sources: Sequence[str], source_lang: str | None = None, target_lang: str | None = None
+) -> dict[str, list[list[Term]]]:
+    """Return the terms of every source, by the mode that a model is given them in: "proper" or "random".
+
+    Args:
+        path: a glossary, whose terms are all proper. Or a file `.jsonl` with an object for each source, such as
+            `{"proper": {"printer": ["Drucker", "Druckers"]}, "random": {"month": "Monat"}}`.
+        sources: the sources.
+        source_lang: the source language, for a glossary that has several.
+        target_lang: the target language.
+
+    Raises:
+        UserError: if the file is damaged, or has not one line for each source.
+    """
+    path = Path(path)
+    if without_compression(path).suffix != ".jsonl":
+        glossary = Glossary.read(path, source_lang, target_lang)
+        return {"proper": [glossary.terms(source) for source in sources]}
+    lines = list(each_line(path))
+    if len(lines) != len(sources):
+        raise UserError(f"{path} has {len(lines)} lines, but there are {len(sources)} sources. Write one for each.")
+    terms: dict[str, list[list[Term]]] = {"proper": [], "random": []}
+    for number, (line, source) in enumerate(zip(lines, sources, strict=True), start=1):
+        dictionaries = _dictionaries_of(line, f"{path}:{number}")
+        for mode, of_lines in terms.items():
+            glossary = Glossary(_entries_of(dictionaries.get(mode, {}), f"{path}:{number}"))
+            of_lines.append(glossary.terms(source))
+    return terms
+
+
+def measure_terms(translations: Sequence[str], terms: Sequence[Sequence[Term]]) -> TermScores:
+    """Measure what translations have of the terms of their sources.
+
+    A form counts at word boundaries, and each term needs words of its own.
+    """
+    forms = []
+    num_any_case = 0
+    num_first_form = 0
+    num_sentences = 0
+    num_with_copies = 0
+    for translation, of_line in zip(translations, terms, strict=True):
+        forms.append(placed_forms(translation, of_line))
+        num_any_case += _num_placed(translation.casefold(), [_in_lower_case(term) for term in of_line])
+        num_first_form += _num_placed(translation, [_with_first_form(term) for term in of_line])
+        num_sentences += bool(of_line)
+        num_with_copies += has_copies(translation, of_line)
+    num_terms = sum(map(len, terms))
+    num_placed = sum(form is not None for of_line in forms for form in of_line)
+    return TermScores(
+        terms=num_terms,
+        success=_share(num_placed, num_terms),
+        success_any_case=_share(num_any_case, num_terms),
+        success_first_form=_share(num_first_form, num_terms),
+        consistency=_consistency(terms, forms),
+        sentences=num_sentences,
+        sentences_with_copies=num_with_copies,
+    )
+
+
+def has_copies(translation: str, terms: Sequence[Term]) -> bool:
+    """Whether a translation has a term more often than the source asks for."""
+    return any(copies(translation, terms))
+
+
+def term_report(record: Mapping[str, Mapping[str, float | int | None]]) -> str:
+    """Return a table of [`TermScores`] and `chrf`, by the name of the translations."""
+    heads = ("translations", "terms", "success", "any case", "first form", "consistency", "copies", "chrF")
+    rows = [f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
+    for name, scores in record.items():
+        cells = [name, str(scores["terms"])]
+        for share in ("success", "success_any_case", "success_first_form", "consistency"):
+            cells.append(_percent(scores[share]))
+        cells.append(_percent(_share(scores["sentences_with_copies"], scores["sentences"])))
+        cells.append("" if scores["chrf"] is None else f"{scores['chrf']:.2f}")
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _dictionaries_of(line: str, place: str) -> dict[str, dict[str, str | list[str]]]:
+    try:
+        dictionaries = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{place}: {error}. Write an object of JSON in each line.") from error
+    if not isinstance(dictionaries, dict):
+        raise UserError(f"{place}: this is no object of JSON.")
+    for mode in ("proper", "random"):
+        if not isinstance(dictionaries.get(mode, {}), dict):
+            raise UserError(f'{place}: "{mode}" must be an object, from source terms to target forms.')
+    return dictionaries
+
+
+def _entries_of(dictionary: dict[str, str | list[str]], place: str) -> list[Entry]:
+    entries = []
+    for source, targets in dictionary.items():
+        forms = [targets] if isinstance(targets, str) else targets
+        if not isinstance(forms, list) or not all(isinstance(form, str) for form in forms):
+            raise UserError(f"{place}: the target of {source!r} must be a text, or a list of texts.")
+        entries.append(Entry((source,), tuple(forms), place))
+    return entries
+
+
+def _num_placed(translation: str, terms: Sequence[Term]) -> int:
+    return sum(form is not None for form in placed_forms(translation, terms))
+
+
+def _in_lower_case(term: Term) -> Term:
+    return _with_targets(term, tuple(form.casefold() for form in term.entry.targets))
+
+
+def _with_first_form(term: Term) -> Term:
+    return _with_targets(term, term.entry.targets[:1])
+
+
+def _with_targets(term: Term, targets: tuple[str, ...]) -> Term:
+    return replace(term, entry=replace(term.entry, targets=targets))
+
+
+def _consistency(terms: Sequence[Sequence[Term]], forms: Sequence[Sequence[str | None]]) -> float | None:
+    """Return how often terms have their most frequent form, among terms that were found more than once."""
+    forms_of: dict[str, Counter[str]] = {}
+    for of_line, of_translation in zip(terms, forms, strict=True):
+        for term, form in zip(of_line, of_translation, strict=True):
+            if form is not None:
+                forms_of.setdefault(term.entry.sources[0].casefold(), Counter())[form] += 1
+    repeated = [counts for counts in forms_of.values() if counts.total() > 1]
+    most_frequent = sum(max(counts.values()) for counts in repeated)
+    return _share(most_frequent, sum(counts.total() for counts in repeated))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}%"

@@ -1,0 +1,51 @@
+"""Translate a test set with terms that differ from sentence to sentence."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.translation.glossary import Term
+from hf_capsule_mt.translation.term_writer import check_terms
+from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
+
+
+def translate_with_terms(
+    translator: TextTranslator,
+    sources: Sequence[str],
+    terms: Sequence[Sequence[Term]],
+    *,
+    code: str = "",
+    max_tokens_per_batch: int = 4096,
+    **options: Any,
+) -> list[str]:
+    """Translate each source with its own terms, as `translate --glossary` does with those of a file.
+
+    Args:
+        translator: the model and its tokenizer.
+        sources: one sentence each.
+        terms: those of every source.
+        code: code of the target language for multilingual OPUS-MT.
+        max_tokens_per_batch: the most source tokens of a batch, padding included.
+        **options: of `generate()`, such as `num_beams=4`.
+
+    Raises:
+        UserError: if the tokenizer cannot write a form of a term, or the engine cannot decode.
+    """
+    reader = translator.reader
+    check_terms([term for of_source in terms for term in of_source], translator.tokenizer)
+    segments = []
+    for source in sources:
+        segments += reader.segments(source, TextOptions(), code)
+    numbers = range(1, len(segments) + 1)
+    sentences = []
+    for sentence, of_source in zip(reader.encode(segments, numbers=numbers), terms, strict=True):
+        # The model does not read a sentence without letters.
+        needed = tuple(of_source) if sentence.token_ids else ()
+        sentences.append(replace(sentence, terms=needed))
+    batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
+    texts = [sentence.put_back(None) for sentence in sentences]
+    for batch in translator.decode_batches(sentences, batches, **options):
+        for index, translation in batch.items():
+            texts[index] = sentences[index].put_back(translation)
+    return texts
