@@ -153,20 +153,19 @@ def test_two_likely_ends(early_stopping, models, engine_calls):
 
 
 def test_how_long_never_searches_where_short_translations_are_better(models, engine_calls):
-    """After two steps all beams have ended. The third finds a better end, and one of full length would be worse."""
+    """After four steps there are four ends. The fifth finds a better one, and one of full length would be worse."""
     model = copy.deepcopy(models("marian"))
     with torch.no_grad():
         # Scores are those of the bias, whatever the source.
         model.model.decoder.layers[-1].final_layer_norm.weight.mul_(0.001)
         model.model.decoder.layers[-1].final_layer_norm.bias.zero_()
-    tokens = torch.arange(7, 11)
     model.final_logits_bias[:] = -50
-    model.final_logits_bias[:, tokens] = torch.tensor([20.0, 19.9, 19.8, 19.7])
-    model.final_logits_bias[:, EOS] = 18.4
-    options = {"num_beams": 4, "num_return_sequences": 4, "early_stopping": "never", "length_penalty": -0.5}
-    options |= {"sequence_bias": {(7, 7, EOS): 3.0}, "max_new_tokens": 30}
+    model.final_logits_bias[:, 7:11] = torch.tensor([20.0, 17.5, 17.4, 17.3])
+    model.final_logits_bias[:, EOS] = 17.6
+    options = {"num_beams": 4, "num_return_sequences": 4, "early_stopping": "never", "length_penalty": -1.0}
+    options |= {"sequence_bias": {(7, 7, 7, 7, EOS): 2.5}, "max_new_tokens": 30}
     check_agreement(model, sources(2), engine_calls, **options)
-    assert [7, 7, EOS] in [row[1:4].tolist() for row in engine_calls[-1][0].sequences]
+    assert [7, 7, 7, 7, EOS] in [row[1:6].tolist() for row in engine_calls[-1][0].sequences]
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
@@ -219,6 +218,16 @@ def test_a_limit_for_every_sentence(name, options, models, engine_calls):
     check_agreement(models(name), sources(32), engine_calls, **options)
     for translation, limit in zip(engine_calls[-1], limits.tolist()):
         assert translation.sequences.shape[1] <= limit + 1
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_one_short_limit_among_many(num_beams, models, engine_calls):
+    """Its sentence is finished long before it leaves the batch, and nothing is written to it any more."""
+    limits = torch.tensor([2, *[9] * 31])
+    criteria = StoppingCriteriaList([NewTokenLimits(limits)])
+    options = {"num_beams": num_beams, "min_new_tokens": 9, "max_new_tokens": 9, "stopping_criteria": criteria}
+    check_agreement(models("marian"), sources(32), engine_calls, **options)
+    assert [translation.sequences.shape[1] for translation in engine_calls[-1]] == [3, *[10] * 31]
 
 
 def test_a_limit_behind_a_prefix(models):
