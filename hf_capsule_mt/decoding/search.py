@@ -187,6 +187,18 @@ class Search(ABC):
             self.decoding.select(kept, torch.tensor(moved, dtype=torch.long, device=self.device))
 
 
+def rows_of(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows of each sentence, `[sentences, K, columns]`.
+
+    Args:
+        tensor: `[sentences, rows, columns]`.
+        rows: the rows that are wanted, `[sentences, K]`.
+    """
+    columns = tensor.shape[2]
+    indices = rows.unsqueeze(-1).expand(-1, -1, columns)
+    return tensor.gather(1, indices)
+
+
 def _fill(finished: list[int], count: int) -> tuple[list[int], list[int]]:
     """Let the last of `count` rows go to the places of those that are finished, in ascending order.
 
@@ -303,16 +315,17 @@ class BeamSearch(Search):
         self.scores.copy_(scores)
         self.latest.copy_(tokens)
         so_far = self.tokens[:, :, : self.column] if self.checks_every_step else self.tokens
-        so_far.copy_(so_far.gather(1, parents.unsqueeze(-1).expand(-1, -1, so_far.shape[2])))
+        so_far.copy_(rows_of(so_far, parents))
         self.tokens.index_copy_(2, self.device_column, self.latest.unsqueeze(-1))
         self.decoding.reorder(parents)
 
     def _collect(self, candidates: Candidates, ending: Tensor) -> None:
         """Merge candidates that end with the best translations so far. `ending` is `[sentences, candidates]`."""
-        tokens = self.tokens.gather(1, candidates.beams.unsqueeze(-1).expand(-1, -1, self.tokens.shape[2]))
+        tokens = rows_of(self.tokens, candidates.beams)
         tokens.index_copy_(2, self.device_column, candidates.tokens.unsqueeze(-1))
         ending = ending & self.may_end
-        scores = candidates.scores / self._penalty(self.column if self.checks_every_step else self.device_column)
+        length = self.column if self.checks_every_step else self.device_column
+        scores = candidates.scores / self._penalty(length)
         # A sentence that is finished collects no more, or its result would depend on when its rows leave.
         closed = ~self.can_improve | self.done
         if self.settings.early_stopping is True:
@@ -328,8 +341,10 @@ class BeamSearch(Search):
         merged_lengths = torch.cat([self.ended_lengths, lengths], dim=1)
         self.ended_lengths.copy_(merged_lengths.gather(1, chosen))
         merged_tokens = torch.cat([self.ended, tokens], dim=1)
-        self.ended.copy_(merged_tokens.gather(1, chosen.unsqueeze(-1).expand(-1, -1, tokens.shape[2])))
-        self.any_complete = not self.checks_every_step or bool(self.is_complete.all(-1).any())
+        self.ended.copy_(rows_of(merged_tokens, chosen))
+        self.any_complete = True
+        if self.checks_every_step:
+            self.any_complete = bool(self.is_complete.all(-1).any())
 
     def _judge(self) -> None:
         """Find out which sentences can still be improved, by the best score that a running beam may get."""
