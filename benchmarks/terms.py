@@ -1,0 +1,292 @@
+"""Measure a glossary that is obeyed: mine terms from parallel text, and translate with and without them.
+
+    python benchmarks/terms.py mine --train train.en.gz train.de.gz --test test.en.gz test.de.gz \
+        --output_file terms.jsonl
+    python benchmarks/terms.py run --model checkpoints/tatoeba-en-de-transformer --test test.en.gz test.de.gz \
+        --terms terms.jsonl --output_file record.json
+
+`mine` needs no aligner and no random numbers. A word of a test source gets a term if a word of the reference goes with
+it in the training pairs (Dice). Nouns of the reference are *proper* terms, other words are *random* ones.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import regex
+import torch
+from sacrebleu.metrics import CHRF
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import encode_lines, source_limit
+from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.environment import environment
+from hf_capsule_mt.evaluation.term_scores import has_copies, measure_terms, read_terms
+from hf_capsule_mt.files import replaced_file, write_json
+from hf_capsule_mt.loading import load_tokenizer
+from hf_capsule_mt.translation.glossary import Term
+from hf_capsule_mt.translation.term_writer import PlacedTerm, TermSentence, TermWriter, word_boundaries
+from hf_capsule_mt.translation.translator import Written, generate_batches
+
+WORD = regex.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+FEWEST_SENTENCES = 5
+MOST_SENTENCES = 2000
+MOST_SENTENCES_OF_TARGET = 4000
+FEWEST_PAIRS = 3
+LEAST_DICE = 0.08
+BEST_TARGETS = 12
+SHORTEST_NOUN = 4
+SHORTEST_BEGINNING = 4
+LONGEST_ENDING = 3
+LEFT_OUT = {"tom", "mary"}
+"""They stand in a tenth of Tatoeba's sentences, and have no translation."""
+TOKENS_PER_BATCH = 4096
+
+
+def main() -> None:
+    """Mine terms, or measure a model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    mining = commands.add_parser("mine", help="find terms for the sentences of a test set")
+    mining.add_argument("--train", type=Path, nargs=2, required=True, help="parallel text to learn from (.gz)")
+    mining.set_defaults(command=mine)
+    running = commands.add_parser("run", help="translate a test set with and without its terms")
+    running.add_argument("--model", required=True, help="checkpoint")
+    running.add_argument("--terms", type=Path, required=True, help="what mine has written")
+    running.add_argument("--num_beams", type=int, default=4, help="default: %(default)s")
+    running.set_defaults(command=run)
+    for command in (mining, running):
+        command.add_argument("--test", type=Path, nargs=2, required=True, help="sources and references (.gz)")
+        command.add_argument("--output_file", type=Path, required=True)
+    args = parser.parse_args()
+    args.command(args)
+
+
+def mine(args: argparse.Namespace) -> None:
+    """Write the terms of every test sentence, and print how many there are."""
+    training = zip(*map(read_lines, args.train), strict=True)
+    dictionary = Dictionary(training)
+    counts: Counter[str] = Counter()
+    lines = []
+    for source, reference in zip(*map(read_lines, args.test), strict=True):
+        terms = dictionary.terms(source, reference)
+        for kind, of_kind in terms.items():
+            counts[f"{kind} terms"] += len(of_kind)
+            counts[f"sentences with {kind} terms"] += bool(of_kind)
+        lines.append(json.dumps(terms, ensure_ascii=False) + "\n")
+    with replaced_file(args.output_file) as file:
+        file.write("".join(lines).encode())
+    print(json.dumps(counts))
+
+
+class Dictionary:
+    """Words of two languages that stand in the same sentence pairs.
+
+    Args:
+        pairs: sources and targets.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        sentences_of_source: Counter[str] = Counter()
+        sentences_of_target: Counter[str] = Counter()
+        sentences_of_pair: Counter[tuple[str, str]] = Counter()
+        for source, target in pairs:
+            source_words = source_words_of(source)
+            target_words = {*WORD.findall(target)}
+            sentences_of_source.update(source_words)
+            sentences_of_target.update(target_words)
+            for source_word in source_words:
+                sentences_of_pair.update((source_word, target_word) for target_word in target_words)
+        targets_of: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        best_source: dict[str, tuple[float, str]] = {}
+        for (source, target), both in sentences_of_pair.items():
+            is_seldom = both < FEWEST_PAIRS or sentences_of_source[source] < FEWEST_SENTENCES
+            is_frequent = sentences_of_source[source] > MOST_SENTENCES
+            if is_seldom or is_frequent or sentences_of_target[target] > MOST_SENTENCES_OF_TARGET:
+                continue
+            dice = 2 * both / (sentences_of_source[source] + sentences_of_target[target])
+            targets_of[source].append((-dice, target))
+            best_source[target] = min(best_source.get(target, (0.0, "")), (-dice, source))
+        self._best_source = {target: source for target, (_, source) in best_source.items()}
+        self._best_targets = {}
+        self._forms: dict[str, list[str]] = defaultdict(list)
+        """Target words by their best source."""
+        for target, source in self._best_source.items():
+            self._forms[source].append(target)
+        for source, targets in targets_of.items():
+            best = sorted(targets)[:BEST_TARGETS]
+            self._best_targets[source] = [target for dice, target in best if -dice >= LEAST_DICE]
+
+    def terms(self, source: str, reference: str) -> dict[str, dict[str, list[str]]]:
+        """Return the proper and the random terms of a sentence, with their forms."""
+        words = WORD.findall(reference)
+        terms: dict[str, dict[str, list[str]]] = {"proper": {}, "random": {}}
+        for source_word in sorted(source_words_of(source) - LEFT_OUT):
+            target = self._target(source_word, words)
+            if target is None:
+                continue
+            kind = "proper" if is_noun(target) and target in words[1:] else "random"
+            terms[kind][source_word] = [target, *self._other_forms(source_word, target)]
+        return terms
+
+    def _target(self, source_word: str, words: Sequence[str]) -> str | None:
+        """Return the best of some words as a translation of a source word, if this is also its best source."""
+        for target in self._best_targets.get(source_word, ()):
+            if target in words and self._best_source[target] == source_word:
+                return target
+        return None
+
+    def _other_forms(self, source_word: str, target: str) -> list[str]:
+        beginning = target[: max(SHORTEST_BEGINNING, len(target) - 2)]
+        longest = len(beginning) + LONGEST_ENDING
+        forms = []
+        for word in sorted(self._forms[source_word]):
+            if word != target and word.startswith(beginning) and len(word) <= longest:
+                forms.append(word)
+        return forms
+
+
+def source_words_of(source: str) -> set[str]:
+    """Return the words of a source in lower case."""
+    return {word.lower() for word in WORD.findall(source)}
+
+
+def is_noun(word: str) -> bool:
+    """Whether a German word looks like a noun, if it does not begin a sentence."""
+    return word[0].isupper() and len(word) >= SHORTEST_NOUN
+
+
+@dataclass(frozen=True)
+class Result:
+    """Translations of a test set, and what they cost."""
+
+    texts: list[str]
+    placed: list[tuple[PlacedTerm, ...]]
+    """What became of the terms of each sentence."""
+    lengths: list[int]
+    """Tokens of each translation."""
+    seconds: float
+    """Processor time of the first search."""
+    seconds_of_terms: float = 0.0
+    """Processor time of the second search, and of looking for terms."""
+
+
+@torch.no_grad()
+def run(args: argparse.Namespace) -> None:
+    """Translate without terms, with the proper and with the random ones. Write and print what was measured."""
+    sources, references = map(read_lines, args.test)
+    terms = read_terms(args.terms, sources)
+    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    tokenizer = load_tokenizer(args.model)
+    encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
+    writer = TermWriter(model, tokenizer)
+    options = {"num_beams": args.num_beams}
+    plain = translate(writer, encoded, None, options)
+    record = {"test": str(args.test[0]), "num_beams": args.num_beams, "modes": {}, "environment": environment("cpu")}
+    for mode, of_mode in terms.items():
+        result = translate(writer, encoded, of_mode, options)
+        record["modes"][mode] = measure(plain, result, references, of_mode)
+        print(mode, json.dumps(record["modes"][mode]), flush=True)
+    record["oracle"] = {mode: asdict(measure_terms(references, of_mode)) for mode, of_mode in terms.items()}
+    write_json(args.output_file, record)
+
+
+def translate(
+    writer: TermWriter,
+    encoded: Sequence[Sequence[int]],
+    terms: Sequence[Sequence[Term]] | None,
+    options: dict[str, int],
+) -> Result:
+    """Translate sentences as `translate --glossary` does, and measure both searches.
+
+    Args:
+        writer: places terms.
+        encoded: token ids of the sources.
+        terms: of every source. None: without a glossary.
+        options: of the search.
+    """
+    written_of: list[Written] = [Written([], None)] * len(encoded)
+    placed_of: list[tuple[PlacedTerm, ...]] = [()] * len(encoded)
+    batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
+    seconds = 0.0
+    seconds_of_terms = 0.0
+    # The engine, and the tables of a tokenizer, are made once.
+    list(generate_batches(writer.model, encoded, [batches[0][:1]], **options))
+    word_boundaries(writer.tokenizer, writer.model.config.vocab_size)
+    before = time.process_time()
+    for batch, _, written in generate_batches(writer.model, encoded, batches, **options):
+        seconds += time.process_time() - before
+        before = time.process_time()
+        completed = [(of_row, ()) for of_row in written]
+        if terms is not None:
+            sentences = [TermSentence(encoded[i], terms[i], row) for i, row in zip(batch, written, strict=True)]
+            completed = writer.complete(sentences, options)
+        for index, (row, placed) in zip(batch, completed, strict=True):
+            written_of[index] = row
+            placed_of[index] = placed
+        seconds_of_terms += time.process_time() - before
+        before = time.process_time()
+    texts = writer.tokenizer.batch_decode([row.words for row in written_of], skip_special_tokens=True)
+    return Result(texts, placed_of, [len(row.words) for row in written_of], seconds, seconds_of_terms)
+
+
+def measure(plain: Result, result: Result, references: Sequence[str], terms: Sequence[Sequence[Term]]) -> dict:
+    """Measure translations with terms next to those without.
+
+    Args:
+        plain: without terms.
+        result: with terms.
+        references: one for each sentence.
+        terms: of each sentence.
+    """
+    before = [measure_terms([text], [of_line]) for text, of_line in zip(plain.texts, terms, strict=True)]
+    has_all = [row for row, scores in enumerate(before) if scores.terms and scores.success == 1]
+    missed = [row for row, scores in enumerate(before) if scores.terms and scores.success != 1]
+    with_terms = sorted(has_all + missed)
+    copies = [row for row in with_terms if has_copies(result.texts[row], terms[row])]
+    copies_before = [row for row in with_terms if has_copies(plain.texts[row], terms[row])]
+    tokens = sum(result.lengths[row] for row in missed)
+    tokens_before = sum(plain.lengths[row] for row in missed)
+    return {
+        "before": asdict(measure_terms(plain.texts, terms)),
+        "after": asdict(measure_terms(result.texts, terms)),
+        "states": Counter(placed.state for of_line in result.placed for placed in of_line),
+        "sentences searched again": len(missed),
+        "copies": {
+            "searched again": len({*copies} & {*missed}),
+            "searched again, without terms": len({*copies_before} & {*missed}),
+            "file": len(copies),
+            "file, without terms": len(copies_before),
+        },
+        "length of pass 2": round(tokens / tokens_before, 4) if missed else math.nan,
+        "chrf": {
+            "missed": _chrf_pair(plain, result, references, missed),
+            "already right": _chrf_pair(plain, result, references, has_all),
+            "file": _chrf_pair(plain, result, references, range(len(references))),
+        },
+        "changed although already right": sum(plain.texts[row] != result.texts[row] for row in has_all),
+        "time": round((result.seconds + result.seconds_of_terms) / result.seconds, 4),
+        "seconds": [round(result.seconds, 2), round(result.seconds_of_terms, 2)],
+    }
+
+
+def _chrf_pair(plain: Result, result: Result, references: Sequence[str], rows: Iterable[int]) -> list[float]:
+    """Return chrF without and with terms of some sentences."""
+    rows = list(rows)
+    chosen = [references[row] for row in rows]
+    if not rows:
+        return []
+    scores = []
+    for texts in (plain.texts, result.texts):
+        scores.append(round(CHRF().corpus_score([texts[row] for row in rows], [chosen]).score, 2))
+    return scores
+
+
+if __name__ == "__main__":
+    main()
