@@ -106,7 +106,15 @@ def score_trained(
     translations: Sequence[str],
     references: Sequence[str] | None,
 ) -> TrainedScores:
-    """Score translations with a trained metric, as the options say."""
+    """Score translations with a trained metric, as the options say.
+
+    Args:
+        args: with the models, and the device.
+        metric: a name in [`DEFAULT_MODELS`].
+        sources: the source of each translation.
+        translations: the translations.
+        references: a reference for each, or None.
+    """
     state = decoding.process_state(args.device)
     return score_with(
         metric,

@@ -93,8 +93,13 @@ def _number(value: Any) -> float:
 def fields_report(measured: Mapping[str, Mapping[str, float | None]]) -> str:
     """Return the table of what [`measure_fields`] measured, the best fields first."""
     rows = [["field", "AUROC", "Spearman", "ECE", "sentences"]]
-    by_area = sorted(measured.items(), key=lambda item: -(item[1]["auroc"] or 0))
-    for name, entry in by_area:
-        cells = ["" if entry[key] is None else f"{entry[key]:.3f}" for key in ("auroc", "spearman", "ece")]
-        rows.append([name, *cells, str(entry["sentences"])])
+    best_first = sorted(measured, key=lambda name: measured[name]["auroc"] or 0, reverse=True)
+    for name in best_first:
+        entry = measured[name]
+        row = [name]
+        for key in ("auroc", "spearman", "ece"):
+            value = entry[key]
+            row.append("" if value is None else f"{value:.3f}")
+        row.append(str(entry["sentences"]))
+        rows.append(row)
     return table_in_markdown(rows)

@@ -102,8 +102,7 @@ class Calibration:
             raise UserError(f"{path} is no calibration. Make one with: hf-capsule-mt evaluate --calibrate.")
         try:
             for name in ("quality", "probability"):
-                knots = record[name]["knots"]
-                record[name] = Curve(tuple(record[name]["weights"]), knots and tuple(map(tuple, knots)))
+                record[name] = _curve_of(record[name])
             return cls(**record)
         except (TypeError, KeyError) as error:
             raise UserError(f"{path} is damaged: {error}. Make it again with: evaluate --calibrate.") from error
@@ -120,7 +119,10 @@ class Calibration:
             return
         if "model files" in different or "model" in different or "revision" in different:
             raise UserError("The calibration is of another model. Calibrate this one: evaluate --calibrate.")
-        shown = ", ".join(f"{name} is {settings.get(name)}, not {self.settings.get(name)}" for name in different)
+        changes = []
+        for name in different:
+            changes.append(f"{name} is {settings.get(name)}, not {self.settings.get(name)}")
+        shown = ", ".join(changes)
         raise UserError(f"The calibration is of other settings: {shown}. Use the same, or calibrate again.")
 
     def expect(self, scores: Sequence[float], source_lengths: Sequence[int]) -> list[Quality]:
@@ -138,7 +140,9 @@ class Calibration:
         widths = np.asarray(self.half_widths)[np.searchsorted(self.length_edges, lengths)]
         expected = []
         for value, width, probability in zip(values.tolist(), widths.tolist(), probabilities.tolist(), strict=True):
-            interval = (round(max(value - width, lowest), 4), round(min(value + width, highest), 4))
+            start = max(value - width, lowest)
+            end = min(value + width, highest)
+            interval = (round(start, 4), round(end, 4))
             expected.append(Quality(round(value, 4), interval, round(probability, 4)))
         return expected
 
@@ -151,7 +155,9 @@ class Calibration:
         scored = [record for record in records if record["score"] is not None]
         for record in records:
             record.update(quality=None, interval=None, p_bad=None)
-        expected = self.expect([record["score"] for record in scored], [record["source_length"] for record in scored])
+        scores = [record["score"] for record in scored]
+        lengths = [record["source_length"] for record in scored]
+        expected = self.expect(scores, lengths)
         for record, quality in zip(scored, expected, strict=True):
             record.update(asdict(quality))
             if self.least_coverage is not None and record["coverage"] is not None:
@@ -166,6 +172,15 @@ class Calibration:
             f"The mean log-probability is {mean_score:.2f}, and in the calibration it was between {lowest:.2f} and "
             f"{highest:.2f}. This text is of another kind, so do not trust quality, interval and p_bad."
         )
+
+
+def _curve_of(record: Mapping[str, Any]) -> Curve:
+    """Return a curve that was written as JSON."""
+    weights = tuple(record["weights"])
+    if record["knots"] is None:
+        return Curve(weights)
+    knots = [tuple(point) for point in record["knots"]]
+    return Curve(weights, tuple(knots))
 
 
 def probabilities_of(curve: Curve, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -220,10 +220,12 @@ def _word_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], index: int)
     """Return the word that a token is part of, or an empty string for the end."""
     if index >= len(ids):
         return ""
-    text, before, with_token = tokenizer.batch_decode([ids, ids[:index], ids[: index + 1]], skip_special_tokens=True)
+    beginnings = [ids, ids[:index], ids[: index + 1]]
+    text, before, with_token = tokenizer.batch_decode(beginnings, skip_special_tokens=True)
+    first = len(before.rstrip())
     last = len(with_token.rstrip()) - 1
     for word in regex.finditer(r"\S+", text):
-        if word.end() > max(len(before.rstrip()), 0) and word.start() <= last < word.end():
+        if word.end() > first and word.start() <= last < word.end():
             return word[0]
     return ""
 
