@@ -17,7 +17,7 @@ MODEL = Path(__file__).parents[2] / "checkpoints" / "tatoeba-en-de-transformer"
 def dictionary():
     pairs = [("the printer works", "Der Drucker läuft"), ("a printer", "Ein Drucker"), ("my printer", "Mein Drucker")]
     pairs += [("of the printer", "Des Druckers")] * 3 + [("it works", "Es läuft"), ("she works", "Sie läuft")]
-    pairs += [("of course", "Natürlich")] * 9
+    pairs += [("of course", "Natürlich"), ("the end", "Das Ende")] * 9
     return terms.Dictionary(pairs * 2)
 
 
