@@ -23,7 +23,8 @@ from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .search import Settings
-from .terms import Forms, TermBanks, WordBoundaries, default_bank_width
+from .term_automaton import Forms, WordBoundaries
+from .terms import TermBanks, default_bank_width
 from .vocabulary import FiniteScores
 
 logger = logging.get_logger(__name__)

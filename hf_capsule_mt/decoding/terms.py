@@ -8,18 +8,16 @@ closed, because the model would go on with a second sentence.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .adapter import Decoding
-from .search import Search, Settings, Translation
+from .search import Search, Settings, Translation, rows_of
+from .term_automaton import Forms, State, TermAutomaton, WordBoundaries
 from .vocabulary import Vocabulary
 
-Forms = Sequence[Sequence[int]]
-"""The forms of a term, as token ids."""
 _MOST_ROWS = 32
 """Hypotheses of a sentence, in all banks."""
 _LEAST_WIDTH = 2
@@ -28,155 +26,6 @@ _SURE_OF_END = 0.5
 """A hypothesis without all terms is closed if the end has more probability."""
 _NEVER = -1e9
 """The score of a row that holds no hypothesis."""
-
-
-class WordBoundaries(NamedTuple):
-    """Which tokens may stand in the same word as a neighbour. Both are `[vocabulary]`."""
-
-    begins_inside: Sequence[bool]
-    """Whether a token begins with a letter, without a space in front of it."""
-    ends_inside: Sequence[bool]
-    """Whether a token ends with a letter."""
-
-
-class State(NamedTuple):
-    """How much of its terms a hypothesis has."""
-
-    placed: int = 0
-    """A bit for each term that it has."""
-    walk: tuple[int, ...] = ()
-    """Its last tokens, if they begin a form of a missing term. They may be the whole form."""
-    is_inside: bool = False
-    """Whether the token in front of the walk ends with a letter."""
-
-
-class TermAutomaton:
-    """Follows the terms of one sentence through the tokens of a translation.
-
-    Tokens are read from left to right. The longest form at a place counts, forms do not overlap, and each term needs
-    tokens of its own.
-
-    Args:
-        terms: the forms of each term. Two equal terms must be written twice.
-        boundaries: forms stand between word boundaries. None: they may stand inside a word.
-    """
-
-    def __init__(self, terms: Sequence[Forms], boundaries: WordBoundaries | None = None) -> None:
-        self.num_terms = len(terms)
-        self._boundaries = boundaries
-        self._terms_of_form: dict[tuple[int, ...], list[int]] = {}
-        # Terms that have a form which begins like this, and goes on.
-        self._terms_of_beginning: dict[tuple[int, ...], list[int]] = {}
-        # The tokens that follow a beginning, with the term that wants them.
-        self._following: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-        for term, forms in enumerate(terms):
-            for form in forms:
-                self._add(term, tuple(form))
-        self._after: dict[tuple[State, int], State | None] = {}
-        self._num_placed: dict[State, int] = {}
-
-    def after(self, state: State, token: int) -> State | None:
-        """Return the state after one more token, or None if the token would make a longer word of a whole form."""
-        key = (state, token)
-        if key not in self._after:
-            self._after[key] = self._read(state, token)
-        return self._after[key]
-
-    def num_placed(self, state: State) -> int:
-        """Return how many terms a hypothesis has if it ends, or goes on with another word."""
-        if state not in self._num_placed:
-            placed, _ = self._scan(state.placed, state.walk, can_start=True, is_end=True)
-            self._num_placed[state] = placed.bit_count()
-        return self._num_placed[state]
-
-    def continuations(self, state: State) -> list[int]:
-        """Return the tokens that begin a missing term, or go on with the one that is begun."""
-        tokens = {token for token, term in self._following.get(state.walk, ()) if self._is_missing(term, state.placed)}
-        if not state.walk or self._missing_term(state.walk, state.placed) is not None:
-            beginning = {token for token, term in self._following.get((), ()) if self._is_missing(term, state.placed)}
-            tokens |= beginning
-        return sorted(tokens)
-
-    def _add(self, term: int, form: tuple[int, ...]) -> None:
-        self._terms_of_form.setdefault(form, []).append(term)
-        for length in range(len(form)):
-            beginning = form[:length]
-            self._terms_of_beginning.setdefault(beginning, []).append(term)
-            self._following.setdefault(beginning, []).append((form[length], term))
-
-    def _read(self, state: State, token: int) -> State | None:
-        tokens = (*state.walk, token)
-        can_start = bool(state.walk) or not (state.is_inside and self._begins_inside(token))
-        is_whole = bool(state.walk) and self._missing_term(state.walk, state.placed) is not None
-        if is_whole and self._are_one_word(state.walk[-1], token) and not self._begins_form(tokens, state.placed):
-            return None
-        placed, walk = self._scan(state.placed, tokens, can_start, is_end=False)
-        return State(placed, walk, is_inside=not walk and self._ends_inside(token))
-
-    def _scan(
-        self, placed: int, tokens: tuple[int, ...], can_start: bool, *, is_end: bool
-    ) -> tuple[int, tuple[int, ...]]:
-        """Read tokens from left to right. Return which terms are placed now, and the walk at the end.
-
-        Args:
-            placed: a bit for each term that is placed before them.
-            tokens: the tokens.
-            can_start: whether a form may begin with the first token.
-            is_end: whether the translation ends behind them, so that no walk is left.
-        """
-        start = 0
-        while start < len(tokens):
-            if start > 0:
-                can_start = not self._are_one_word(tokens[start - 1], tokens[start])
-            length = 0
-            if can_start:
-                length = self._longest_beginning(tokens[start:], placed)
-                if start + length == len(tokens) and not is_end:
-                    return placed, tokens[start:]
-            whole = self._longest_form(tokens, start, length, placed)
-            if whole is None:
-                start += 1
-                continue
-            term, start = whole
-            placed |= 1 << term
-        return placed, ()
-
-    def _longest_beginning(self, tokens: tuple[int, ...], placed: int) -> int:
-        """Return how many of the first tokens are a form of a missing term, or begin one."""
-        length = 0
-        while length < len(tokens) and self._begins_form(tokens[: length + 1], placed):
-            length += 1
-        return length
-
-    def _longest_form(self, tokens: tuple[int, ...], start: int, length: int, placed: int) -> tuple[int, int] | None:
-        """Return the missing term whose longest form stands at `start`, and where it ends. It is no part of a word."""
-        for end in range(start + length, start, -1):
-            term = self._missing_term(tokens[start:end], placed)
-            is_apart = end == len(tokens) or not self._are_one_word(tokens[end - 1], tokens[end])
-            if term is not None and is_apart:
-                return term, end
-        return None
-
-    def _begins_form(self, tokens: tuple[int, ...], placed: int) -> bool:
-        terms = (*self._terms_of_beginning.get(tokens, ()), *self._terms_of_form.get(tokens, ()))
-        return any(self._is_missing(term, placed) for term in terms)
-
-    def _missing_term(self, form: tuple[int, ...], placed: int) -> int | None:
-        """Return the first missing term that has this form."""
-        missing = [term for term in self._terms_of_form.get(form, ()) if self._is_missing(term, placed)]
-        return min(missing, default=None)
-
-    def _is_missing(self, term: int, placed: int) -> bool:
-        return not placed >> term & 1
-
-    def _are_one_word(self, token: int, following: int) -> bool:
-        return self._ends_inside(token) and self._begins_inside(following)
-
-    def _begins_inside(self, token: int) -> bool:
-        return self._boundaries is not None and self._boundaries.begins_inside[token]
-
-    def _ends_inside(self, token: int) -> bool:
-        return self._boundaries is not None and self._boundaries.ends_inside[token]
 
 
 class Candidate(NamedTuple):
@@ -243,6 +92,105 @@ def default_bank_width(num_beams: int) -> int:
     return 3 if num_beams <= 4 else num_beams // 2 + 1
 
 
+class SentenceBanks:
+    """The hypotheses of one sentence, and its translations that have ended.
+
+    Args:
+        automaton: the terms of the sentence.
+        rows: the number of hypotheses of all banks.
+        width: the number of hypotheses in a bank.
+    """
+
+    def __init__(self, automaton: TermAutomaton, rows: int, width: int) -> None:
+        self.automaton = automaton
+        self.width = width
+        self.states = [State()] * rows
+        self.finished: list[Finished] = []
+
+    @property
+    def num_proposals(self) -> int:
+        """How many of the best continuations of all hypotheses are looked at."""
+        return 2 * (self.automaton.num_terms + 1) * self.width
+
+    def continuations(self) -> list[tuple[int, int]]:
+        """Return the row and the token of every continuation of a term."""
+        places = []
+        for row, state in enumerate(self.states):
+            places += [(row, token) for token in self.automaton.continuations(state)]
+        return places
+
+    def missing(self, state: State) -> int:
+        """Return how many terms a hypothesis lacks."""
+        return self.automaton.num_terms - self.automaton.num_placed(state)
+
+    def closed_rows(self, scores: Sequence[float], end_probabilities: Sequence[float]) -> set[int]:
+        """Return the rows that lack terms and want to end, unless all rows are like this.
+
+        Args:
+            scores: the scores of the rows.
+            end_probabilities: the probability of the end after each row.
+        """
+        live = [row for row, score in enumerate(scores) if _is_live(score)]
+        closed = set()
+        for row in live:
+            if end_probabilities[row] > _SURE_OF_END and self.missing(self.states[row]):
+                closed.add(row)
+        return closed if len(closed) < len(live) else set()
+
+    def allowed(
+        self, proposed: dict[tuple[int, int], float], closed: set[int], ends: frozenset[int], is_at_limit: bool
+    ) -> list[Candidate]:
+        """Return the continuations that may be written, best first.
+
+        Args:
+            proposed: scores by row and token.
+            closed: the rows that have no continuation.
+            ends: the tokens that end a translation.
+            is_at_limit: whether the translation ends with this token.
+        """
+        candidates = []
+        for (row, token), score in proposed.items():
+            if not _is_live(score):
+                continue
+            state: State | None = self.states[row]
+            if token not in ends:
+                state = self.automaton.after(self.states[row], token)
+            if state is None:
+                continue
+            is_too_early = row in closed or (token in ends and self.missing(state) > 0)
+            if is_at_limit or not is_too_early:
+                candidates.append(Candidate(score, row, token, state))
+        return sorted(candidates, key=_best_first)
+
+    def finish(self, ended: Finished) -> None:
+        """Keep the best translations that have ended."""
+        self.finished.append(ended)
+        self.finished.sort(key=lambda finished: finished.rank)
+        del self.finished[self.width :]
+
+    def fill(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Choose the hypotheses of every bank from candidates, best first."""
+        chosen = []
+        for missing in range(self.automaton.num_terms, -1, -1):
+            bank = [candidate for candidate in candidates if self.missing(candidate.state) == missing]
+            if missing:
+                bank = _with_begun_terms(bank, self.width)
+            chosen += bank[: self.width]
+        return chosen
+
+    def complete_scores(self) -> list[float]:
+        """Return the scores of the translations that have ended with all terms."""
+        return [ended.score for ended in self.finished if not ended.missing]
+
+    def best_complete(self, scores: Sequence[float]) -> float:
+        """Return the best score of a hypothesis that has all terms."""
+        best = _NEVER
+        for state, score in zip(self.states, scores, strict=True):
+            if not self.missing(state):
+                best = max(best, score)
+        return best
+
+
 class TermSearch(Search):
     """Writes the terms of each sentence.
 
@@ -274,11 +222,9 @@ class TermSearch(Search):
         # Sums of log-probabilities, `[sentences, rows]`. All hypotheses of a sentence begin the same.
         self.scores = torch.full((sentences, rows), _NEVER, dtype=torch.float32, device=self.device)
         self.scores[:, 0] = 0
-        self.end_tokens = frozenset(settings.eos.tolist())
+        self.ends = frozenset(settings.eos.tolist())
         # In the order of the sentences that are left, as all tensors.
-        self.automata = list(banks.automata)
-        self.states = [[State()] * rows for _ in range(sentences)]
-        self.finished: list[list[Finished]] = [[] for _ in range(sentences)]
+        self.banks = [SentenceBanks(automaton, rows, self.width) for automaton in banks.automata]
 
     def _read_constraints(self) -> None:
         super()._read_constraints()
@@ -286,7 +232,8 @@ class TermSearch(Search):
         self.needs_all_scores = True
 
     def _extend(self, hidden: Tensor) -> None:
-        log_probabilities = self._constrained(self.vocabulary.scores(hidden).float().log_softmax(-1))
+        scores_of_tokens = self.vocabulary.scores(hidden).float()
+        log_probabilities = self._constrained(scores_of_tokens.log_softmax(-1))
         log_probabilities = log_probabilities.unflatten(0, self.scores.shape)
         proposals = self._proposals(log_probabilities)
         end_probabilities = log_probabilities[:, :, self.eos].exp().sum(-1).tolist()
@@ -294,15 +241,16 @@ class TermSearch(Search):
         is_at_limit = (self.last_columns <= self.device_column).tolist()
         is_done = self.done.tolist()
         chosen: list[list[Candidate]] = []
-        for sentence, proposed in enumerate(proposals):
-            running = []
-            if not is_done[sentence]:
-                closed = self._closed_rows(sentence, scores[sentence], end_probabilities[sentence])
-                candidates = self._allowed(sentence, proposed, closed, is_at_limit[sentence])
-                running = self._collect(sentence, candidates, is_at_limit[sentence])
-                if not candidates:
-                    self._give_up(sentence, scores[sentence])
-            chosen.append(self._fill_banks(self.automata[sentence], running))
+        for sentence, banks in enumerate(self.banks):
+            if is_done[sentence]:
+                chosen.append([])
+                continue
+            closed = banks.closed_rows(scores[sentence], end_probabilities[sentence])
+            candidates = banks.allowed(proposals[sentence], closed, self.ends, is_at_limit[sentence])
+            if not candidates:
+                self._give_up(sentence, scores[sentence])
+            running = self._collect(sentence, candidates, is_at_limit[sentence])
+            chosen.append(banks.fill(running))
         self._go_on(chosen)
         self._judge(is_at_limit)
 
@@ -315,188 +263,109 @@ class TermSearch(Search):
             log_probabilities: of all tokens, `[sentences, rows, vocabulary]`.
         """
         totals = log_probabilities + self.scores.unsqueeze(-1)
-        rows, size = totals.shape[1:]
-        first_of_rows = torch.arange(rows, device=self.device).unsqueeze(-1) * size
-        # Among these are also the best of all rows.
-        of_rows = totals.topk(min(2 * rows, size))
-        places = of_rows.indices + first_of_rows
-        best_of_rows = _listed(of_rows.values[:, :, : self.width], places[:, :, : self.width])
-        parts = [self._best_of_all(of_rows.values, places), best_of_rows]
-        continuations = self._continuations(size)
-        if continuations is not None:
-            parts.append(_listed(totals.flatten(1).gather(1, continuations), continuations))
-        proposals = []
-        for lists in zip(*parts, strict=True):
-            scores = {}
-            for place, score in chain.from_iterable(lists):
-                scores[divmod(place, size)] = score
-            proposals.append(scores)
+        _, rows, size = totals.shape
+        of_all_rows = totals.flatten(1)
+        best = of_all_rows.topk(2 * rows)
+        best_of_rows = totals.topk(self.width)
+        first_places = torch.arange(rows, device=self.device) * size
+        places_of_rows = best_of_rows.indices + first_places.unsqueeze(-1)
+        terms = self._continuations(size)
+        proposals: list[dict[tuple[int, int], float]] = [{} for _ in self.banks]
+        _propose(proposals, best.indices, best.values, size, [banks.num_proposals for banks in self.banks])
+        _propose(proposals, places_of_rows.flatten(1), best_of_rows.values.flatten(1), size)
+        _propose(proposals, terms, of_all_rows.gather(1, terms), size)
         return proposals
 
-    def _best_of_all(self, values: Tensor, places: Tensor) -> list[list[tuple[int, float]]]:
-        """Return the places and scores of the best continuations of each sentence, twice as many as it has rows.
-
-        Other sentences of the batch may have more rows, and must not change which ones these are.
-
-        Args:
-            values: the best scores of each row, `[sentences, rows, best]`.
-            places: their places, in the same shape.
-        """
-        best = values.flatten(1).topk(2 * values.shape[1])
-        of_sentences = _listed(best.values, places.flatten(1).gather(1, best.indices))
-        return [
-            best_of_sentence[: 2 * (automaton.num_terms + 1) * self.width]
-            for best_of_sentence, automaton in zip(of_sentences, self.automata, strict=True)
-        ]
-
-    def _continuations(self, size: int) -> Tensor | None:
+    def _continuations(self, size: int) -> Tensor:
         """Return the places of all continuations of terms among rows times `size` tokens, `[sentences, places]`."""
-        places: list[list[int]] = []
-        for automaton, states in zip(self.automata, self.states, strict=True):
-            of_sentence = []
-            for row, state in enumerate(states):
-                of_sentence += [row * size + token for token in automaton.continuations(state)]
-            places.append(of_sentence)
+        places = []
+        for banks in self.banks:
+            places.append([row * size + token for row, token in banks.continuations()])
         most = max(map(len, places))
-        if most == 0:
-            return None
-        # A sentence with fewer repeats one of its places, which changes nothing.
-        filled = [[*of_sentence, *[(of_sentence or [0])[0]] * (most - len(of_sentence))] for of_sentence in places]
-        return torch.tensor(filled, device=self.device)
-
-    def _closed_rows(self, sentence: int, scores: Sequence[float], end_probabilities: Sequence[float]) -> set[int]:
-        """Return the rows that lack terms and want to end, unless all rows are like this.
-
-        Args:
-            sentence: the sentence.
-            scores: the scores of its rows.
-            end_probabilities: the probability of the end after each row.
-        """
-        automaton = self.automata[sentence]
-        live = [row for row, score in enumerate(scores) if _is_live(score)]
-        closed = set()
-        for row in live:
-            lacks_terms = automaton.num_placed(self.states[sentence][row]) < automaton.num_terms
-            if lacks_terms and end_probabilities[row] > _SURE_OF_END:
-                closed.add(row)
-        return closed if len(closed) < len(live) else set()
-
-    def _allowed(
-        self, sentence: int, proposed: dict[tuple[int, int], float], closed: set[int], is_at_limit: bool
-    ) -> list[Candidate]:
-        """Return the continuations of a sentence that may be written, best first.
-
-        Args:
-            sentence: the sentence.
-            proposed: scores by row and token.
-            closed: the rows that have no continuation.
-            is_at_limit: whether the translation ends with this token.
-        """
-        automaton = self.automata[sentence]
-        states = self.states[sentence]
-        lacks_terms = [automaton.num_placed(state) < automaton.num_terms for state in states]
-        candidates = []
-        for (row, token), score in proposed.items():
-            is_end = token in self.end_tokens
-            is_too_early = not is_at_limit and (row in closed or (is_end and lacks_terms[row]))
-            if is_too_early or not _is_live(score):
-                continue
-            state = states[row] if is_end else automaton.after(states[row], token)
-            if state is not None:
-                candidates.append(Candidate(score, row, token, state))
-        return sorted(candidates, key=lambda candidate: (-candidate.score, candidate.parent, candidate.token))
+        for of_sentence in places:
+            # A sentence with fewer repeats one of its places, which changes nothing.
+            filling = of_sentence[:1] or [0]
+            of_sentence += filling * (most - len(of_sentence))
+        return torch.tensor(places, dtype=torch.long, device=self.device)
 
     def _give_up(self, sentence: int, scores: Sequence[float]) -> None:
         """End the hypotheses of a sentence where they are, because nothing may follow them."""
-        automaton = self.automata[sentence]
+        banks = self.banks[sentence]
+        end = int(self.settings.eos[0])
         for row, score in enumerate(scores):
             if _is_live(score):
-                missing = automaton.num_terms - automaton.num_placed(self.states[sentence][row])
-                tokens = self.tokens[sentence, row, : self.column].tolist()
-                self._finish(sentence, Finished(missing, score, [*tokens, int(self.settings.eos[0])]))
-
-    def _finish(self, sentence: int, ended: Finished) -> None:
-        """Keep the best `width` translations of a sentence that have ended."""
-        best = sorted([*self.finished[sentence], ended], key=lambda finished: finished.rank)
-        self.finished[sentence] = best[: self.width]
+                missing = banks.missing(banks.states[row])
+                banks.finish(Finished(missing, score, [*self._tokens_of(sentence, row), end]))
 
     def _collect(self, sentence: int, candidates: Sequence[Candidate], is_at_limit: bool) -> list[Candidate]:
         """Finish the translations that end here. Return the other candidates."""
-        automaton = self.automata[sentence]
+        banks = self.banks[sentence]
         running = []
         for candidate in candidates:
-            if not is_at_limit and candidate.token not in self.end_tokens:
+            if not is_at_limit and candidate.token not in self.ends:
                 running.append(candidate)
                 continue
-            tokens = self.tokens[sentence, candidate.parent, : self.column].tolist()
-            missing = automaton.num_terms - automaton.num_placed(candidate.state)
-            score = candidate.score / self.column**self.settings.length_penalty
-            self._finish(sentence, Finished(missing, score, [*tokens, candidate.token]))
+            missing = banks.missing(candidate.state)
+            score = candidate.score / self._penalty(self.column)
+            tokens = self._tokens_of(sentence, candidate.parent)
+            banks.finish(Finished(missing, score, [*tokens, candidate.token]))
         return running
 
-    def _fill_banks(self, automaton: TermAutomaton, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Choose the hypotheses of every bank from candidates, best first."""
-        banks: list[list[Candidate]] = [[] for _ in range(automaton.num_terms + 1)]
-        for candidate in candidates:
-            banks[automaton.num_placed(candidate.state)].append(candidate)
-        chosen = []
-        for num_placed, bank in enumerate(banks):
-            if num_placed < automaton.num_terms:
-                bank = _with_begun_terms(bank, self.width)
-            chosen += bank[: self.width]
-        return chosen
+    def _tokens_of(self, sentence: int, row: int) -> list[int]:
+        """Return the tokens of a hypothesis so far, with the start token."""
+        return self.tokens[sentence, row, : self.column].tolist()
 
     def _go_on(self, chosen: Sequence[Sequence[Candidate]]) -> None:
         """Let the rows of each sentence be the chosen candidates. Rows that are left over hold none."""
         rows = self.scores.shape[1]
+        no_candidate = Candidate(_NEVER, parent=0, token=self.settings.filling, state=State())
         scores = []
         parents = []
         tokens = []
-        states = []
-        for candidates in chosen:
+        for banks, candidates in zip(self.banks, chosen, strict=True):
             empty = rows - len(candidates)
-            scores.append([*(candidate.score for candidate in candidates), *[_NEVER] * empty])
-            parents.append([*(candidate.parent for candidate in candidates), *[0] * empty])
-            tokens.append([*(candidate.token for candidate in candidates), *[self.settings.filling] * empty])
-            states.append([*(candidate.state for candidate in candidates), *[State()] * empty])
-        self.states = states
+            filled = [*candidates, *[no_candidate] * empty]
+            banks.states = [candidate.state for candidate in filled]
+            scores.append([candidate.score for candidate in filled])
+            parents.append([candidate.parent for candidate in filled])
+            tokens.append([candidate.token for candidate in filled])
         self.scores.copy_(torch.tensor(scores))
         self.latest.copy_(torch.tensor(tokens))
         continued = torch.tensor(parents, device=self.device)
         so_far = self.tokens[:, :, : self.column]
-        so_far.copy_(so_far.gather(1, continued.unsqueeze(-1).expand(-1, -1, self.column)))
+        so_far.copy_(rows_of(so_far, continued))
         self.tokens[:, :, self.column] = self.latest
         self.decoding.reorder(continued)
 
     def _judge(self, is_at_limit: Sequence[bool]) -> None:
         """Find out which sentences are finished."""
         for sentence, scores in enumerate(self.scores.tolist()):
-            if is_at_limit[sentence] or self._cannot_improve(sentence, scores):
+            if is_at_limit[sentence] or self._cannot_improve(self.banks[sentence], scores):
                 self.done[sentence] = True
 
-    def _cannot_improve(self, sentence: int, scores: Sequence[float]) -> bool:
+    def _cannot_improve(self, banks: SentenceBanks, scores: Sequence[float]) -> bool:
         """Whether enough translations have ended, and no hypothesis with all terms may be better."""
         if not any(map(_is_live, scores)):
             return True
-        complete = [ended for ended in self.finished[sentence] if ended.missing == 0]
+        complete = banks.complete_scores()
         if len(complete) < self.width:
             return False
         if self.settings.early_stopping is True:
             return True
-        automaton = self.automata[sentence]
         longest = self.column
         if self.settings.early_stopping == "never" and self.settings.length_penalty > 0:
             longest = self.settings.max_length - 1
-        best = _NEVER
-        for state, score in zip(self.states[sentence], scores, strict=True):
-            if automaton.num_placed(state) == automaton.num_terms:
-                best = max(best, score)
-        return best / longest**self.settings.length_penalty <= min(ended.score for ended in complete)
+        return banks.best_complete(scores) / self._penalty(longest) <= min(complete)
+
+    def _penalty(self, length: int) -> float:
+        """Return the divisor of the scores of translations of a length."""
+        return length**self.settings.length_penalty
 
     def _translations_of(self, rows: list[int]) -> list[tuple[int, Translation]]:
         translations = []
         for row in rows:
-            translations.append((int(self.sentences[row]), self._translation_of(self.finished[row])))
+            sentence = int(self.sentences[row])
+            translations.append((sentence, self._translation_of(self.banks[row].finished)))
         return translations
 
     def _translation_of(self, finished: Sequence[Finished]) -> Translation:
@@ -504,28 +373,51 @@ class TermSearch(Search):
         longest = max(len(ended.tokens) for ended in finished)
         sequences = torch.full((len(finished), longest), self.settings.filling)
         for number, ended in enumerate(finished):
-            sequences[number, : len(ended.tokens)] = torch.tensor(ended.tokens)
-        return Translation(sequences, torch.tensor([ended.score for ended in finished]))
+            length = len(ended.tokens)
+            sequences[number, :length] = torch.tensor(ended.tokens)
+        scores = [ended.score for ended in finished]
+        return Translation(sequences, torch.tensor(scores))
 
     def _translation(self, *parts: Tensor) -> Translation:
         raise NotImplementedError  # Translations are lists of tokens, which `_translations_of` reads.
 
     def _keep(self, rows: list[int], moved: list[int]) -> None:
         super()._keep(rows, moved)
-        self.automata = [self.automata[row] for row in rows]
-        self.states = [self.states[row] for row in rows]
-        self.finished = [self.finished[row] for row in rows]
+        self.banks = [self.banks[row] for row in rows]
 
 
-def _listed(scores: Tensor, places: Tensor) -> list[list[tuple[int, float]]]:
-    """Return places with their scores for each sentence. Both tensors are `[sentences, ...]`."""
-    pairs = zip(places.flatten(1).tolist(), scores.flatten(1).tolist(), strict=True)
-    return [list(zip(*pair, strict=True)) for pair in pairs]
+def _propose(
+    proposals: Sequence[dict[tuple[int, int], float]],
+    places: Tensor,
+    scores: Tensor,
+    size: int,
+    most: Sequence[int] | None = None,
+) -> None:
+    """Add the scores of continuations to the proposals of each sentence.
+
+    Args:
+        proposals: scores by row and token.
+        places: places among rows times tokens, `[sentences, places]`.
+        scores: their scores, `[sentences, places]`.
+        size: the number of tokens.
+        most: how many of the places count for each sentence. Other sentences of the batch may have more rows, and must
+            not change what is proposed. By default all count.
+    """
+    for sentence, (of_sentence, values) in enumerate(zip(places.tolist(), scores.tolist(), strict=True)):
+        count = len(of_sentence) if most is None else most[sentence]
+        for place, score in zip(of_sentence[:count], values[:count], strict=True):
+            row, token = divmod(place, size)
+            proposals[sentence][row, token] = score
 
 
 def _is_live(score: float) -> bool:
     """Whether a row with this score holds a hypothesis."""
     return score > _NEVER / 2
+
+
+def _best_first(candidate: Candidate) -> tuple[float, int, int]:
+    """Return the key that sorts candidates. Those with equal scores have the order of their rows."""
+    return -candidate.score, candidate.parent, candidate.token
 
 
 def _with_begun_terms(bank: Sequence[Candidate], width: int) -> list[Candidate]:

@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 import regex
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.decoding.terms import Forms, WordBoundaries, default_bank_width
+from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
+from hf_capsule_mt.decoding.terms import default_bank_width
 from hf_capsule_mt.errors import UserError
 
 from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms

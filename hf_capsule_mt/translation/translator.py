@@ -26,7 +26,7 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import cut_lines, positions, source_limit, tokenize_lines
 from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.decoding.terms import Forms, WordBoundaries
+from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.errors import UserError
 
 from .pipeline_translation import copied

@@ -13,7 +13,8 @@ from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.generation import engine_of
 from hf_capsule_mt.decoding.search import Settings
-from hf_capsule_mt.decoding.terms import State, TermAutomaton, TermBanks, WordBoundaries, default_bank_width
+from hf_capsule_mt.decoding.term_automaton import State, TermAutomaton, WordBoundaries
+from hf_capsule_mt.decoding.terms import TermBanks, default_bank_width
 from hf_capsule_mt.errors import UserError
 
 
