@@ -167,7 +167,10 @@ class Constraints:
 
     def _are_known_tokens(self, sequences: Sequence[tuple[int, ...]]) -> bool:
         """Whether all sequences are single tokens of the vocabulary."""
-        return all(len(tokens) == 1 and type(tokens[0]) is int and tokens[0] < self._vocabulary for tokens in sequences)
+        for tokens in sequences:
+            if len(tokens) != 1 or type(tokens[0]) is not int or tokens[0] >= self._vocabulary:
+                return False
+        return True
 
     def _makes_wait(self, processor: LogitsProcessor) -> bool:
         """Whether a processor reads the tokens so far in Python, or ignores another prompt in each row."""

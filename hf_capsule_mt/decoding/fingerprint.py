@@ -102,10 +102,13 @@ def _is_plain(weight: Tensor) -> bool:
 
 def _spread_numbers(weight: Tensor) -> Tensor:
     """Return a view of at most `_SAMPLED` numbers of a weight of any shape, `[numbers]`."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride()))
+    last = 0
+    for size, stride in zip(weight.shape, weight.stride(), strict=True):
+        last += (size - 1) * stride
     # Steps of a multiple of the rows' length would read one column only. They seldom are with one more.
-    step = span // _SAMPLED + 1
-    return weight.detach().as_strided(((span - 1) // step + 1,), (step,), weight.storage_offset())
+    step = (last + 1) // _SAMPLED + 1
+    count = last // step + 1
+    return weight.detach().as_strided((count,), (step,), weight.storage_offset())
 
 
 def with_shared_weights(module: M) -> M:
@@ -146,13 +149,22 @@ def _weights_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_buffers(remove_duplicate=False)
 
 
+def _settings_of(module: nn.Module) -> list[Any]:
+    """Return the numbers, texts and other simple values that a module has, such as `embed_scale`."""
+    settings = []
+    for name, value in vars(module).items():
+        if type(value) in _SETTINGS and name != "training":
+            settings.append(value)
+    return settings
+
+
 def _state_of(model: nn.Module) -> list[Any]:
     """Return a list that changes with the modules, their settings and hooks, and with the places of weights."""
     state: list[Any] = []
     for module in model.modules():
         state.append((id(module), type(module), _attends_as_known(module)))
         state += [id(hook) for hook in _hooks(module)]
-        state += [value for name, value in vars(module).items() if type(value) in _SETTINGS and name != "training"]
+        state += _settings_of(module)
     for name, weight in _weights_of(model):
         address = weight.data_ptr() if _is_plain(weight) else 0
         # The number of writes to it, which PyTorch counts for autograd. A tensor of inference mode has none.

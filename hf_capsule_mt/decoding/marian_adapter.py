@@ -103,13 +103,21 @@ def _compose(first: nn.Module, second: nn.Module, blocks: int, make: Make) -> Ma
     """
     if isinstance(first, BlockLinear) and isinstance(second, BlockLinear):
         return _compose_blocks(first, second)
-    width = first.weight.shape[-1] * (blocks if isinstance(first, BlockLinear) else 1)
+    width = first.weight.shape[-1]
+    if isinstance(first, BlockLinear):
+        width *= blocks
     inner_weight, inner_bias = _dense(first)
     outer_weight, outer_bias = _dense(second)
-    weight = (inner_weight @ outer_weight).to(first.weight.dtype)
-    bias = (inner_bias @ outer_weight + outer_bias).to(first.weight.dtype)
-    composed = make(weight, bias)
-    return lambda layers: composed(layers.reshape(-1, width)).view(layers.shape[0], blocks, -1)
+    dtype = first.weight.dtype
+    weight = inner_weight @ outer_weight
+    bias = inner_bias @ outer_weight + outer_bias
+    composed = make(weight.to(dtype), bias.to(dtype))
+
+    def of_layers(layers: Tensor) -> Tensor:
+        rows = layers.shape[0]
+        return composed(layers.reshape(-1, width)).view(rows, blocks, -1)
+
+    return of_layers
 
 
 def _compose_blocks(first: BlockLinear, second: BlockLinear) -> Map:
@@ -118,9 +126,15 @@ def _compose_blocks(first: BlockLinear, second: BlockLinear) -> Map:
     inner_bias = first.bias.detach().double().unsqueeze(1)
     outer_weight = second.weight.detach().double()
     outer_bias = second.bias.detach().double().unsqueeze(1)
-    weight = (inner_weight @ outer_weight).to(first.weight.dtype)
-    bias = (inner_bias @ outer_weight + outer_bias).to(weight)
-    return lambda layers: torch.baddbmm(bias, layers.transpose(0, 1), weight).transpose(0, 1)
+    dtype = first.weight.dtype
+    weight = (inner_weight @ outer_weight).to(dtype)
+    bias = (inner_bias @ outer_weight + outer_bias).to(dtype)
+
+    def of_layers(layers: Tensor) -> Tensor:
+        by_block = layers.transpose(0, 1)
+        return torch.baddbmm(bias, by_block, weight).transpose(0, 1)
+
+    return of_layers
 
 
 def _dense(module: nn.Module) -> tuple[Tensor, Tensor]:

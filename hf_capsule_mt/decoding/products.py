@@ -184,7 +184,8 @@ class _Linear(nn.Module):
         self._product = product(linear, make=make)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self._product(inputs.flatten(0, -2)).view(*inputs.shape[:-1], -1)
+        rows = self._product(inputs.flatten(0, -2))
+        return rows.view(*inputs.shape[:-1], -1)
 
 
 def with_products(module: nn.Module, make: Make) -> nn.Module:

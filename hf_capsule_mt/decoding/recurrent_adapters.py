@@ -71,7 +71,9 @@ class RNMTDecoding(_Recurrent):
         context = self._attend(step.attention.query(between))
         after = step.second(step.from_context(context), between)
         self.states.copy_(after)
-        return decoder.readout(torch.cat([embedded, self.guide(after), context], dim=-1)).tanh_()
+        parts = [embedded, self.guide(after), context]
+        read = decoder.readout(torch.cat(parts, dim=-1))
+        return read.tanh_()
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Keep only some states and sources."""
@@ -84,13 +86,17 @@ class RNMTDecoding(_Recurrent):
     def _attend(self, queries: Tensor) -> Tensor:
         """Return the contexts of queries, both `[sentences * beams, d]`, as [`AdditiveAttention`] does."""
         queries = queries.view(-1, self.num_beams, queries.shape[1])
-        scores = additive_scores(queries, self.keys, self.adapter.score).squeeze(-1)
+        scores = additive_scores(queries, self.keys, self.adapter.score)
+        scores = scores.squeeze(-1)
         if self.mask is None:
-            return (scores.softmax(-1) @ self.values).flatten(0, 1)
-        missing = ~self.mask.unsqueeze(1)
-        lowest = torch.finfo(scores.dtype).min
-        weights = scores.masked_fill(missing, lowest).softmax(-1).masked_fill(missing, 0.0)
-        return (weights @ self.values).flatten(0, 1)
+            weights = scores.softmax(-1)
+        else:
+            missing = ~self.mask.unsqueeze(1)
+            lowest = torch.finfo(scores.dtype).min
+            weights = scores.masked_fill(missing, lowest).softmax(-1)
+            weights = weights.masked_fill(missing, 0.0)
+        contexts = weights @ self.values
+        return contexts.flatten(0, 1)
 
 
 class RNMTAdapter(Adapter):
@@ -105,7 +111,8 @@ class RNMTAdapter(Adapter):
         self.reads_sentence_state: bool = model.config.sentence_aggregation is not None
         self.decoder = with_products(model.model.decoder, self.make)
         # `[1, d]`.
-        self.score = self.decoder.recurrence.step.attention.score.detach().clone().unsqueeze(0)
+        attention = self.decoder.recurrence.step.attention
+        self.score = attention.score.detach().clone().unsqueeze(0)
         if self.decoder.guided_routing is not None:
             self.guide = (self.decoder.guided_routing, self.encoder.guided_votes)
 
@@ -129,7 +136,8 @@ class CapsNMTDecoding(_Recurrent):
             hidden, cell = before.unbind(1)
             gated = gates(torch.cat([layer_input, hidden], dim=1))
             write, keep, candidate, read = gated.chunk(4, dim=-1)
-            cell = torch.addcmul(keep.sigmoid() * cell, write.sigmoid(), candidate.tanh())
+            kept = keep.sigmoid() * cell
+            cell = torch.addcmul(kept, write.sigmoid(), candidate.tanh())
             hidden = read.sigmoid() * cell.tanh()
             states += [hidden, cell]
             layer_input = normalise(layer_input + hidden)

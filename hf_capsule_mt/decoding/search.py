@@ -333,7 +333,9 @@ class BeamSearch(Search):
         # Sums, as in `generate()`: with one score for all of them, others of those that cannot be chosen would follow.
         scores = scores + closed.unsqueeze(-1).float() * _NEVER
         scores = scores + (~ending).float() * _NEVER
-        merged_scores, chosen = torch.cat([self.ended_scores, scores], dim=1).topk(self.scores.shape[1])
+        beams = self.scores.shape[1]
+        all_scores = torch.cat([self.ended_scores, scores], dim=1)
+        merged_scores, chosen = all_scores.topk(beams)
         self.ended_scores.copy_(merged_scores)
         merged_complete = torch.cat([self.is_complete, ending], dim=1)
         self.is_complete.copy_(merged_complete.gather(1, chosen))

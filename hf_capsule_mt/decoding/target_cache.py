@@ -52,8 +52,9 @@ class TargetCache:
         else:
             # A CUDA graph is for one number of slots. Those that are not written yet are hidden.
             self._hide_what_is_not_written()
-            self.read = slice(0, self.layers[0].shape[3])
-            new = torch.arange(self._slots, self._slots + self.num_beams, device=self._hidden_in_step.device)
+            self.read = slice(0, self._room)
+            device = self._hidden_in_step.device
+            new = torch.arange(self._slots, self._slots + self.num_beams, device=device)
             # A graph reads the tensor that it was recorded with.
             self.new = self.new.copy_(new) if isinstance(self.new, Tensor) else new
         self._slots += count
@@ -84,9 +85,14 @@ class TargetCache:
         if self._hidden is not None:
             self._hidden = self._hidden[rows]
 
+    @property
+    def _room(self) -> int:
+        """The number of slots, with those that are not taken yet."""
+        return self.layers[0].shape[3]
+
     def _hide_what_is_not_written(self) -> None:
         if self._hidden is None:
-            shape = (self.sentences, self.num_beams, self.layers[0].shape[3])
+            shape = (self.sentences, self.num_beams, self._room)
             self._hidden = self._hidden_in_step.new_full(shape, -torch.inf)
             self._hidden[:, :, : self._slots] = 0
 
@@ -99,7 +105,7 @@ class TargetCache:
             if self.num_beams > 1:
                 self._hide_what_is_not_written()
             return
-        is_full = self._slots + count > self.layers[0].shape[3]
+        is_full = self._slots + count > self._room
         if is_full and not self._free(count, left):
             self._grow(more)
 
@@ -117,13 +123,16 @@ class TargetCache:
             return False
         is_attended = self._hidden[:, :, : self._slots].amax(1) == 0
         taken = int(is_attended.sum(1).max())
-        if self._slots - taken < max(count, min(left, self._slots // _WORTHWHILE)):
+        least = max(count, min(left, self._slots // _WORTHWHILE))
+        if self._slots - taken < least:
             return False
         # `[sentences, taken]`. The sort is stable, so the order of the slots stays.
-        slots = is_attended.int().argsort(dim=1, descending=True, stable=True)[:, :taken]
+        slots = is_attended.int().argsort(dim=1, descending=True, stable=True)
+        slots = slots[:, :taken]
         for layer in self.layers:
             in_use = layer[: self.sentences]
-            indices = slots[:, None, None, :, None].expand(-1, *in_use.shape[1:3], -1, in_use.shape[4])
+            indices = slots[:, None, None, :, None]
+            indices = indices.expand(-1, 2, self._heads, -1, self._width)
             in_use[:, :, :, :taken] = in_use.gather(3, indices)
         indices = slots.unsqueeze(1).expand(-1, self.num_beams, -1)
         self._hidden[:, :, :taken] = self._hidden.gather(2, indices)

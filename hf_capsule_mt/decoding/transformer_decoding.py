@@ -57,7 +57,9 @@ class DecoderLayer(ABC):
 
     def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values `[sentences, heads, source, d / heads]` of encoder states `[sentences, source, d]`."""
-        keys_and_values = self.source(states.flatten(0, 1)).view(*states.shape[:2], 2, self.heads, -1)
+        sentences, length, _ = states.shape
+        projected = self.source(states.flatten(0, 1))
+        keys_and_values = projected.view(sentences, length, 2, self.heads, -1)
         keys, values = keys_and_values.permute(2, 0, 3, 1, 4).contiguous()
         return keys, values
 
@@ -74,12 +76,16 @@ class DecoderLayer(ABC):
             A new tensor, `[sentences * beams, d]`.
         """
         cache = targets.layers[index][: targets.sentences]
-        projected = self.own_projections(hidden).view(len(cache), -1, 3, self.heads, cache.shape[-1])
+        width = cache.shape[-1]
+        projected = self.own_projections(hidden)
+        projected = projected.view(len(cache), -1, 3, self.heads, width)
         projected = projected.permute(2, 0, 3, 1, 4)
         query = projected[0]
         cache[:, :, :, targets.new] = projected[1:].transpose(0, 1)
         seen = cache[:, :, :, targets.read]
-        attended = F.scaled_dot_product_attention(query, seen[:, 0], seen[:, 1], mask, scale=self.own_scale)
+        keys = seen[:, 0]
+        values = seen[:, 1]
+        attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.own_scale)
         return self.own_output(attended.transpose(1, 2).reshape(hidden.shape))
 
     def attend_to_source(self, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -93,7 +99,9 @@ class DecoderLayer(ABC):
         Returns:
             A new tensor, `[sentences * beams, d]`.
         """
-        query = self.query(hidden).view(keys.shape[0], -1, self.heads, keys.shape[-1]).transpose(1, 2)
+        sentences, heads, _, width = keys.shape
+        query = self.query(hidden).view(sentences, -1, heads, width)
+        query = query.transpose(1, 2)
         attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.cross_scale)
         return self.cross_output(attended.transpose(1, 2).reshape(hidden.shape))
 
@@ -122,8 +130,10 @@ class TransformerDecoding(Decoding):
         # `[sentences, 1, 1, source]`, or None if nothing is hidden. Only a CPU knows that at once.
         self.source_mask: Tensor | None = None
         if mask is not None and not (mask.device.type == "cpu" and mask.all()):
-            hidden = states.new_zeros(mask.shape).masked_fill_(mask == 0, torch.finfo(states.dtype).min)
-            self.source_mask = hidden[:, None, None]
+            least = torch.finfo(states.dtype).min
+            added = states.new_zeros(mask.shape)
+            added.masked_fill_(mask == 0, least)
+            self.source_mask = added[:, None, None]
         self.targets = TargetCache(len(self.adapter.layers), self.source[0][0], num_beams)
         # Tokens that were read: a number, or `[1]`, which is counted up, for several steps that are the same.
         self.position: int | Tensor = 0
@@ -156,7 +166,9 @@ class TransformerDecoding(Decoding):
         super().select(rows, moved)
         count = len(rows)
         for index, (keys, values) in enumerate(self.source):
-            self.source[index] = (moved_rows(keys, rows, moved)[:count], moved_rows(values, rows, moved)[:count])
+            keys = moved_rows(keys, rows, moved)[:count]
+            values = moved_rows(values, rows, moved)[:count]
+            self.source[index] = (keys, values)
         self.targets.select(rows, moved)
         if self.source_mask is not None:
             self.source_mask = self.source_mask[rows]

@@ -93,7 +93,8 @@ class TokenBlock:
         """Give some places `[places]` the score -inf, and correct the maxima of their groups, both in place."""
         scores.index_fill_(1, places, -torch.inf)
         groups = places % self.num_groups
-        maxima.index_copy_(1, groups, self.in_groups(scores).index_select(2, groups).amax(1))
+        members = self.in_groups(scores).index_select(2, groups)
+        maxima.index_copy_(1, groups, members.amax(1))
 
     def reduce(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Maxima of the groups `[rows, groups]`, and the logarithms of the sums of exponentials `[rows, 1]`."""
@@ -106,9 +107,10 @@ class TokenBlock:
         for part in scores.split(rows_at_a_time):
             of_groups = self.in_groups(part).amax(1)
             largest = of_groups.amax(1, keepdim=True)
-            exponentials = torch.sub(part, largest, out=memory[: part.shape[0]]).exp_()
+            differences = torch.sub(part, largest, out=memory[: len(part)])
+            sums = differences.exp_().sum(1, keepdim=True)
             maxima.append(of_groups)
-            log_sums.append(exponentials.sum(1, keepdim=True).log_().add_(largest))
+            log_sums.append(sums.log_().add_(largest))
         if len(maxima) == 1:
             return maxima[0], log_sums[0]
         return torch.cat(maxima), torch.cat(log_sums)
@@ -217,9 +219,10 @@ class Vocabulary:
         sentences = max(1, _LARGEST // (beams * width))
         if len(before) <= sentences or self.device.type != "cpu":
             return self._best(hidden, before, count, suppressed, renormalizes)
-        parts = zip(hidden.split(sentences * beams), before.split(sentences))
-        candidates = [self._best(*part, count, suppressed, renormalizes) for part in parts]
-        return Candidates(*map(torch.cat, zip(*candidates)))
+        parts = []
+        for rows, scores_before in zip(hidden.split(sentences * beams), before.split(sentences), strict=True):
+            parts.append(self._best(rows, scores_before, count, suppressed, renormalizes))
+        return Candidates(*_cat_parts(parts))
 
     def _best(
         self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
@@ -238,21 +241,27 @@ class Vocabulary:
         sentences, beams = before.shape
         log_sums = log_sums.view(sentences, beams)
         # Up to rounding these are log-probabilities: the order within a beam is the same.
-        totals = maxima.view(sentences, beams, -1) + (before - log_sums).unsqueeze(-1)
-        chosen = totals.flatten(1).topk(min(count, beams * block.num_groups), sorted=False).indices
+        added = before - log_sums
+        totals = maxima.view(sentences, beams, -1) + added.unsqueeze(-1)
+        num_chosen = min(count, beams * block.num_groups)
+        chosen = totals.flatten(1).topk(num_chosen, sorted=False).indices
         # The beams of the best groups, `[sentences, groups]`, and their members, `[sentences, groups, members]`.
         parents = chosen.div(block.num_groups, rounding_mode="floor")
         places = block.members_of(chosen % block.num_groups)
-        first_rows = torch.arange(0, sentences * beams, beams, device=self.device).unsqueeze(-1)
-        values = scores.take(((parents + first_rows) * scores.shape[1]).unsqueeze(-1) + places)
+        num_rows, width = scores.shape
+        first_rows = torch.arange(0, num_rows, beams, device=self.device)
+        rows = parents + first_rows.unsqueeze(-1)
+        beginnings = rows * width
+        values = scores.take(beginnings.unsqueeze(-1) + places)
         values = values - log_sums.gather(1, parents).unsqueeze(-1)
         values = values + before.gather(1, parents).unsqueeze(-1)
         best, chosen = values.flatten(1).topk(count)
         chosen_groups = chosen.div(block.per_group, rounding_mode="floor")
+        chosen_places = places.flatten(1).gather(1, chosen)
         return Candidates(
             scores=best,
             beams=parents.gather(1, chosen_groups),
-            tokens=block.tokens_at(places.flatten(1).gather(1, chosen)),
+            tokens=block.tokens_at(chosen_places),
         )
 
     def _best_of_few(
@@ -269,12 +278,15 @@ class Vocabulary:
         """
         (block,) = self._blocks
         largest = scores.amax(1, keepdim=True)
-        log_sums = (scores - largest).exp_().sum(1, keepdim=True).log_().add_(largest)
+        exponentials = (scores - largest).exp_()
+        log_sums = exponentials.sum(1, keepdim=True).log_().add_(largest)
         self._note(hidden, log_sums)
         if suppressed is not None:
             scores.index_fill_(1, suppressed, -torch.inf)
-        best, places = scores.topk(min(count, scores.shape[1]))
-        return _best_of_sentences(best - log_sums, block.tokens_at(places), before, count)
+        num_chosen = min(count, scores.shape[1])
+        best, places = scores.topk(num_chosen)
+        log_probabilities = best - log_sums
+        return _best_of_sentences(log_probabilities, block.tokens_at(places), before, count)
 
     def _best_of_blocks(
         self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
@@ -290,9 +302,10 @@ class Vocabulary:
         for block in self._blocks:
             places = self._places(block, suppressed)
             rows_at_a_time = max(1, _LARGEST // (block.per_group * block.num_groups))
-            best, tokens, log_sums = _cat_parts(
-                [self._best_of_rows(block, part, count, places, renormalizes) for part in hidden.split(rows_at_a_time)]
-            )
+            parts = []
+            for part in hidden.split(rows_at_a_time):
+                parts.append(self._best_of_rows(block, part, count, places, renormalizes))
+            best, tokens, log_sums = _cat_parts(parts)
             scores_of_blocks.append(best)
             tokens_of_blocks.append(tokens)
             log_sums_of_blocks.append(log_sums)
