@@ -21,7 +21,8 @@ def folder(tmp_path_factory):
     for name, lines in NAMES.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     write_checkpoint(folder / "comet_model", "regression")
-    write_checkpoint(folder / "kiwi_model", "unified-source")
+    # It could read references too.
+    write_checkpoint(folder / "kiwi_model", "unified-both")
     generator = random.Random(0)
     lines = [generator.choices(WORDS, k=generator.randint(1, 9)) for _ in range(60)]
     # Neither is scored.
@@ -65,7 +66,11 @@ def test_comet_beside_sacrebleu(folder, capsys, tmp_path):
 def test_cometkiwi_needs_no_references(folder, capsys):
     evaluate(folder, *SCORED, "--metrics", "cometkiwi", "--cometkiwi_model", str(folder / "kiwi_model"))
     expected = CometScorer.from_pretrained(folder / "kiwi_model").score(SOURCES, TRANSLATIONS).mean
-    assert capsys.readouterr().out.splitlines()[1].split()[1] == f"{expected:.4f}"
+    table = capsys.readouterr().out
+    assert table.splitlines()[1].split()[1] == f"{expected:.4f}"
+    options = ["--references", "ref.de", "--metrics", "cometkiwi", "--cometkiwi_model", str(folder / "kiwi_model")]
+    evaluate(folder, *SCORED, *options)
+    assert capsys.readouterr().out == table
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,25 @@ def test_a_less_likely_translation_is_never_expected_to_be_better():
         assert 0 <= row.interval[0] <= row.quality <= row.interval[1] <= 100
 
 
+def test_only_isotonic_fits_follow_a_step():
+    """A line through a step is about half of it away from its ends."""
+    scores = np.linspace(-2, 0, 1000)
+    qualities = np.where(scores < -1, 20.0, 80.0)
+    isotonic = fit_calibration(scores, [10] * 1000, qualities, settings=SETTINGS)
+    line = fit_calibration(scores[::2], [10] * 500, qualities[::2], settings=SETTINGS)
+    assert [row.quality for row in isotonic.expect([-1.1, -0.9], [10, 10])] == pytest.approx([20, 80], abs=0.1)
+    assert line.expect([-1.1], [10])[0].quality == pytest.approx(50, abs=10)
+
+
+def test_held_out_sentences_are_not_fitted():
+    """With as many steps as sentences, a fit of noise would look better on its own sentences."""
+    generator = np.random.default_rng(0)
+    scores = -generator.random(1000)
+    calibration = fit_calibration(scores, [10] * 1000, generator.random(1000) * 80, settings=SETTINGS)
+    # Half are bad, and nothing tells which.
+    assert calibration.held_out["brier"] > 0.25
+
+
 def test_all_translations_may_be_good():
     scores, lengths, _ = sample(200)
     calibration = fit_calibration(scores, lengths, [90.0] * 200, settings=SETTINGS)

@@ -136,6 +136,15 @@ def test_signs_of_a_translation():
     assert (unfinished.lowest_word, unfinished.end, unfinished.coverage) == ("e", None, None)
 
 
+def test_the_end_of_a_source_that_was_cut_is_not_uncovered():
+    """The model did not read it, and `source_cut` says so."""
+    tokenizer = tiny_tokenizer()
+    forced = ForcedTarget([-0.5, -0.5], torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
+    source = "a b c d", [*tokenizer("a b")["input_ids"][:2], 2]
+    signs = read_signs(forced, tokenizer, source, ("d", tokenizer("d")["input_ids"][:1]), has_end=True)
+    assert [word["word"] for word in signs.uncovered] == ["b"]
+
+
 def test_the_lowest_word_is_whole():
     """Not only the token, and nothing for the end."""
     tokenizer = tiny_multilingual.mbart()[1]
