@@ -46,7 +46,7 @@ from hf_capsule_mt.translation.documents import check_language
 from hf_capsule_mt.translation.expected_quality import Calibration
 from hf_capsule_mt.translation.file_translation import STANDARD_INPUT, FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise, translate_file
-from hf_capsule_mt.translation.formats.translate import check_readable
+from hf_capsule_mt.translation.formats.translated_files import check_readable
 from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translation_report import faults, mean_score

@@ -2,4 +2,4 @@
 
 from .base import Document, FileFormat, Text
 from .recognition import FORMATS, LINES, recognise
-from .translate import translate_file
+from .translated_files import translate_file
