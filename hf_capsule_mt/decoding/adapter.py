@@ -58,7 +58,10 @@ class Decoding(ABC):
             moved: the places that get another row than they had, `[moved places]`.
         """
         if self.routed is not None:
-            self.routed = tuple(part if part is None else part[rows] for part in self.routed)
+            kept = []
+            for part in self.routed:
+                kept.append(None if part is None else part[rows])
+            self.routed = tuple(kept)
 
     def guide(self, states: Tensor) -> Tensor:
         """Return the states `[sentences * beams, d]` after guided routing, if there is any."""

@@ -140,7 +140,8 @@ class Constraints:
         return joined.to(self._device) if len(joined) else None
 
     def _suppress(self, tokens: Any, acts: Acts) -> None:
-        self._suppressing.append((torch.as_tensor(tokens, dtype=torch.long).flatten().cpu(), acts))
+        token_ids = torch.as_tensor(tokens, dtype=torch.long)
+        self._suppressing.append((token_ids.flatten().cpu(), acts))
 
     def _add(self, processor: LogitsProcessor) -> None:
         """Sort a processor into those that suppress tokens, and those that need all scores."""

@@ -36,7 +36,7 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
         raise UnsupportedModelError(f"the engine does not know the model {type(model).__name__}")
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
     if len(kinds) > 1 or model.dtype != torch.float32 or not precisions_on(model.device):
-        names = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        names = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(kinds, key=str))
         raise UnsupportedModelError(f"the weights are {names}: the engine needs float32, on a CPU or one CUDA device")
     return adapter
 

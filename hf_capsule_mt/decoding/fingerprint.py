@@ -88,7 +88,10 @@ class Samples:
 
     def are_unchanged(self) -> bool:
         """Whether all numbers have the bits that they had at first."""
-        return all(torch.equal(now, before) for now, before in zip(self._read(), self._expected))
+        for numbers, expected in zip(self._read(), self._expected, strict=True):
+            if not torch.equal(numbers, expected):
+                return False
+        return True
 
     def _read(self) -> list[Tensor]:
         # As bytes, because NaN is not equal to itself.

@@ -181,7 +181,8 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
             # Whoever trains it may write to weights in a way that leaves no trace.
             release(model)
             raise UnsupportedModelError("the model, or a part of it, is in training mode")
-        if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
+        engines_before = _engines.get(model, {})
+        if not all(engine.is_of(model) for engine in engines_before.values()):
             release(model)
         engines = _engines.setdefault(model, {})
         if dtype not in engines:

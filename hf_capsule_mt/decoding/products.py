@@ -161,7 +161,11 @@ PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "in
 
 def precisions_on(device: torch.device) -> list[str]:
     """Return the precisions of engines on a device, or none if there are no engines."""
-    return [name for name in PRECISIONS if device.type == "cpu" or (device.type == "cuda" and name != "int8")]
+    if device.type == "cpu":
+        return list(PRECISIONS)
+    if device.type == "cuda":
+        return [name for name in PRECISIONS if name != "int8"]
+    return []
 
 
 def product(*linears: nn.Linear, make: Make) -> Map:
@@ -174,7 +178,11 @@ def joined(parts: Sequence[tuple[Tensor, Tensor | None]], make: Make) -> Map:
     joined_weight = torch.cat([weight.detach() for weight, _ in parts]).t()
     if all(bias is None for _, bias in parts):
         return make(joined_weight, None)
-    biases = [weight.new_zeros(len(weight)) if bias is None else bias.detach() for weight, bias in parts]
+    biases = []
+    for weight, bias in parts:
+        if bias is None:
+            bias = weight.new_zeros(len(weight))
+        biases.append(bias.detach())
     return make(joined_weight, torch.cat(biases))
 
 
@@ -209,7 +217,9 @@ def norm(module: nn.LayerNorm) -> Map:
 
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return a weight `[out, in]` as int8, and the scales `[out]` in float32 that it is to be multiplied by."""
-    scales = weight.abs().amax(1).div(_LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
+    # A row of zeros would be divided by zero.
+    smallest = torch.finfo(torch.float32).tiny
+    scales = weight.abs().amax(1).div(_LARGEST).clamp(min=smallest)
     integers = (weight / scales.unsqueeze(1)).round().clamp(-_LARGEST, _LARGEST)
     return integers.to(torch.int8), scales
 

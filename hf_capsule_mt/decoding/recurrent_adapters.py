@@ -161,4 +161,5 @@ class CapsNMTAdapter(Adapter):
             lstm = layer.lstm
             weight = torch.cat([lstm.weight_ih_l0.detach(), lstm.weight_hh_l0.detach()], dim=1)
             bias = (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach()
-            self.layers.append((self.make(weight.t(), bias), norm(layer.layer_norm)))
+            gates = self.make(weight.t(), bias)
+            self.layers.append((gates, norm(layer.layer_norm)))

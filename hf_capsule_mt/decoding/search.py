@@ -88,7 +88,9 @@ class Search(ABC):
         # The last column that a sentence can fill, `[sentences]`. The start token is in column 0.
         self.last_columns = torch.tensor(limits, device=device)
         # Tokens so far, `[sentences, beams, columns]`.
-        self.tokens = torch.full((sentences, settings.num_beams, max(limits) + 1), settings.filling, device=device)
+        columns = max(limits) + 1
+        shape = (sentences, settings.num_beams, columns)
+        self.tokens = torch.full(shape, settings.filling, device=device)
         self.tokens[:, :, 0] = settings.start
         # The tokens that the decoder reads next, `[sentences, beams]`.
         self.latest = self.tokens[:, :, 0].clone()
@@ -156,7 +158,8 @@ class Search(ABC):
 
     def _constrained(self, scores: Tensor) -> Tensor:
         """Return scores `[rows, vocabulary]` of all tokens after the constraints."""
-        return self.settings.constraints(self.tokens[:, :, : self.column].flatten(0, 1), scores)
+        prefixes = self.tokens[:, :, : self.column]
+        return self.settings.constraints(prefixes.flatten(0, 1), scores)
 
     def _leave(self) -> list[tuple[int, Translation]]:
         """Let sentences that are done leave the batch, once they are enough. Return them with their indices."""
@@ -235,9 +238,14 @@ class GreedySearch(Search):
 
     def _translation(self, tokens: Tensor, last_column: Tensor) -> Translation:
         """Cut tokens `[1, columns]` after the first end, or after the last column that is written and allowed."""
-        tokens = tokens[:, : min(self.column - 1, int(last_column)) + 1]
-        ends = torch.isin(tokens[0, 1:], self.settings.eos).nonzero().flatten()
-        length = int(ends[0]) + 2 if len(ends) else tokens.shape[1]
+        last = min(self.column - 1, int(last_column))
+        tokens = tokens[:, : last + 1]
+        is_end = torch.isin(tokens[0, 1:], self.settings.eos)
+        ends = is_end.nonzero().flatten()
+        length = tokens.shape[1]
+        if len(ends):
+            # With the start token and the end.
+            length = int(ends[0]) + 2
         return Translation(tokens[:, :length].clone(), None)
 
 
@@ -293,9 +301,12 @@ class BeamSearch(Search):
         self.vocabulary.see(hidden)
         sentences, beams = self.scores.shape
         others = self.num_candidates - beams
+        no_scores = self.scores.new_full((sentences, others), -torch.inf)
+        places = torch.arange(self.num_candidates, device=self.device)
+        parents = places.clamp(max=beams - 1)
         return Candidates(
-            scores=torch.cat([self.scores, self.scores.new_full((sentences, others), -torch.inf)], dim=1),
-            beams=torch.arange(self.num_candidates, device=self.device).clamp(max=beams - 1).repeat(sentences, 1),
+            scores=torch.cat([self.scores, no_scores], dim=1),
+            beams=parents.repeat(sentences, 1),
             tokens=self.latest.new_full((sentences, self.num_candidates), token),
         )
 

@@ -74,7 +74,8 @@ class TargetCache:
     def reorder(self, parents: Tensor) -> None:
         """Let beams continue others, as [`Decoding.reorder`] says."""
         hidden = self._hidden[:, :, self.read]
-        indices = parents.unsqueeze(-1).expand(-1, -1, hidden.shape[2])
+        slots = hidden.shape[2]
+        indices = parents.unsqueeze(-1).expand(-1, -1, slots)
         hidden.copy_(hidden.gather(1, indices))
 
     def select(self, rows: Tensor, moved: Tensor) -> None:

@@ -134,17 +134,19 @@ class TermAutomaton:
 
     def _longest_beginning(self, tokens: tuple[int, ...], placed: int) -> int:
         """Return how many of the first tokens are a form of a missing term, or begin one."""
-        length = 0
-        while length < len(tokens) and self._begins_form(tokens[: length + 1], placed):
-            length += 1
-        return length
+        for length in range(len(tokens)):
+            longer = tokens[: length + 1]
+            if not self._begins_form(longer, placed):
+                return length
+        return len(tokens)
 
     def _longest_form(self, tokens: tuple[int, ...], start: int, length: int, placed: int) -> tuple[int, int] | None:
         """Return the missing term whose longest form stands at `start`, and where it ends. It is no part of a word."""
         for end in range(start + length, start, -1):
             term = self._missing_term(tokens[start:end], placed)
-            is_apart = end == len(tokens) or not self._are_one_word(tokens[end - 1], tokens[end])
-            if term is not None and is_apart:
+            if term is None:
+                continue
+            if end == len(tokens) or not self._are_one_word(tokens[end - 1], tokens[end]):
                 return term, end
         return None
 

@@ -236,7 +236,8 @@ class TermSearch(Search):
         log_probabilities = self._constrained(scores_of_tokens.log_softmax(-1))
         log_probabilities = log_probabilities.unflatten(0, self.scores.shape)
         proposals = self._proposals(log_probabilities)
-        end_probabilities = log_probabilities[:, :, self.eos].exp().sum(-1).tolist()
+        probabilities_of_ends = log_probabilities[:, :, self.eos].exp()
+        end_probabilities = probabilities_of_ends.sum(-1).tolist()
         scores = self.scores.tolist()
         is_at_limit = (self.last_columns <= self.device_column).tolist()
         is_done = self.done.tolist()
@@ -403,7 +404,9 @@ def _propose(
         most: how many of the places count for each sentence. Other sentences of the batch may have more rows, and must
             not change what is proposed. By default all count.
     """
-    for sentence, (of_sentence, values) in enumerate(zip(places.tolist(), scores.tolist(), strict=True)):
+    scores_of_sentences = scores.tolist()
+    for sentence, of_sentence in enumerate(places.tolist()):
+        values = scores_of_sentences[sentence]
         count = len(of_sentence) if most is None else most[sentence]
         for place, score in zip(of_sentence[:count], values[:count], strict=True):
             row, token = divmod(place, size)

@@ -134,7 +134,8 @@ class TransformerDecoding(Decoding):
             added = states.new_zeros(mask.shape)
             added.masked_fill_(mask == 0, least)
             self.source_mask = added[:, None, None]
-        self.targets = TargetCache(len(self.adapter.layers), self.source[0][0], num_beams)
+        keys, _ = self.source[0]
+        self.targets = TargetCache(len(self.adapter.layers), keys, num_beams)
         # Tokens that were read: a number, or `[1]`, which is counted up, for several steps that are the same.
         self.position: int | Tensor = 0
 

@@ -62,7 +62,9 @@ class TokenBlock:
         self.num_groups = units * unit // self.per_group
         # What fills up the groups has the score -inf.
         missing = self.per_group * self.num_groups - self.size
-        filling = (weight.new_zeros(missing, weight.shape[1]), weight.new_full((missing,), -torch.inf))
+        no_weight = weight.new_zeros(missing, weight.shape[1])
+        never = weight.new_full((missing,), -torch.inf)
+        filling = (no_weight, never)
         self.scores = joined([(weight, bias), filling], make)
         """The product: states `[rows, d]` to scores `[rows, members * groups]`, those of what fills up included."""
         # A group has the token of its own number, and those at these distances from it.
@@ -132,7 +134,8 @@ class TokenBlock:
         """
         groups = maxima.topk(min(count, self.num_groups), sorted=False).indices
         members = self.members_of(groups).flatten(1)
-        best, chosen = scores.gather(1, members).topk(min(count, members.shape[1]))
+        num_chosen = min(count, members.shape[1])
+        best, chosen = scores.gather(1, members).topk(num_chosen)
         return best, self.tokens_at(members.gather(1, chosen))
 
 
@@ -220,7 +223,9 @@ class Vocabulary:
         if len(before) <= sentences or self.device.type != "cpu":
             return self._best(hidden, before, count, suppressed, renormalizes)
         parts = []
-        for rows, scores_before in zip(hidden.split(sentences * beams), before.split(sentences), strict=True):
+        rows_of_parts = hidden.split(sentences * beams)
+        scores_of_parts = before.split(sentences)
+        for rows, scores_before in zip(rows_of_parts, scores_of_parts, strict=True):
             parts.append(self._best(rows, scores_before, count, suppressed, renormalizes))
         return Candidates(*_cat_parts(parts))
 
