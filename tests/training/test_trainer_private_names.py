@@ -7,6 +7,7 @@ import inspect
 
 import pytest
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from tiny_marian import tiny_model
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
@@ -54,6 +55,14 @@ def test_the_rate_that_a_schedule_reports():
     assert schedule.get_last_lr() == [0.5]
 
 
-def test_the_forward_that_accelerate_puts_in_for_autocast():
-    model = Accelerator(cpu=True, mixed_precision="bf16").prepare(tiny_model())
+@pytest.fixture
+def new_accelerator():
+    """An accelerator of another precision than that of the tests before, and nothing left of it."""
+    AcceleratorState._reset_state()
+    yield Accelerator(cpu=True, mixed_precision="bf16")
+    AcceleratorState._reset_state()
+
+
+def test_the_forward_that_accelerate_puts_in_for_autocast(new_accelerator):
+    model = new_accelerator.prepare(tiny_model())
     assert {"forward", "_original_forward"} <= vars(model).keys()
