@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from hf_capsule_mt.errors import UserError
 
 from .comet_networks import ENCODERS, JOINT, SEVERITIES, VECTORS, CometNetwork
+from .segments import batches_of_like_length, check_segments
 
 KINDS = (*VECTORS, *JOINT)
 """The networks that are known, by COMET's `class_identifier`."""
@@ -145,16 +146,17 @@ class CometScorer:
         Raises:
             UserError: if there are no translations, the numbers of segments differ, or references are missing.
         """
-        _check_segments(sources, translations, references)
+        check_segments(sources, translations, references)
         if references is None and self.needs_references:
             raise UserError(f"{self.name} compares with references. Give them, or name a model such as CometKiwi.")
         columns = {"mt": translations, "src": sources}
         if references is not None:
             columns["ref"] = references
+        lengths = [len(translation) + len(source) for translation, source in zip(translations, sources, strict=True)]
         scores = [0.0] * len(translations)
         spans: list[list[ErrorSpan]] = [[] for _ in translations]
         with tqdm(total=len(translations), unit=" segments", disable=not progress) as bar:
-            for batch in _batches_of_like_length(sources, translations, batch_size):
+            for batch in batches_of_like_length(lengths, batch_size):
                 texts = {side: [column[index] for index in batch] for side, column in columns.items()}
                 batch_scores, batch_spans = self._score_batch(texts)
                 for place, index in enumerate(batch):
@@ -281,16 +283,6 @@ def _weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor
     return total
 
 
-def _batches_of_like_length(
-    sources: Sequence[str], translations: Sequence[str], batch_size: int
-) -> Iterator[list[int]]:
-    """Yield the indices of each batch. Texts of like length make one, so that little is padded."""
-    lengths = [len(translation) + len(source) for translation, source in zip(translations, sources, strict=True)]
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    for begin in range(0, len(order), batch_size):
-        yield order[begin : begin + batch_size]
-
-
 def _read_checkpoint(folder: Path) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
     """Return the kind of the network, its settings, and its weights."""
     settings_file = folder / "hparams.yaml"
@@ -329,11 +321,3 @@ def _load_weights(network: nn.Module, weights: Mapping[str, Tensor], folder: Pat
     if missing or unexpected:
         shown = ", ".join([*missing, *unexpected][:5])
         raise UserError(f"{folder} has other weights than its settings say: {shown}. It is incomplete or damaged.")
-
-
-def _check_segments(sources: Sequence[str], translations: Sequence[str], references: Sequence[str] | None) -> None:
-    if not translations:
-        raise UserError("Nothing to score: there are no translations.")
-    for name, texts in (("sources", sources), ("references", references)):
-        if texts is not None and len(texts) != len(translations):
-            raise UserError(f"There are {len(translations)} translations, but {len(texts)} {name}.")

@@ -14,6 +14,8 @@ from transformers import AutoTokenizer, MT5ForConditionalGeneration, PreTrainedT
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import readable_weights
 
+from .segments import batches_of_like_length, check_segments
+
 SCORE_TOKEN = 250089
 """The token `<extra_id_10>` of mT5, whose logit is the score."""
 WORST = 25.0
@@ -89,27 +91,21 @@ class MetricXScorer:
             progress: whether a bar is shown.
 
         Raises:
-            UserError: if the numbers of segments differ.
+            UserError: if there are no translations, or the numbers of segments differ.
         """
-        for name, texts in (("sources", sources), ("references", references)):
-            if texts is not None and len(texts) != len(translations):
-                raise UserError(f"There are {len(translations)} translations, but {len(texts)} {name}.")
-        inputs = [
-            self._input(source, translation, reference)
-            for source, translation, reference in zip(
-                sources, translations, references or [None] * len(translations), strict=True
-            )
-        ]
-        rows = self._tokenizer(inputs, truncation=True, max_length=MOST_TOKENS[self._version])["input_ids"]
+        check_segments(sources, translations, references)
+        inputs = []
+        for index, translation in enumerate(translations):
+            reference = None if references is None else references[index]
+            inputs.append(self._input(sources[index], translation, reference))
+        encoding = self._tokenizer(inputs, truncation=True, max_length=MOST_TOKENS[self._version])
         # MetricX was trained without the token for the end of a text.
-        rows = [row[:-1] for row in rows]
-        # Inputs of like length make a batch, so that little is padded.
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+        rows = [row[:-1] for row in encoding["input_ids"]]
         scores = [0.0] * len(rows)
         with tqdm(total=len(rows), unit=" segments", disable=not progress) as bar:
-            for begin in range(0, len(order), batch_size):
-                batch = order[begin : begin + batch_size]
-                for index, score in zip(batch, self._score_rows([rows[index] for index in batch]), strict=True):
+            for batch in batches_of_like_length([len(row) for row in rows], batch_size):
+                scores_of_batch = self._score_rows([rows[index] for index in batch])
+                for index, score in zip(batch, scores_of_batch, strict=True):
                     scores[index] = score
                 bar.update(len(batch))
         return scores
