@@ -14,7 +14,7 @@ from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.generation import engine_of
 from hf_capsule_mt.decoding.search import Settings
 from hf_capsule_mt.decoding.term_automaton import State, TermAutomaton, WordBoundaries
-from hf_capsule_mt.decoding.terms import TermBanks, default_bank_width
+from hf_capsule_mt.decoding.terms import SentenceBanks, TermBanks, default_bank_width
 from hf_capsule_mt.errors import UserError
 
 
@@ -69,6 +69,17 @@ def test_no_overlap_is_lost():
     assert automaton.num_placed(after(automaton, [3, 4])) == 1
     assert automaton.num_placed(after(automaton, [3, 4, 5])) == 1
     assert automaton.num_placed(after(automaton, [3, 4, 1, 1, 2])) == 2
+
+
+def test_a_hypothesis_that_wants_to_end_without_its_terms_is_closed():
+    banks = SentenceBanks(TermAutomaton([[(1, 2)]]), rows=4, width=2)
+    # The second has the term, and the third is no hypothesis.
+    banks.states = [State(), State(placed=1), State(), State()]
+    scores = [-1.0, -2.0, -1e9, -3.0]
+    assert banks.closed_rows(scores, [0.9, 0.9, 0.9, 0.1]) == {0}
+    assert banks.closed_rows(scores, [0.9, 0.9, 0.9, 0.9]) == {0, 3}
+    # If all are like this, one of them must go on.
+    assert banks.closed_rows([-1.0, -1e9, -1e9, -3.0], [0.9] * 4) == set()
 
 
 def test_two_equal_terms_need_two_places():

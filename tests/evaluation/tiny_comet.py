@@ -88,7 +88,9 @@ def write_checkpoint(folder, kind):
     written = {**settings, "class_identifier": identifier}
     (folder / "hparams.yaml").write_text(yaml.safe_dump(written))
     saved = dict(settings)
-    # COMET's class takes no patch: the loader replaces it.
+    # Only the YAML file of such a model names the patch. The checkpoint says sparsemax.
+    if saved["layer_transformation"] == "sparsemax_patch":
+        saved["layer_transformation"] = "sparsemax"
     checkpoint = {"state_dict": weights, "hyper_parameters": saved, "pytorch-lightning_version": "2.6.6"}
     torch.save(checkpoint, folder / "checkpoints" / "model.ckpt")
     return folder
