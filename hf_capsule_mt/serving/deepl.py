@@ -1,18 +1,35 @@
 """The protocol of DeepL, version 2: what its clients send, and the answers that they read."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .jobs import Job, SourceText, TranslatedText
 from .languages import name_of_language
-from .libretranslate import Job, detected_source
-from .models import ServedModel, find_model
-from .requests import Fields, RequestError
+from .libretranslate import detected_source
+from .models import Reading, ServedModel, find_model
+from .requests import Fields, RequestError, check_known
 
 _SPLITS = {"0": "never", "1": "lines", "nonewlines": "paragraphs"}
-_REFUSED = ("splitting_tags", "non_splitting_tags", "style_id", "translation_memory_id", "custom_instructions")
-"""Fields that change translations, and that this server does not have. They are never ignored in silence."""
+_REFUSED = frozenset(
+    (
+        *("splitting_tags", "non_splitting_tags", "style_id", "custom_instructions"),
+        *("translation_memory_id", "translation_memory_threshold"),
+    )
+)
+"""Fields that change translations, and that this server does not have. Empty ones are taken."""
+_WITHOUT_EFFECT = frozenset(
+    (
+        *("context", "model_type", "preserve_formatting", "outline_detection", "tag_handling_version"),
+        *("show_billed_characters", "auth_key"),
+    )
+)
+_FIELDS = frozenset(
+    (
+        *("text", "source_lang", "target_lang", "split_sentences", "tag_handling", "ignore_tags"),
+        *("formality", "glossary_id", "glossary_ids"),
+    )
+)
 _NO_LIMIT = 1_000_000_000_000
 _PREFIX = "DeepL-Auth-Key "
 
@@ -28,6 +45,7 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> DeepLJob:
     Raises:
         RequestError: if a field is missing or wrong, asks for what the server has not, or names no pair of languages.
     """
+    check_known(fields, _FIELDS | _REFUSED | _WITHOUT_EFFECT)
     texts = _texts(fields)
     _check_refused(fields)
     target = fields.get("target_lang")
@@ -42,23 +60,23 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> DeepLJob:
     tags = fields.get("tag_handling") or ""
     if tags not in ("", "xml", "html"):
         raise RequestError(400, "Value for 'tag_handling' not supported.")
-    _check_ignored_tags(fields, texts)
     split = str(fields.get("split_sentences") or ("nonewlines" if tags == "html" else "1"))
     if split not in _SPLITS:
         raise RequestError(400, "Value for 'split_sentences' not supported.")
-    return DeepLJob(texts, model, has_tags=bool(tags), split=_SPLITS[split])
+    reading = Reading(tags=bool(tags), ignored_tags=_ignored_tags(fields, bool(tags)), split=_SPLITS[split])
+    return DeepLJob([SourceText(text, model, reading) for text in texts])
 
 
-def answer(asked: DeepLJob, translations: Sequence[str]) -> dict[str, Any]:
+def answer(asked: DeepLJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:
     """Return the answer to a job."""
     entries = []
-    for source, translation in zip(asked.texts, translations, strict=True):
+    for source, text in zip(asked.sources, translated, strict=True):
         entries.append(
             {
-                "detected_source_language": asked.model.source.upper(),
-                "text": translation,
+                "detected_source_language": source.model.source.upper(),
+                "text": text.text,
                 # Clients read it, whether they asked for it or not.
-                "billed_characters": len(source),
+                "billed_characters": len(source.text),
             }
         )
     return {"translations": entries}
@@ -103,20 +121,18 @@ def _check_refused(fields: Fields) -> None:
         raise RequestError(404, "Glossary not found.")
     if fields.get("formality") in ("more", "less"):
         raise RequestError(400, "'formality' is not supported. Use prefer_more or prefer_less to go on without it.")
-    for name in _REFUSED:
+    for name in sorted(_REFUSED):
         if fields.get(name):
             raise RequestError(400, f"'{name}' is not supported.")
 
 
-def _check_ignored_tags(fields: Fields, texts: Sequence[str]) -> None:
-    """Refuse elements whose words must not be translated. Those without content stay as they are anyway."""
+def _ignored_tags(fields: Fields, has_tags: bool) -> frozenset[str]:
+    """Return the names of elements whose words are not translated."""
     names = fields.get("ignore_tags") or []
     if isinstance(names, str):
         names = names.split(",")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise RequestError(400, "Value for 'ignore_tags' not supported.")
-    for name in names:
-        # An element that is not closed at once.
-        has_content = re.compile(rf"<{re.escape(name.strip())}(?:\s[^<>]*)?(?<!/)>(?!\s*</)")
-        if any(has_content.search(text) for text in texts):
-            raise RequestError(400, f"'ignore_tags' is only for elements without content, and <{name}> has some.")
+    if names and not has_tags:
+        raise RequestError(400, "'ignore_tags' needs 'tag_handling'.")
+    return frozenset(name.strip().lower() for name in names)

@@ -4,19 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .jobs import Job, SourceText, TranslatedText
 from .languages import name_of_language
-from .models import ServedModel, find_model
-from .requests import Fields, RequestError
+from .models import Reading, ServedModel, find_model
+from .requests import Fields, RequestError, check_known
 
-
-@dataclass(frozen=True)
-class Job:
-    """Texts to translate."""
-
-    texts: list[str]
-    model: ServedModel
-    has_tags: bool
-    split: str  # As in [`ServedModel.prepare`].
+_FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "api_key", "secret"))
+"""`secret` is what LibreTranslate's own page sends."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +28,7 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> LibreTranslateJob:
     Raises:
         RequestError: if a field is missing or wrong, or there is no such pair of languages.
     """
+    check_known(fields, _FIELDS)
     texts, is_list = _texts(fields)
     source = _text(fields, "source")
     target = _text(fields, "target")
@@ -46,25 +41,25 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> LibreTranslateJob:
     model = find_model(models, source, target)
     if model is None:
         raise RequestError(400, f"{source:.40} to {target:.40} is not supported")
+    reading = Reading(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
     return LibreTranslateJob(
-        texts=texts,
-        model=model,
-        has_tags=kind == "html",
-        split="paragraphs" if kind == "html" else "lines",
+        sources=[SourceText(text, model, reading) for text in texts],
         is_list=is_list,
         is_detected=is_detected,
         wants_alternatives=_wants_alternatives(fields),
     )
 
 
-def answer(asked: LibreTranslateJob, translations: Sequence[str]) -> dict[str, Any]:
+def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:
     """Return the answer to a job."""
-    results: dict[str, list[Any]] = {"translatedText": [*translations]}
+    results: dict[str, list[Any]] = {"translatedText": [text.text for text in translated]}
     if asked.is_detected:
-        results["detectedLanguage"] = [{"confidence": 100.0, "language": asked.model.source} for _ in translations]
+        results["detectedLanguage"] = [
+            {"confidence": 100.0, "language": source.model.source} for source in asked.sources
+        ]
     if asked.wants_alternatives:
         # There are none, as LibreTranslate says of texts of several sentences.
-        results["alternatives"] = [[] for _ in translations]
+        results["alternatives"] = [[] for _ in translated]
     if asked.is_list:
         return results
     # A client that sent one text reads one of each.

@@ -21,6 +21,28 @@ MOST_ELEMENTS = 100
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How a text is read.
+
+    Args:
+        tags: whether it has tags.
+        ignored_tags: names of elements that are not translated, in lower case.
+        keep: finds parts that are not translated.
+        split: "lines" ends sentences at line ends too, "paragraphs" only at empty lines, "never" only where the model
+            could not read the text.
+    """
+
+    tags: bool = False
+    ignored_tags: frozenset[str] = frozenset()
+    keep: Pattern | None = None
+    split: str = "lines"
+
+    def options(self, sentence_language: str | None) -> TextOptions:
+        """Return how a text is cut into sentences, None for a text that is not cut."""
+        return TextOptions(sentence_language, self.tags, self.keep, ignored_tags=self.ignored_tags)
+
+
+@dataclass(frozen=True)
 class ServedModel:
     """A model that translates one pair of languages."""
 
@@ -37,29 +59,19 @@ class ServedModel:
         """The pair, such as en-de."""
         return f"{self.source}-{self.target}"
 
-    def prepare(
-        self, text: str, *, tags: bool = False, keep: Pattern | None = None, split: str = "lines"
-    ) -> PreparedText:
+    def prepare(self, text: str, reading: Reading | None = None) -> PreparedText:
         """Prepare a text.
-
-        Args:
-            text: the text.
-            tags: whether it has tags.
-            keep: finds parts that are not translated.
-            split: "lines" ends sentences at line ends too, "paragraphs" only at empty lines, "never" only where the
-                model could not read the text.
 
         Raises:
             UserError: if a tag is wrong, or a sentence is too long or has too many elements.
         """
-        options = TextOptions(self.sentence_language, tags, keep)
-        if split == "never":
-            whole = TextOptions(None, tags, keep)
-            sentences = self._sentences([text], whole)
+        reading = reading or Reading()
+        if reading.split == "never":
+            sentences = self._sentences([text], reading.options(None))
             if not any(self._is_too_long(sentence) for sentence in sentences):
                 return PreparedText(sentences)
-        parts = _lines(text) if split == "lines" and not tags else [text]
-        sentences = self._sentences(parts, options)
+        parts = _lines(text) if reading.split == "lines" and not reading.tags else [text]
+        sentences = self._sentences(parts, reading.options(self.sentence_language))
         for sentence in sentences:
             if self._is_too_long(sentence):
                 raise UserError("A sentence is too long for the model, and it cannot be cut.")

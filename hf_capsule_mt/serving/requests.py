@@ -65,6 +65,17 @@ async def read_fields(request: Request, limits: BodyLimits) -> Fields:
     return _checked(fields)
 
 
+def check_known(fields: Fields, names: frozenset[str]) -> None:
+    """Refuse a field that the server does not know, because it may change what the client expects.
+
+    Raises:
+        RequestError: if a field is not one of the names.
+    """
+    for name in fields:
+        if name not in names:
+            raise RequestError(400, f"Invalid request: {name!r:.40} is not supported")
+
+
 async def _read_body(request: Request, limits: BodyLimits) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":

@@ -104,7 +104,13 @@ def keep_pattern(keep: str) -> regex.Pattern:
         raise UserError(f"keep is {keep!r}, which is not a regular expression: {error}") from error
 
 
-def marked_segments(source: str, tags: bool, keep: regex.Pattern | None, cut: Cut | None) -> list[Segment]:
+def marked_segments(
+    source: str,
+    tags: bool,
+    keep: regex.Pattern | None,
+    cut: Cut | None,
+    ignored_tags: frozenset[str] = frozenset(),
+) -> list[Segment]:
     """Return the segments of a source, at least one.
 
     Args:
@@ -112,6 +118,7 @@ def marked_segments(source: str, tags: bool, keep: regex.Pattern | None, cut: Cu
         tags: whether tags of XML or HTML are read. Otherwise they are text.
         keep: finds kept parts, each between two tags.
         cut: returns the parts of a run that are translated one by one. None: each run is one part.
+        ignored_tags: names of elements that are not translated, in lower case.
 
     Returns:
         Segments in the order of the source. One without words has all of its text as white space.
@@ -120,7 +127,7 @@ def marked_segments(source: str, tags: bool, keep: regex.Pattern | None, cut: Cu
         UserError: if a tag is wrong.
     """
     escape = _escaped if tags else str
-    parts = read_markup(source) if tags else [Run(source, [], source)]
+    parts = read_markup(source, ignored_tags) if tags else [Run(source, [], source)]
     segments: list[Segment] = []
     # What stands between two segments with words belongs to the second one.
     waiting = ""

@@ -93,15 +93,19 @@ class _Element(NamedTuple):
     depth: int = 0
 
 
-def read_markup(source: str) -> list[Run | str]:
+def read_markup(source: str, ignored: frozenset[str] = frozenset()) -> list[Run | str]:
     """Return the runs of text of a source, and everything between them as strings. Joined, they are the source.
+
+    Args:
+        source: a text with tags.
+        ignored: names of elements whose contents stay as they are, in lower case.
 
     Raises:
         UserError: if a tag is not complete, not closed, or closed out of order.
     """
     parts: list[Run | str] = []
     line = 0
-    for is_block, pieces in groupby(_Reader(source).pieces(), key=lambda piece: piece.kind == "block"):
+    for is_block, pieces in groupby(_Reader(source, ignored).pieces(), key=lambda piece: piece.kind == "block"):
         run = _run(list(pieces), line)
         has_text = bool(run.text.strip()) and not is_block
         parts.append(run if has_text else run.raw)
@@ -145,8 +149,9 @@ def _run(pieces: Sequence[_Piece], line: int) -> Run:
 class _Reader:
     """Reads the pieces of a source, and checks that elements enclose each other."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, ignored: frozenset[str] = frozenset()) -> None:
         self._source = source
+        self._untouched_names = _UNTOUCHED | ignored
         tokens = list(_tokens(source))
         # XML may close elements that have no end in HTML, such as XLIFF's <source>.
         self._void = _VOID - {token.name for token in tokens if token.kind == "close"}
@@ -167,7 +172,7 @@ class _Reader:
                 self._add("point", token.name, raw)
             elif token.kind == "close":
                 self._close(token, raw)
-            elif token.name in _UNTOUCHED or is_untranslated(raw):
+            elif token.name in self._untouched_names or is_untranslated(raw):
                 self._pieces.append(self._untouched(token))
             else:
                 self._open(token, raw)

@@ -41,12 +41,14 @@ class TextOptions:
         tags: whether texts have tags of XML or HTML.
         keep: finds parts that are not translated.
         glossary: terms that translations must have.
+        ignored_tags: names of elements that are not translated, in lower case.
     """
 
     language: str | None = None
     tags: bool = False
     keep: Pattern | None = None
     glossary: Glossary | None = None
+    ignored_tags: frozenset[str] = frozenset()
 
     @property
     def has_segments(self) -> bool:
@@ -188,7 +190,7 @@ class TextReader:
         if options.has_segments:
             fits = partial(self._fits, languages=languages)
             cut = partial(cut_text, language=options.language, fits=fits) if options.language else None
-            segments = marked_segments(text, options.tags, options.keep, cut)
+            segments = marked_segments(text, options.tags, options.keep, cut, options.ignored_tags)
         else:
             # A code is looked for at the beginning.
             segments = [Segment("", text.strip() if self.codes else text, "")]

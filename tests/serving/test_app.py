@@ -12,7 +12,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.languages import known_code, name_of_language
 from hf_capsule_mt.serving.metrics import Metrics
-from hf_capsule_mt.serving.models import ServedModel, _parsed
+from hf_capsule_mt.serving.models import Reading, ServedModel, _parsed
 from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
 from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
@@ -166,6 +166,7 @@ def test_names_of_languages():
         ({"q": "a", "source": ["en"], "target": "de"}, "source is no language"),
         ({"q": "a", "format": "pdf", **EN_DE}, "neither text nor html"),
         ({"q": "a", "alternatives": "many", **EN_DE}, "alternatives is no number"),
+        ({"q": "a", "formality": "more", **EN_DE}, "'formality' is not supported"),
         ({"q": "<b>a", "format": "html", **EN_DE}, "is not closed"),
         ({"q": f"a {'<x/>' * 101} b", "format": "html", **EN_DE}, "over 100 tags"),
         ({"q": "a\ud800", **EN_DE}, "half of a surrogate pair"),
@@ -290,7 +291,7 @@ def test_the_log_has_no_texts_and_no_keys(serve, caplog):
     with caplog.at_level(logging.INFO, "hf_capsule_mt.serving"):
         client.post("/translate?api_key=secret", json={"q": "a private text", **EN_DE})
         client.post("/translate?api_key=wrong", json={"q": "a private text", **EN_DE})
-    lines = [record.getMessage() for record in caplog.records if record.name == "hf_capsule_mt.serving.app"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "hf_capsule_mt.serving.endpoints"]
     assert len(lines) == 2
     assert "en-de 200 texts=1 characters=14 sentences=1" in lines[0]
     assert "key=friend" in lines[0]
@@ -342,10 +343,10 @@ def test_wrong_names_of_models(specification):
 def test_where_a_text_is_cut(translator, split, count):
     model = served(translator)
     text = "A b\nc d! E f?"
-    assert len(model.prepare(text, split=split).sentences) == count
+    assert len(model.prepare(text, Reading(split=split)).sentences) == count
     # Except where the model could not read it.
     longer = "A b c! " * 20
-    assert len(model.prepare(longer, split=split).sentences) == 20
+    assert len(model.prepare(longer, Reading(split=split)).sentences) == 20
     unknown = ServedModel("en", "de", translator, translator.decode, None)
     with pytest.raises(UserError, match="too long for the model"):
-        unknown.prepare("a " * 40, split=split)
+        unknown.prepare("a " * 40, Reading(split=split))

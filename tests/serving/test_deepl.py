@@ -92,7 +92,10 @@ def test_weblate(client):
         ({"tag_handling": "rtf"}, 400, "'tag_handling' not supported"),
         ({"split_sentences": "2"}, 400, "'split_sentences' not supported"),
         ({"tag_handling": "xml", "text": "<b>a"}, 400, "is not closed"),
-        ({"tag_handling": "xml", "text": "<x>a</x>", "ignore_tags": "x"}, 400, "elements without content"),
+        ({"tag_handling": "xml", "text": "<x>a", "ignore_tags": "x"}, 400, "is not closed"),
+        ({"ignore_tags": "x"}, 400, "'ignore_tags' needs 'tag_handling'"),
+        ({"ignore_tags": [5], "tag_handling": "xml"}, 400, "'ignore_tags' not supported"),
+        ({"unheard_of": "x"}, 400, "'unheard_of' is not supported"),
     ],
 )
 def test_mistakes(client, change, status, words):
@@ -100,6 +103,15 @@ def test_mistakes(client, change, status, words):
     found = client.post("/v2/translate", json=fields)
     assert found.status_code == status
     assert words in found.json()["message"]
+
+
+def test_elements_that_are_ignored(client):
+    """Their words come back as they are, where the model writes them."""
+    fields = {"text": "a <X n='1'>C d</X> b", "target_lang": "DE", "tag_handling": "xml", "ignore_tags": ["x", "y"]}
+    translated = client.post("/v2/translate", json=fields).json()["translations"][0]["text"]
+    assert translated.count("<X n='1'>C d</X>") == 1
+    del fields["ignore_tags"]
+    assert "C d" not in client.post("/v2/translate", json=fields).json()["translations"][0]["text"]
 
 
 def test_what_is_taken_without_effect(client):

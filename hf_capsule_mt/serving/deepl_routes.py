@@ -1,0 +1,62 @@
+"""The routes of DeepL's protocol."""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from . import deepl
+from .endpoints import DEEPL, Handler, Logged, endpoint
+from .requests import Fields, read_fields
+from .service import Service
+
+
+class DeepLRoutes:
+    """Answers requests of DeepL's protocol."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+
+        def route(path: str, handler: Handler, *methods: str) -> Route:
+            return Route(path, endpoint(handler, DEEPL, self._service.metrics), methods=[*methods])
+
+        return [
+            route("/v2/translate", self._translate, "POST"),
+            route("/v2/languages", self._languages, "GET", "POST"),
+            route("/v2/usage", self._usage, "GET", "POST"),
+            route("/v2/glossary-language-pairs", self._no_glossary_pairs, "GET"),
+            route("/v2/glossaries", self._no_glossaries, "GET"),
+            route("/v3/glossaries", self._no_glossaries, "GET"),
+        ]
+
+    async def _translate(self, request: Request, logged: Logged) -> Response:
+        fields = await self._fields(request, logged)
+        job = deepl.job(fields, self._service.models)
+        translated = await self._service.translate(request, job, logged)
+        return JSONResponse(deepl.answer(job, translated))
+
+    async def _languages(self, request: Request, logged: Logged) -> Response:
+        fields = await self._fields(request, logged)
+        return JSONResponse(deepl.languages(fields, self._service.models))
+
+    async def _usage(self, request: Request, logged: Logged) -> Response:
+        await self._fields(request, logged)
+        return JSONResponse(deepl.usage(self._service.translated_characters))
+
+    async def _no_glossaries(self, request: Request, logged: Logged) -> Response:
+        await self._fields(request, logged)
+        return JSONResponse({"glossaries": []})
+
+    async def _no_glossary_pairs(self, request: Request, logged: Logged) -> Response:
+        await self._fields(request, logged)
+        return JSONResponse({"supported_languages": []})
+
+    async def _fields(self, request: Request, logged: Logged) -> Fields:
+        """Return the fields of a request with a key."""
+        settings = self._service.settings
+        fields = await read_fields(request, settings.body)
+        key = deepl.key_of(fields, request.headers.get("authorization", ""))
+        logged.key = settings.keys.owner(key)
+        return fields

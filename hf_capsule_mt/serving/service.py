@@ -1,0 +1,215 @@
+"""Translates the texts of requests: prepares them, gives their sentences to the engine, and joins the answers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from regex import Pattern
+from starlette.applications import Starlette
+from starlette.requests import Request
+
+from hf_capsule_mt.translation.texts import PreparedText, Sentence, Translation
+
+from .batcher import Batcher, LateError
+from .endpoints import Logged
+from .jobs import Job, SourceText, TranslatedText
+from .models import ServedModel
+from .requests import ApiKeys, BodyLimits, RequestError
+
+if TYPE_CHECKING:
+    from .metrics import Metrics
+
+CLIENT_GONE = 499
+"""Nobody reads this status. It is for logs and metrics."""
+_CHARACTERS_OF_TOKEN = 3
+"""A low estimate, so that a wait is rather predicted too long."""
+_TOKENS_OF_SENTENCE = 32
+_SHORT = 4000
+"""Characters of a request that is prepared in the thread for short ones."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Limits and doors of a server.
+
+    Args:
+        max_texts: the most texts of a request.
+        char_limit: the most characters of a text, -1 for no limit.
+        body: limits of the body of a request.
+        timeout: the most seconds of a request.
+        max_wait: the most seconds that a new request may have to wait for others.
+        max_waiting_tokens: the most source tokens that may wait.
+        max_tokens_per_batch: the most source tokens of a batch.
+        keep: finds parts of all texts that are not translated.
+        keys: the keys of clients.
+        hosts: names by which the server may be called.
+        cors_origins: sites whose pages may call it.
+    """
+
+    max_texts: int = 50
+    char_limit: int = -1
+    body: BodyLimits = field(default_factory=BodyLimits)
+    timeout: float = 60.0
+    max_wait: float = 8.0
+    max_waiting_tokens: int = 65_536
+    max_tokens_per_batch: int = 1024
+    keep: Pattern | None = None
+    keys: ApiKeys = field(default_factory=ApiKeys)
+    hosts: Sequence[str] = ("*",)
+    cors_origins: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A text with its sentences."""
+
+    source: SourceText
+    text: PreparedText
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """Those that the model reads."""
+        return [sentence for sentence in self.text.sentences if sentence.token_ids]
+
+    def joined(self, translations: Sequence[Translation]) -> TranslatedText:
+        """Return the text from the translations of the sentences that the model reads."""
+        remaining = iter(translations)
+        of_text = []
+        for sentence in self.text.sentences:
+            of_text.append(next(remaining) if sentence.token_ids else None)
+        return TranslatedText(self.text.put_back(of_text))
+
+
+class Service:
+    """Translates for all protocols, with one engine.
+
+    Args:
+        models: at least one.
+        settings: limits and doors.
+        metrics: are kept if given.
+    """
+
+    def __init__(self, models: Sequence[ServedModel], settings: ServerSettings, metrics: "Metrics | None") -> None:
+        self.models = [*models]
+        self.settings = settings
+        self.metrics = metrics
+        self.translated_characters = 0
+        self._batcher = Batcher(
+            {model.name: model.decode for model in models},
+            max_tokens_per_batch=settings.max_tokens_per_batch,
+            max_wait=settings.max_wait,
+            max_waiting_tokens=settings.max_waiting_tokens,
+            on_batch=None if metrics is None else metrics.add_batch,
+        )
+        # A long page must not hold up the preparing of short texts.
+        self._for_short = ThreadPoolExecutor(1, "short texts")
+        self._for_long = ThreadPoolExecutor(1, "long texts")
+        if metrics is not None:
+            metrics.watch("waiting_sentences", "Sentences that wait.", self._batcher.waiting_sentences)
+            metrics.watch("predicted_wait_seconds", "Seconds that a sentence would wait.", self._wait_of_a_sentence)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether requests are taken and decoded."""
+        return self._batcher.is_alive
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """Run the engine. At the end, what was accepted is answered."""
+        with self._batcher:
+            yield
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self._batcher.close)
+        self._for_short.shutdown()
+        self._for_long.shutdown()
+
+    async def translate(self, request: Request, job: Job, logged: Logged) -> list[TranslatedText]:
+        """Translate the texts of a job, unless the client goes away.
+
+        Raises:
+            RequestError: if the job is too large, or the client has gone.
+            UserError: if a text cannot be read.
+            BusyError: if it would wait too long.
+            LateError, StoppedError, FailedSentenceError: if it is not translated.
+        """
+        logged.describe(job)
+        self._check_size(job)
+        self._batcher.check_wait(job.characters // _CHARACTERS_OF_TOKEN)
+        loop = asyncio.get_running_loop()
+        pool = self._for_short if job.characters < _SHORT else self._for_long
+        prepared = await loop.run_in_executor(pool, self._prepare, job.sources)
+        logged.sentences = sum(len(text.sentences) for text in prepared)
+        translations = await self._answered(request, asyncio.ensure_future(self._decoded(prepared)))
+        self.translated_characters += job.characters
+        return await loop.run_in_executor(pool, _join, prepared, translations)
+
+    def _wait_of_a_sentence(self) -> float:
+        return self._batcher.predicted_wait(_TOKENS_OF_SENTENCE)
+
+    def _check_size(self, job: Job) -> None:
+        if len(job.sources) > self.settings.max_texts:
+            raise RequestError(400, f"Invalid request: over {self.settings.max_texts} texts")
+        limit = self.settings.char_limit
+        if limit >= 0:
+            longest = max(len(source.text) for source in job.sources)
+            if longest > limit:
+                raise RequestError(400, f"Invalid request: a text has {longest} characters, over the limit of {limit}")
+
+    def _prepare(self, sources: Sequence[SourceText]) -> list[_Prepared]:
+        prepared = []
+        for source in sources:
+            reading = replace(source.reading, keep=source.reading.keep or self.settings.keep)
+            prepared.append(_Prepared(source, source.model.prepare(source.text, reading)))
+        return prepared
+
+    async def _decoded(self, prepared: Sequence[_Prepared]) -> list[list[Translation]]:
+        """Return the translations of the sentences of each text. Texts of one model are one request to the engine."""
+        by_model: dict[str, list[int]] = {}
+        for index, text in enumerate(prepared):
+            by_model.setdefault(text.source.model.name, []).append(index)
+        futures = []
+        for name, indices in by_model.items():
+            sentences = [sentence for index in indices for sentence in prepared[index].sentences]
+            future = self._batcher.submit(name, sentences, seconds=self.settings.timeout)
+            futures.append(asyncio.wrap_future(future))
+        translations: dict[int, list[Translation]] = {}
+        try:
+            found = await asyncio.gather(*futures)
+        finally:
+            # If one fails, nobody waits for the others.
+            for future in futures:
+                future.cancel()
+        for indices, of_model in zip(by_model.values(), found, strict=True):
+            remaining = iter(of_model)
+            for index in indices:
+                translations[index] = [next(remaining) for _ in prepared[index].sentences]
+        return [translations[index] for index in range(len(prepared))]
+
+    async def _answered(self, request: Request, future: asyncio.Future) -> Any:
+        """Wait for the translations, or until the client goes away or the time is over. These drop what waits."""
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({future, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if future.done():
+                return future.result()
+            if gone.done():
+                raise RequestError(CLIENT_GONE, "The client has closed the connection.")
+            raise LateError("The translation took too long.")
+        finally:
+            future.cancel()
+            gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    """Wait until the client closes the connection."""
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return
+
+
+def _join(prepared: Sequence[_Prepared], translations: Sequence[Sequence[Translation]]) -> list[TranslatedText]:
+    return [text.joined(of_text) for text, of_text in zip(prepared, translations, strict=True)]
