@@ -109,11 +109,11 @@ def finite(text: str) -> float:
     return value
 
 
-def check_text_file(option: str, path: Path) -> None:
-    """Check that there is a file at `path`, and that its name is not for a file of pairs."""
+def check_text_file(option: str, path: Path, any_kind: bool = False) -> None:
+    """Check that there is a file at `path`, and that its name is not for a file of pairs, unless any kind will do."""
     if not path.is_file():
         raise FileNotFoundError(f"{option}: there is no file {path}.")
-    if (kind := file_format(path)) != "text":
+    if not any_kind and (kind := file_format(path)) != "text":
         raise UserError(f"{option} names {path}. A {kind} file holds pairs. Give a text file, one segment a line.")
 
 

@@ -14,8 +14,8 @@ Most models read one sentence a line, and lose the rest of a line with several. 
 sentences. With --documents en the input is running text in that language. Its paragraphs are kept, and its sentences
 are translated.
 
-Files of Markdown, HTML, subtitles, gettext and XLIFF are recognised by their names and beginnings, and translated
-as a whole. They need --documents and both files:
+Files of Markdown, HTML, subtitles, gettext, XLIFF, i18next, Android strings and Java properties are recognised by
+their names and beginnings, and translated as a whole. They need --documents and both files:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
 
@@ -40,7 +40,7 @@ from pathlib import Path
 import torch
 from accelerate import PartialState
 
-from hf_capsule_mt.data.lines import each_line, text_bytes
+from hf_capsule_mt.data.lines import each_line, text_bytes, without_compression
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.documents import check_language
 from hf_capsule_mt.translation.expected_quality import Calibration
@@ -194,7 +194,9 @@ def _one_file(paths: Sequence[Path] | None) -> Path | None:
 def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
     if args.input_file is not None:
-        check_text_file("--input_file", args.input_file)
+        # Messages in JSON are no rows of pairs. Their format is checked later.
+        is_json = args.format != LINES and without_compression(args.input_file).suffix == ".json"
+        check_text_file("--input_file", args.input_file, any_kind=is_json)
     outputs = (("--output_file", args.output_file), ("--report_file", args.report_file))
     for _, path in outputs:
         check_output_file(path)

@@ -60,9 +60,14 @@ class Segment:
         return f"{self.before}{translation}{self.after}"
 
 
+def is_language(code: str) -> bool:
+    """Return whether a language has these two letters."""
+    return code in _LANGUAGES
+
+
 def check_language(language: str) -> None:
     """Raise a UserError if there is no such language code, or sentencex is not installed."""
-    if language not in _LANGUAGES:
+    if not is_language(language):
         raise UserError(f"{language!r} is no language of ISO 639-1. Give documents its two letters, such as en or cs.")
     check_installed("sentencex", "documents")
 

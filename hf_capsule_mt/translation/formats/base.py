@@ -1,12 +1,19 @@
 """The interface of a file format: texts that are translated, between everything else, which stays."""
 
 import html
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.markup import read_markup
+
+# Chinese, Japanese and Thai have no spaces.
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
+# White space that is not in a tag.
+_SPACE = re.compile(r"\s+(?![^<>]*>)")
 
 
 class Text(NamedTuple):
@@ -37,6 +44,8 @@ class FileFormat(ABC):
     """As messages call it, such as "Markdown"."""
     suffixes: tuple[str, ...]
     """Endings of the names of its files."""
+    has_other_contents = False
+    """Whether files with these endings often have something else than messages for readers."""
     package: str | None = None
     """The library that it needs, of the extra `files`."""
 
@@ -87,3 +96,33 @@ def without_new_references(source: Text, translation: str) -> str:
     if source.tags and not any(reference in source.text for reference in ("&amp;", "&lt;", "&gt;")):
         return html.unescape(translation)
     return translation
+
+
+def cut_in_proportion(text: str, lengths: Sequence[int]) -> list[str]:
+    """Cut a text between words into as many pieces as there are lengths, in about their proportion.
+
+    With fewer words than lengths the last pieces are empty.
+    """
+    text = text.strip()
+    words = _SPACE.split(text)
+    joint = " "
+    if len(words) == 1 and _UNSPACED.search(text) and "<" not in text:
+        words = list(text)
+        joint = ""
+    # Each length has a space after it.
+    sums = list(accumulate(length + 1 for length in lengths))
+    limits = [limit * (len(text) + 1) / sums[-1] for limit in sums]
+    pieces: list[list[str]] = [[] for _ in lengths]
+    position = 0.0
+    current = 0
+    for number, word in enumerate(words):
+        # The middle of a word says in which piece it is.
+        is_behind = position + len(word) / 2 > limits[current]
+        # Each piece gets a word, while there are enough.
+        words_left = len(words) - number
+        pieces_left = len(lengths) - current - 1
+        if pieces[current] and pieces_left and (is_behind or words_left <= pieces_left):
+            current += 1
+        pieces[current].append(word)
+        position += len(word) + len(joint)
+    return [joint.join(piece) for piece in pieces]

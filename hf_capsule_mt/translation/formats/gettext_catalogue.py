@@ -3,21 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import regex
-
 from hf_capsule_mt.errors import UserError
 
-from .base import Document, FileFormat, text_with_tags, without_new_references
+from .base import Document, FileFormat
+from .messages import Message
+from .placeholders import has_words
 
 if TYPE_CHECKING:
     from translate.storage.pypo import pounit
-
-# %s, %1$d, %(name)s, %%, {name}, {{name}}, messages of ICU with braces in braces, and addresses.
-PLACEHOLDERS = (
-    r"%(?:\(\w+\)|\d+\$)?[-+ #0]*(?:\*|\d+)?(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z]|%%"
-    r"|(?P<braces>\{(?:[^{}]|(?&braces))*\})|\$\w+|\$\{\w+\}|https?://[^\s<>\"]+|[\w.+-]+@[\w-]+\.\w+|<?--[\w-]+"
-)
-"""A regular expression for parts of messages that programs fill in, or that are no words."""
 
 
 class Catalogue(FileFormat):
@@ -49,18 +42,17 @@ class _Catalogue(Document):
     def __init__(self, store: Any) -> None:
         self._store = store
         self._units = [unit for unit in store.units if _is_open(unit)]
+        self._messages = [[Message(string) for string in _strings(unit)] for unit in self._units]
         self.texts = []
-        for unit in self._units:
-            self.texts += [text_with_tags(string, PLACEHOLDERS) for string in _strings(unit)]
+        for messages in self._messages:
+            for message in messages:
+                self.texts += message.texts
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the catalogue with its translations."""
-        rest = iter(zip(self.texts, translations, strict=True))
-        for unit in self._units:
-            targets = []
-            for _ in _strings(unit):
-                text, translation = next(rest)
-                targets.append(without_new_references(text, translation))
+        rest = iter(translations)
+        for unit, messages in zip(self._units, self._messages, strict=True):
+            targets = [message.written(rest) for message in messages]
             unit.target = self._plurals(*targets) if unit.hasplural() else targets[0]
             unit.markfuzzy(True)
         return bytes(self._store)
@@ -81,8 +73,7 @@ def _is_open(unit: "pounit") -> bool:
         return False
     # A fuzzy message has a translation, which a reviewer has not seen yet.
     has_target = any(str(string) for string in _as_list(unit.target))
-    words = [regex.sub(PLACEHOLDERS, "", string) for string in _strings(unit)]
-    return not has_target and any(map(str.isalpha, "".join(words)))
+    return not has_target and any(map(has_words, _strings(unit)))
 
 
 def _strings(unit: "pounit") -> list[str]:

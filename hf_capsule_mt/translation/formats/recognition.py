@@ -6,10 +6,14 @@ from pathlib import Path
 from hf_capsule_mt.data.lines import opened, without_compression
 from hf_capsule_mt.errors import UserError
 
+from .android_strings import AndroidStrings
 from .base import FileFormat
 from .gettext_catalogue import Catalogue
 from .html_page import HtmlPage
+from .java_properties import JavaProperties
+from .json_messages import JsonMessages
 from .markdown import Markdown
+from .messages import is_named_as_messages
 from .subtitles import Subtitles
 from .xliff import Xliff
 
@@ -20,6 +24,9 @@ _ALL = (
     Subtitles("vtt", "WebVTT subtitles", is_vtt=True),
     Catalogue(),
     Xliff(),
+    JsonMessages(),
+    AndroidStrings(),
+    JavaProperties(),
 )
 FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format in _ALL}
 """The formats by the names that `--format` takes."""
@@ -48,9 +55,8 @@ _PANDOC = (
 """Endings of formats that pandoc converts to Markdown, and most of them back."""
 _STRUCTURED = (
     # Data and localisation.
-    *(".json", ".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".csv", ".tsv", ".tmx", ".resx"),
-    *(".properties", ".lang"),
-    *(".strings", ".arb", ".ftl", ".plist", ".mo", ".qm", ".bib", ".ics", ".vcf", ".eml", ".mbox"),
+    *(".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".csv", ".tsv", ".tmx", ".resx"),
+    *(".lang", ".strings", ".arb", ".ftl", ".plist", ".mo", ".qm", ".bib", ".ics", ".vcf", ".eml", ".mbox"),
     # Subtitles and pictures.
     *(".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp", ".smi", ".lrc", ".svg", ".ps", ".man"),
     # Office.
@@ -86,6 +92,11 @@ def recognise(path: Path, name: str | None = None) -> FileFormat | None:
             return file_format
     for file_format in FORMATS.values():
         if suffix in file_format.suffixes:
+            if file_format.has_other_contents and not is_named_as_messages(path):
+                raise UserError(
+                    f"{path} may have other strings than messages. If a program shows them to its users, give "
+                    f"--format {file_format.name}."
+                )
             return file_format
     if suffix in _PANDOC:
         raise UserError(

@@ -7,11 +7,10 @@ lengths of the cues.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from hf_capsule_mt.errors import UserError
 
-from .base import Document, FileFormat, decoded, text_with_tags, without_new_references
+from .base import Document, FileFormat, cut_in_proportion, decoded, text_with_tags, without_new_references
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
@@ -21,10 +20,6 @@ _LEAD = re.compile(r"\s*(?:\{\\[^}]*\}\s*|[♪♫#]+\s*|[-–—]\s*(?=\S))*")
 _DASH = re.compile(r"\s*(?:\{\\[^}]*\}\s*)?[-–—]\s*\S")
 _KEEP = r"<[\d:.]+>|&\w+;|\{\\[^}]*\}|[♪♫]+"
 _SENTENCE_END = re.compile(r"[.?!…。？！♪:]['\"”’»)\]]*$")
-# Chinese, Japanese and Thai have no spaces.
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
-# White space that is not in a tag.
-_SPACE = re.compile(r"\s+(?![^<>]*>)")
 _MOST_CUES = 6
 """The most cues of one sentence. Some subtitles have no full stops."""
 
@@ -79,10 +74,10 @@ class _Cues(Document):
         end = 0
         for group, text, translation in zip(self._sentences, self.texts, translations, strict=True):
             translation = without_new_references(text, translation)
-            pieces = _cut(translation, [len(slot.text) for slot in group])
+            pieces = cut_in_proportion(translation, [len(slot.text) for slot in group])
             for slot, piece in zip(group, pieces, strict=True):
                 parts.append(self._content[end : slot.start])
-                parts.append(slot.line_break.join(_cut(piece, slot.line_lengths)))
+                parts.append(slot.line_break.join(cut_in_proportion(piece, slot.line_lengths)))
                 end = slot.end
         parts.append(self._content[end:])
         return "".join(parts).encode()
@@ -143,33 +138,3 @@ def _sentences(slots: Iterator[_Slot]) -> Iterator[list[_Slot]]:
 
 def _has_letters(group: Sequence[_Slot]) -> bool:
     return any(any(map(str.isalpha, slot.text)) for slot in group)
-
-
-def _cut(text: str, lengths: Sequence[int]) -> list[str]:
-    """Cut a text between words into as many pieces as there are lengths, in about their proportion.
-
-    With fewer words than lengths the last pieces are empty.
-    """
-    text = text.strip()
-    words = _SPACE.split(text)
-    joint = " "
-    if len(words) == 1 and _UNSPACED.search(text) and "<" not in text:
-        words = list(text)
-        joint = ""
-    # Each length has a space after it.
-    sums = list(accumulate(length + 1 for length in lengths))
-    limits = [limit * (len(text) + 1) / sums[-1] for limit in sums]
-    pieces: list[list[str]] = [[] for _ in lengths]
-    position = 0.0
-    current = 0
-    for number, word in enumerate(words):
-        # The middle of a word says in which piece it is.
-        is_behind = position + len(word) / 2 > limits[current]
-        # Each piece gets a word, while there are enough.
-        words_left = len(words) - number
-        pieces_left = len(lengths) - current - 1
-        if pieces[current] and pieces_left and (is_behind or words_left <= pieces_left):
-            current += 1
-        pieces[current].append(word)
-        position += len(word) + len(joint)
-    return [joint.join(piece) for piece in pieces]

@@ -8,7 +8,7 @@ from lxml import etree
 from hf_capsule_mt.errors import UserError
 
 from .base import Document, FileFormat, decoded, text_with_tags
-from .gettext_catalogue import PLACEHOLDERS
+from .placeholders import PLACEHOLDERS
 
 # Elements whose contents are codes of another format.
 _CODE = re.compile(r"<(ph|bpt|ept|it)(?=[\s>])")

@@ -1,0 +1,86 @@
+"""Properties of Java: values are translated, and keys, comments and all else stay."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from .base import Document, FileFormat
+from .messages import Message
+from .placed_messages import PlacedMessage, PlacedMessages
+from .placeholders import PLACEHOLDERS, is_code
+
+_ENTRY = re.compile(
+    r"""^[ \t\f]*+(?![#!\r\n])
+    (?:\\(?:\r\n|.)|[^\\\s:=])*+                       # The key.
+    [ \t\f]*+(?:[:=][ \t\f]*+)?
+    (?P<value>(?:\\(?:\r\n|.)|[^\\\r\n])*+)""",
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<end>\r?\n[ \t\f]*)|(?P<one>.))", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_UNIT = re.compile(r"[^\x00-\x7f]")
+# java.text.MessageFormat reads ' as the start of a quote, except in messages without arguments.
+_ARGUMENT = re.compile(r"\{\d+[,}]")
+_QUOTED = re.compile(r"('\{[^']*'|'[{}]+')|'+")
+
+
+class JavaProperties(FileFormat):
+    """Properties of Java with messages."""
+
+    name = "properties"
+    title = "properties of Java"
+    suffixes = (".properties",)
+    has_other_contents = True
+
+    def read(self, data: bytes, target_lang: str | None = None) -> Document:
+        """Read a file, in Latin-1 if it is not UTF-8, as both are allowed."""
+        try:
+            content = data.decode()
+            encoding = "utf-8"
+        except UnicodeDecodeError:
+            content = data.decode("latin-1")
+            encoding = "latin-1"
+        # In a file that shows its encoding other characters can stand. References mean the same in both.
+        is_ascii = encoding == "latin-1" or content.isascii()
+        return PlacedMessages(content, list(_messages(content, is_ascii)), encoding)
+
+
+def _messages(content: str, is_ascii: bool) -> Iterator[PlacedMessage]:
+    for match in _ENTRY.finditer(content):
+        value = _ESCAPE.sub(_character, match["value"])
+        # Characters above U+FFFF are two references.
+        value = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if is_code(value):
+            continue
+        has_arguments = _ARGUMENT.search(value) is not None
+        if has_arguments:
+            value = value.replace("''", "'")
+        write = partial(_written, is_ascii=is_ascii, has_arguments=has_arguments)
+        message = Message(value, rf"'[{{}}]+'|{PLACEHOLDERS}")
+        yield PlacedMessage(match.start("value"), match.end("value"), message, write)
+
+
+def _character(match: re.Match) -> str:
+    if match["code"]:
+        return chr(int(match["code"], 16))
+    if match["end"] is not None:
+        return ""
+    return _ESCAPED.get(match["one"], match["one"])
+
+
+def _written(message: str, is_ascii: bool, has_arguments: bool) -> str:
+    """Return the value of an entry."""
+    if has_arguments:
+        # Nobody takes this one for a quote, whether the program reads them or not.
+        message = _QUOTED.sub(lambda match: match[1] or "’", message)
+    value = message.replace("\\", "\\\\")
+    for letter, character in _ESCAPED.items():
+        value = value.replace(character, f"\\{letter}")
+    if value.startswith((" ", "=", ":")):
+        value = f"\\{value}"
+    return _UNIT.sub(_references, value) if is_ascii else value
+
+
+def _references(match: re.Match) -> str:
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))

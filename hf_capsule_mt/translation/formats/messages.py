@@ -1,0 +1,105 @@
+"""Messages of programs: their lines and columns stay, and are translated by themselves."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hf_capsule_mt.data.lines import without_compression
+from hf_capsule_mt.translation.documents import is_language
+
+from .base import Text, cut_in_proportion, text_with_tags, without_new_references
+from .placeholders import PLACEHOLDERS, has_words
+
+# The end of a line, or the space between columns.
+_GAP = re.compile(r"([ \t]*\r?\n\s*|[ \t]{2,}|\t)")
+_SENTENCE_END = re.compile(r"[.?!:;]['\")]*$")
+_WRAPPED = 40
+"""Characters of a line from which on a line that begins with a small letter continues it."""
+_NAMED = re.compile(
+    r"(?:\w*(?:messages?|strings|resources|labels|bundle|translations?)(?:[-_.](?:[a-z]{2}(?:[-_]\w+)?|default))?)",
+    re.IGNORECASE,
+)
+_LANGUAGE = re.compile(r"([a-z]{2})(?:[-_][A-Za-z]{2,4})?")
+_FOLDERS = {"locales", "locale", "i18n", "l10n", "lang", "langs", "translations"}
+
+
+def is_named_as_messages(path: Path) -> bool:
+    """Return whether the name of a file says that it has messages.
+
+    Such names are "en.json", "messages_de.properties" and "locales/en/common.json".
+    """
+    stem = without_compression(path).stem
+    language = _LANGUAGE.fullmatch(stem)
+    if language is not None and is_language(language[1]):
+        return True
+    folders = path.resolve().parts[-3:-1]
+    return _NAMED.fullmatch(stem) is not None or not _FOLDERS.isdisjoint(folders)
+
+
+@dataclass
+class _Part:
+    """A part of a message between two gaps, with the lengths of its lines if it has several."""
+
+    source: str
+    gap: str  # What stands behind it.
+    line_lengths: list[int]
+
+    @property
+    def is_translated(self) -> bool:
+        return has_words(self.source)
+
+
+class Message:
+    """A message, whose parts are the texts that are translated."""
+
+    def __init__(self, message: str, keep: str = PLACEHOLDERS, tags: bool = False) -> None:
+        """Read a message.
+
+        Args:
+            message: its characters.
+            keep: a regular expression for parts that are not translated.
+            tags: whether it is XML, where `&` and `<` are always written as references.
+        """
+        self._parts = _parts(message) if has_words(message) else [_Part(message, "", [])]
+        self._is_xml = tags
+        self.texts: list[Text] = []
+        for part in self._parts:
+            if part.is_translated:
+                text = text_with_tags(part.source, keep)
+                self.texts.append(text._replace(tags=True) if tags and "<" not in part.source else text)
+
+    def written(self, translations: Iterator[str]) -> str:
+        """Return the message in which its texts have the next translations."""
+        texts = iter(self.texts)
+        written = []
+        for part in self._parts:
+            content = part.source
+            if part.is_translated and self.texts:
+                text = next(texts)
+                content = next(translations)
+                if not self._is_xml:
+                    content = without_new_references(text, content)
+                if len(part.line_lengths) > 1:
+                    content = "\n".join(cut_in_proportion(content, part.line_lengths))
+            written.append(content + part.gap)
+        return "".join(written)
+
+
+def _parts(message: str) -> list[_Part]:
+    pieces = [*_GAP.split(message), ""]
+    parts: list[_Part] = []
+    for source, gap in zip(pieces[::2], pieces[1::2]):
+        if parts and _continues(parts[-1], source):
+            before = parts[-1]
+            lengths = [*before.line_lengths, len(source)]
+            parts[-1] = _Part(f"{before.source} {source}", gap, lengths)
+        else:
+            parts.append(_Part(source, gap, [len(source)]))
+    return parts
+
+
+def _continues(before: _Part, source: str) -> bool:
+    """Return whether the sentence of a part goes on in the next line."""
+    is_long = before.line_lengths[-1] >= _WRAPPED
+    return before.gap == "\n" and is_long and source[:1].islower() and not _SENTENCE_END.search(before.source)

@@ -1,0 +1,41 @@
+"""Messages at places of a file. Everything between them stays byte for byte."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .base import Document
+from .messages import Message
+
+
+class PlacedMessage(NamedTuple):
+    """A message, where it stands, and how its characters are written there."""
+
+    start: int
+    end: int
+    message: Message
+    write: Callable[[str], str]
+
+
+class PlacedMessages(Document):
+    """A file of messages."""
+
+    def __init__(self, content: str, placed: Sequence[PlacedMessage], encoding: str = "utf-8") -> None:
+        """Keep the messages in the order of the file."""
+        self._content = content
+        self._placed = placed
+        self._encoding = encoding
+        self.texts = []
+        for one in placed:
+            self.texts += one.message.texts
+
+    def written(self, translations: Sequence[str]) -> bytes:
+        """Return the file with its translations."""
+        rest = iter(translations)
+        parts = []
+        end = 0
+        for one in self._placed:
+            parts.append(self._content[end : one.start])
+            parts.append(one.write(one.message.written(rest)))
+            end = one.end
+        parts.append(self._content[end:])
+        return "".join(parts).encode(self._encoding)

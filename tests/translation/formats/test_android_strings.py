@@ -1,0 +1,86 @@
+"""Strings of Android: what users read is translated, and every other byte stays."""
+
+import pytest
+from stand_in_translator import UpperCase
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.formats import recognise, translate_file
+
+pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
+
+STRINGS = r"""<?xml version="1.0" encoding="utf-8"?>
+<!-- <string name="no">comment</string> -->
+<resources xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2" >
+    <string name="a">It\'s a \"dog\" &amp; %1$s</string>
+    <string name="stays" translatable="false">stays</string>
+    <string name="b" >Hello <b>big</b> <xliff:g id="x" example="tom">user %d</xliff:g>!\nNew line</string>
+    <string name="quoted">"It's   late"</string><string name='empty'/>
+    <string name="html">&lt;b&gt;dog&lt;/b&gt; \u2026 don\u0027t</string>
+    <string name="cdata"><![CDATA[a <a href="x">dog</a> & cat]]></string>
+    <string name="two">a "dog  " runs</string>
+    <string name="ref">@string/a</string>
+    <string name="wrapped">a dog
+        runs</string>
+    <plurals name="p"><item quantity="one">%d dog</item>
+      <item quantity="other">%d dogs</item></plurals>
+    <string-array name="q" translatable="false"><item>stays</item></string-array>
+    <string-array name="r"><item>red</item></string-array>
+    <style name="s"><item name="t">stays</item></style>
+</resources>
+"""
+EXPECTED = r"""<?xml version="1.0" encoding="utf-8"?>
+<!-- <string name="no">comment</string> -->
+<resources xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2" >
+    <string name="a">IT\'S A \"DOG\" &amp; %1$s</string>
+    <string name="stays" translatable="false">stays</string>
+    <string name="b" >HELLO <b>BIG</b> <xliff:g id="x" example="tom">user %d</xliff:g>!\nNEW LINE</string>
+    <string name="quoted">"IT\'S   LATE"</string><string name='empty'/>
+    <string name="html">&lt;b&gt;DOG&lt;/b&gt; … DON\'T</string>
+    <string name="cdata"><![CDATA[A <a href="x">DOG</a> & CAT]]></string>
+    <string name="two">a "dog  " runs</string>
+    <string name="ref">@string/a</string>
+    <string name="wrapped">A DOG RUNS</string>
+    <plurals name="p"><item quantity="one">%d DOG</item>
+      <item quantity="other">%d DOGS</item></plurals>
+    <string-array name="q" translatable="false"><item>stays</item></string-array>
+    <string-array name="r"><item>RED</item></string-array>
+    <style name="s"><item name="t">stays</item></style>
+</resources>
+"""
+
+
+def translated(tmp_path, content):
+    (tmp_path / "strings.xml").write_bytes(content.encode())
+    translate_file(UpperCase(), tmp_path / "strings.xml", tmp_path / "out.xml", "en")
+    return (tmp_path / "out.xml").read_bytes().decode()
+
+
+def test_strings(tmp_path):
+    assert translated(tmp_path, STRINGS) == EXPECTED
+
+
+def test_the_library_reads_the_same(tmp_path):
+    storage = pytest.importorskip("translate.storage.aresource")
+    source, target = (storage.AndroidResourceFile.parsestring(text.encode()) for text in (STRINGS, EXPECTED))
+    assert [unit.getid() for unit in source.units] == [unit.getid() for unit in target.units]
+    text_of = {unit.getid(): str(unit.target) for unit in target.units}
+    assert text_of["a"] == 'IT\'S A "DOG" & %1$s'
+
+
+def test_a_sign_at_the_start(tmp_path):
+    content = r'<resources><string name="a">\@dog runs \? \\n</string></resources>'
+    assert translated(tmp_path, content) == content.replace("dog runs", "DOG RUNS").replace(r"\? \\n", r"? \\N")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("<resources>", "The XML is damaged"), ("<resources2/>", "is not <resources>")]
+)
+def test_refused(tmp_path, content, words):
+    (tmp_path / "strings.xml").write_text(content)
+    with pytest.raises(UserError, match=words):
+        translate_file(UpperCase(), tmp_path / "strings.xml", tmp_path / "b", "en", file_format="android")
+
+
+def test_it_is_known_by_its_beginning(tmp_path):
+    (tmp_path / "a.xml").write_text(STRINGS)
+    assert recognise(tmp_path / "a.xml").name == "android"

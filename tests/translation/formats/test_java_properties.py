@@ -1,0 +1,96 @@
+"""Properties of Java: values are translated, and every other byte stays."""
+
+import pytest
+from stand_in_translator import UpperCase
+
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.formats import recognise, translate_file
+
+pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
+
+PROPERTIES = r"""# a comment = stays\
+! another
+title = A dog
+no.space=runs fast
+colon : a: b
+  indented\ key\ with\:signs   and a value
+long = a very \
+       long one \
+  # is no comment
+lines = one\ntwo\t three
+empty =
+blank
+arguments = It''s {0} and {1,number} in '{2}'
+plain = It's late
+path = /a/b.png
+latin = na\u00efve caf\u00e9
+"""
+EXPECTED = r"""# a comment = stays\
+! another
+title = A DOG
+no.space=RUNS FAST
+colon : A: B
+  indented\ key\ with\:signs   AND A VALUE
+long = A VERY LONG ONE # IS NO COMMENT
+lines = ONE\nTWO\t THREE
+empty =
+blank
+arguments = IT’S {0} AND {1,number} IN '{2}'
+plain = IT'S LATE
+path = /a/b.png
+latin = NA\u00cfVE CAF\u00c9
+""".replace("’", r"\u2019")
+
+
+def translated(tmp_path, content):
+    (tmp_path / "messages.properties").write_bytes(content)
+    translate_file(UpperCase(), tmp_path / "messages.properties", tmp_path / "out.properties", "en")
+    return (tmp_path / "out.properties").read_bytes()
+
+
+def test_properties(tmp_path):
+    assert translated(tmp_path, PROPERTIES.encode()) == EXPECTED.encode()
+    returns = PROPERTIES.replace("\n", "\r\n").encode()
+    assert translated(tmp_path, returns) == EXPECTED.replace("\n", "\r\n").encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("# ä\na=ä dog".encode(), "# ä\na=Ä DOG".encode()),
+        ("# ä\na=ä dog".encode("latin-1"), b"# \xe4\na=\\u00c4 DOG"),
+        (rb"a=\ud83d\ude00 dog", rb"a=\ud83d\ude00 DOG"),
+        (rb"a=\ leads \\n", rb"a=\ LEADS \\N"),
+    ],
+)
+def test_characters(tmp_path, content, expected):
+    assert translated(tmp_path, content) == expected
+
+
+def test_the_library_reads_the_same_keys():
+    properties = pytest.importorskip("translate.storage.properties")
+
+    def read(content):
+        store = properties.javautf8file()
+        store.parse(content.encode())
+        return {unit.name: unit.source for unit in store.units if unit.name}
+
+    source = read(PROPERTIES)
+    target = read(EXPECTED)
+    assert list(source) == list(target)
+    assert target["long"] == "A VERY LONG ONE # IS NO COMMENT"
+    assert target["latin"] == "NAÏVE CAFÉ"
+
+
+@pytest.mark.parametrize("name", ["messages.properties", "LocalStrings_de.properties", "lang/a.properties"])
+def test_names_of_messages(tmp_path, name):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("")
+    assert recognise(tmp_path / name).name == "properties"
+
+
+@pytest.mark.parametrize("name", ["log4j.properties", "gradle.properties"])
+def test_settings_are_refused(tmp_path, name):
+    (tmp_path / name).write_text("level = debug")
+    with pytest.raises(UserError, match="give --format properties"):
+        recognise(tmp_path / name)
