@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -41,7 +42,19 @@ def build_app(
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=[*settings.hosts])]
     if settings.cors_origins:
         middleware.append(Middleware(CORSMiddleware, allow_origins=[*settings.cors_origins], allow_methods=["*"]))
-    return Starlette(routes=routes, middleware=middleware, lifespan=service.lifespan)
+    return Starlette(
+        routes=routes,
+        middleware=middleware,
+        exception_handlers={HTTPException: _no_such_route},
+        lifespan=service.lifespan,
+    )
+
+
+async def _no_such_route(request: Request, error: HTTPException) -> Response:
+    """Answer a request to an unknown path, or with a wrong method, in JSON with the field of its protocol."""
+    name = "message" if request.url.path.startswith(("/v2/", "/v3/")) else "error"
+    message = f"{request.method} {request.url.path:.80} is not supported."
+    return JSONResponse({name: message}, status_code=error.status_code, headers=error.headers)
 
 
 class _OperatorRoutes:

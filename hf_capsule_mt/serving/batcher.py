@@ -70,11 +70,15 @@ class _Request:
     future: Future[list[Translation]] = field(default_factory=Future)
     waiting: deque[int] = field(default_factory=deque)  # Indices of the sentences that no batch has had.
     translations: dict[int, Translation] = field(default_factory=dict)
+    has_terms: bool = False  # Of a glossary.
 
     @property
-    def kind(self) -> tuple[str, int | None]:
-        """What a batch must have in common: the model, and the target language if the model has several."""
-        return self.model, self.sentences[0].first_token
+    def kind(self) -> tuple[str, int | None, bool]:
+        """What a batch must have in common: the model, the target language if it has several, and terms or none.
+
+        Some sentences with terms are searched twice, and others must not wait for that.
+        """
+        return self.model, self.sentences[0].first_token, self.has_terms
 
     def length(self, index: int) -> int:
         """Return the number of source tokens of a sentence."""
@@ -254,6 +258,7 @@ class Batcher:
             self._check_is_alive()
             self._last_number += 1
             request = _Request(self._last_number, model, sentences, deadline=now + seconds, arrival=now)
+            request.has_terms = any(sentence.terms for sentence in sentences)
             request.waiting.extend(range(len(sentences)))
             if sentences:
                 self._requests.append(request)

@@ -1,9 +1,13 @@
 """The protocol of DeepL, version 2: what its clients send, and the answers that they read."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import Request
+
+from .endpoints import Logged
+from .glossaries import GlossaryStore
 from .jobs import Job, SourceText, TranslatedText
 from .languages import name_of_language
 from .libretranslate import detected_source
@@ -32,6 +36,8 @@ _FIELDS = frozenset(
 )
 _NO_LIMIT = 1_000_000_000_000
 _PREFIX = "DeepL-Auth-Key "
+FieldsOfKey = Callable[[Request, Logged], Awaitable[Fields]]
+"""Reads the fields of a request, and notes the owner of its key."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,14 @@ class DeepLJob(Job):
     """What a client of DeepL asks for."""
 
 
-def job(fields: Fields, models: Sequence[ServedModel]) -> DeepLJob:
+def job(fields: Fields, models: Sequence[ServedModel], glossaries: GlossaryStore, owner: str) -> DeepLJob:
     """Return what a client asks for.
+
+    Args:
+        fields: what it sent.
+        models: of the server.
+        glossaries: of all clients.
+        owner: of the client's key.
 
     Raises:
         RequestError: if a field is missing or wrong, asks for what the server has not, or names no pair of languages.
@@ -48,6 +60,7 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> DeepLJob:
     check_known(fields, _FIELDS | _REFUSED | _WITHOUT_EFFECT)
     texts = _texts(fields)
     _check_refused(fields)
+    number = _glossary_number(fields)
     target = fields.get("target_lang")
     if not isinstance(target, str) or not target:
         raise RequestError(400, "Value for 'target_lang' not supported.")
@@ -63,7 +76,15 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> DeepLJob:
     split = str(fields.get("split_sentences") or ("nonewlines" if tags == "html" else "1"))
     if split not in _SPLITS:
         raise RequestError(400, "Value for 'split_sentences' not supported.")
-    reading = Reading(tags=bool(tags), ignored_tags=_ignored_tags(fields, bool(tags)), split=_SPLITS[split])
+    glossary = None
+    if number is not None:
+        glossary = glossaries.find(owner, number).dictionary(model.source, model.target).glossary
+    reading = Reading(
+        tags=bool(tags),
+        ignored_tags=_ignored_tags(fields, bool(tags)),
+        split=_SPLITS[split],
+        glossary=glossary,
+    )
     return DeepLJob([SourceText(text, model, reading) for text in texts])
 
 
@@ -117,8 +138,6 @@ def _texts(fields: Fields) -> list[str]:
 
 
 def _check_refused(fields: Fields) -> None:
-    if fields.get("glossary_id") or fields.get("glossary_ids"):
-        raise RequestError(404, "Glossary not found.")
     if fields.get("formality") in ("more", "less"):
         raise RequestError(400, "'formality' is not supported. Use prefer_more or prefer_less to go on without it.")
     for name in sorted(_REFUSED):
@@ -136,3 +155,21 @@ def _ignored_tags(fields: Fields, has_tags: bool) -> frozenset[str]:
     if names and not has_tags:
         raise RequestError(400, "'ignore_tags' needs 'tag_handling'.")
     return frozenset(name.strip().lower() for name in names)
+
+
+def _glossary_number(fields: Fields) -> str | None:
+    """Return the number of the glossary whose terms a client wants in its translations."""
+    number = fields.get("glossary_id")
+    several = fields.get("glossary_ids")
+    if several:
+        several = several.split(",") if isinstance(several, str) else several
+        if number or not isinstance(several, list) or len(several) > 1:
+            raise RequestError(400, "'glossary_ids' is only supported with one glossary, and without 'glossary_id'.")
+        [number] = several
+    if not number:
+        return None
+    if not isinstance(number, str):
+        raise RequestError(400, "Value for 'glossary_id' not supported.")
+    if not fields.get("source_lang"):
+        raise RequestError(400, "'source_lang' is needed with a glossary.")
+    return number

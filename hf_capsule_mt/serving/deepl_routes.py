@@ -6,6 +6,7 @@ from starlette.routing import Route
 
 from . import deepl
 from .endpoints import DEEPL, Handler, Logged, endpoint
+from .glossary_routes import GlossaryRoutes
 from .requests import Fields, read_fields
 from .service import Service
 
@@ -26,14 +27,12 @@ class DeepLRoutes:
             route("/v2/translate", self._translate, "POST"),
             route("/v2/languages", self._languages, "GET", "POST"),
             route("/v2/usage", self._usage, "GET", "POST"),
-            route("/v2/glossary-language-pairs", self._no_glossary_pairs, "GET"),
-            route("/v2/glossaries", self._no_glossaries, "GET"),
-            route("/v3/glossaries", self._no_glossaries, "GET"),
+            *GlossaryRoutes(self._service, self._fields).routes(),
         ]
 
     async def _translate(self, request: Request, logged: Logged) -> Response:
         fields = await self._fields(request, logged)
-        job = deepl.job(fields, self._service.models)
+        job = deepl.job(fields, self._service.models, self._service.glossaries, logged.key)
         translated = await self._service.translate(request, job, logged)
         return JSONResponse(deepl.answer(job, translated))
 
@@ -44,14 +43,6 @@ class DeepLRoutes:
     async def _usage(self, request: Request, logged: Logged) -> Response:
         await self._fields(request, logged)
         return JSONResponse(deepl.usage(self._service.translated_characters))
-
-    async def _no_glossaries(self, request: Request, logged: Logged) -> Response:
-        await self._fields(request, logged)
-        return JSONResponse({"glossaries": []})
-
-    async def _no_glossary_pairs(self, request: Request, logged: Logged) -> Response:
-        await self._fields(request, logged)
-        return JSONResponse({"supported_languages": []})
 
     async def _fields(self, request: Request, logged: Logged) -> Fields:
         """Return the fields of a request with a key."""

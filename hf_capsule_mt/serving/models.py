@@ -1,17 +1,21 @@
 """The models of a server: one for each pair of languages, and how their texts are prepared."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from regex import Pattern
+from transformers import PreTrainedModel
 
+from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.documents import Segment, check_language, language_code
+from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.putting_back import Node
 from hf_capsule_mt.translation.texts import Languages, PreparedText, Sentence, TextOptions, TextTranslator
+from hf_capsule_mt.translation.translator import engine_takes
 
 from .batcher import Decode
 from .languages import known_code
@@ -30,16 +34,18 @@ class Reading:
         keep: finds parts that are not translated.
         split: "lines" ends sentences at line ends too, "paragraphs" only at empty lines, "never" only where the model
             could not read the text.
+        glossary: terms that the translation must have.
     """
 
     tags: bool = False
     ignored_tags: frozenset[str] = frozenset()
     keep: Pattern | None = None
     split: str = "lines"
+    glossary: Glossary | None = None
 
     def options(self, sentence_language: str | None) -> TextOptions:
         """Return how a text is cut into sentences, None for a text that is not cut."""
-        return TextOptions(sentence_language, self.tags, self.keep, ignored_tags=self.ignored_tags)
+        return TextOptions(sentence_language, self.tags, self.keep, self.glossary, self.ignored_tags)
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class ServedModel:
     sentence_language: str | None  # Two letters, for finding sentences. None if nobody knows its sentences.
     code: str = ""  # Of the target language, for multilingual OPUS-MT.
     languages: Languages | None = None  # For tokenizers that take them as arguments.
+    obeys_glossaries: bool = True  # Only the decoder engine of this package does.
 
     @property
     def name(self) -> str:
@@ -85,7 +92,7 @@ class ServedModel:
         for segment in segments:
             if _count_elements(segment) > MOST_ELEMENTS:
                 raise UserError(f"A sentence has over {MOST_ELEMENTS} tags or kept parts.")
-        return reader.encode(segments, self.languages)
+        return reader.encode(segments, self.languages, glossary=options.glossary)
 
     def _is_too_long(self, sentence: Sentence) -> bool:
         return len(sentence.token_ids) > self.translator.reader.limit
@@ -112,6 +119,7 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
             loaded[name] = _loaded(name, decoding, device)
         translator, decode = loaded[name]
         model = _served(source, target, own_target, translator, decode)
+        model = replace(model, obeys_glossaries=_obeys_glossaries(translator.model, decoding))
         if model.name in models:
             raise UserError(f"--models names two models for {model.name}. Name one.")
         models[model.name] = model
@@ -155,6 +163,17 @@ def _loaded(name: str, decoding: DecodingOptions, device: torch.device) -> tuple
     options.config()
     translator = TextTranslator(*options.load(device))
     return translator, partial(translator.decode, **options.generate_options())
+
+
+def _obeys_glossaries(model: PreTrainedModel, decoding: DecodingOptions) -> bool:
+    """Return whether a model is decoded by the engine that can write terms."""
+    if decoding.engine == "transformers":
+        return False
+    try:
+        adapter_for(model)
+    except UnsupportedModelError:
+        return False
+    return engine_takes(model, decoding.generate_options())
 
 
 def _served(source: str, target: str, own_target: str, translator: TextTranslator, decode: Decode) -> ServedModel:

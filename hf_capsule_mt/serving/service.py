@@ -1,7 +1,7 @@
 """Translates the texts of requests: prepares them, gives their sentences to the engine, and joins the answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +15,7 @@ from hf_capsule_mt.translation.texts import PreparedText, Sentence, Translation
 
 from .batcher import Batcher, LateError
 from .endpoints import Logged
+from .glossaries import GlossaryStore
 from .jobs import Job, SourceText, TranslatedText
 from .models import ServedModel
 from .requests import ApiKeys, BodyLimits, RequestError
@@ -96,6 +97,7 @@ class Service:
         self.models = [*models]
         self.settings = settings
         self.metrics = metrics
+        self.glossaries = GlossaryStore()
         self.translated_characters = 0
         self._batcher = Batcher(
             {model.name: model.decode for model in models},
@@ -145,6 +147,10 @@ class Service:
         translations = await self._answered(request, asyncio.ensure_future(self._decoded(prepared)))
         self.translated_characters += job.characters
         return await loop.run_in_executor(pool, _join, prepared, translations)
+
+    async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function returns that takes long, without holding up other requests."""
+        return await asyncio.get_running_loop().run_in_executor(self._for_long, function, *arguments)
 
     def _wait_of_a_sentence(self) -> float:
         return self._batcher.predicted_wait(_TOKENS_OF_SENTENCE)

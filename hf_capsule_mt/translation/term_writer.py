@@ -25,6 +25,8 @@ _PART_OF_LETTER = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer of bytes makes of a part of a letter."""
 _WIDE = 8
 """Hypotheses of a bank in a second try, if a term has found no place."""
+_MOST_FORMS = 10_000
+"""Forms whose token ids are remembered. Clients of a server may name any number."""
 _boundaries: WeakKeyDictionary[PreTrainedTokenizerBase, WordBoundaries] = WeakKeyDictionary()
 
 
@@ -172,6 +174,8 @@ class TermWriter:
         spellings: dict[tuple[int, ...], None] = {}
         for form in term.entry.targets:
             if form not in self._forms:
+                if len(self._forms) >= _MOST_FORMS:
+                    self._forms.clear()
                 self._forms[form] = token_spellings(self.tokenizer, form, term.entry.place)
             spellings |= dict.fromkeys(self._forms[form])
         return list(spellings)

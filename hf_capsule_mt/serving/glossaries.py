@@ -1,0 +1,181 @@
+"""Glossaries that clients make and use, in memory. Each belongs to the owner of a key."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from hf_capsule_mt.translation.glossary import Entry, Glossary
+from hf_capsule_mt.translation.term_writer import check_glossary
+
+from .languages import known_code
+from .models import ServedModel
+from .requests import RequestError
+
+MOST_GLOSSARIES = 1000
+"""The most glossaries of an owner, as DeepL has it."""
+_QUOTA = 456
+"""DeepL's status for a quota that is used up."""
+_ROW_LENGTHS = (2, 4)
+"""Fields of a row of CSV: both terms, and perhaps both languages."""
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """The terms of one pair of languages."""
+
+    source: str
+    target: str
+    glossary: Glossary
+
+    @property
+    def entries(self) -> str:
+        """The entries, as tab-separated values."""
+        return "\n".join(f"{entry.sources[0]}\t{entry.targets[0]}" for entry in self.glossary.entries)
+
+    def is_for(self, source: str, target: str) -> bool:
+        """Return whether it is for texts in these languages. One for pt is also for pt-BR."""
+        return _are_one(self.source, source) and _are_one(self.target, target)
+
+
+@dataclass(frozen=True)
+class ClientGlossary:
+    """A glossary with a dictionary for each pair of languages."""
+
+    owner: str
+    name: str
+    dictionaries: list[Dictionary]
+    number: str = field(default_factory=lambda: str(uuid4()))
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def dictionary(self, source: str, target: str) -> Dictionary:
+        """Return the dictionary for a pair of languages.
+
+        Raises:
+            RequestError: if there is none.
+        """
+        for dictionary in self.dictionaries:
+            if dictionary.is_for(source, target):
+                return dictionary
+        pairs = ", ".join(f"{each.source} to {each.target}" for each in self.dictionaries)
+        raise RequestError(400, f"The glossary is for {pairs}, not for {source:.40} to {target:.40}.")
+
+
+class GlossaryStore:
+    """The glossaries of all clients. They are forgotten when the server stops."""
+
+    def __init__(self) -> None:
+        self._glossaries: dict[str, ClientGlossary] = {}
+
+    def add(self, glossary: ClientGlossary) -> None:
+        """Remember a glossary.
+
+        Raises:
+            RequestError: if its owner has too many.
+        """
+        if len(self.of(glossary.owner)) >= MOST_GLOSSARIES:
+            raise RequestError(_QUOTA, f"There are {MOST_GLOSSARIES} glossaries. Delete one first.")
+        self._glossaries[glossary.number] = glossary
+
+    def of(self, owner: str) -> list[ClientGlossary]:
+        """Return the glossaries of an owner, the oldest first."""
+        return [glossary for glossary in self._glossaries.values() if glossary.owner == owner]
+
+    def find(self, owner: str, number: str) -> ClientGlossary:
+        """Return a glossary by its number.
+
+        Raises:
+            RequestError: if its owner has none with this number.
+        """
+        glossary = self._glossaries.get(number)
+        if glossary is None or glossary.owner != owner:
+            raise RequestError(404, "Glossary not found.")
+        return glossary
+
+    def remove(self, owner: str, number: str) -> None:
+        """Forget a glossary.
+
+        Raises:
+            RequestError: if its owner has none with this number.
+        """
+        self.find(owner, number)
+        del self._glossaries[number]
+
+
+def read_dictionary(
+    source: str, target: str, entries: str, entries_format: str, models: Sequence[ServedModel]
+) -> Dictionary:
+    """Read the entries of a client.
+
+    Args:
+        source: code of the source language.
+        target: code of the target language.
+        entries: a source and a target in each line.
+        entries_format: "tsv" or "csv".
+        models: one of them must translate these languages, and be able to write the terms.
+
+    Raises:
+        RequestError: if there is no such model or format, or an entry is wrong.
+        UserError: if a term is empty, there twice, or cannot be written.
+    """
+    suitable = [model for model in models if model.obeys_glossaries and _translates(model, source, target)]
+    if not suitable:
+        raise RequestError(400, f"Glossaries from {source:.40} to {target:.40} are not supported.")
+    readers = {"tsv": _read_tsv, "csv": _read_csv}
+    if entries_format not in readers:
+        raise RequestError(400, "Value for 'entries_format' not supported.")
+    pairs = list(readers[entries_format](entries, source, target))
+    if not pairs:
+        raise RequestError(400, "The glossary has no entries.")
+    glossary = Glossary([Entry((first,), (second,), f"Entry {number}") for number, first, second in pairs])
+    for model in suitable:
+        check_glossary(glossary, model.translator.tokenizer)
+    return Dictionary(base_code(source), base_code(target), glossary)
+
+
+def language_pairs(models: Sequence[ServedModel]) -> list[tuple[str, str]]:
+    """Return the pairs of languages for which there may be glossaries."""
+    pairs = [(base_code(model.source), base_code(model.target)) for model in models if model.obeys_glossaries]
+    return list(dict.fromkeys(pairs))
+
+
+def base_code(code: str) -> str:
+    """Return the code of a language without its region: glossaries are for all regions."""
+    return code.lower().replace("_", "-").partition("-")[0]
+
+
+def _are_one(first: str, second: str) -> bool:
+    """Return whether two codes stand for one language, in any region."""
+    return known_code(base_code(first), [base_code(second)]) is not None
+
+
+def _translates(model: ServedModel, source: str, target: str) -> bool:
+    return _are_one(model.source, source) and _are_one(model.target, target)
+
+
+def _read_tsv(entries: str, source: str, target: str) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(entries.split("\n"), start=1):
+        if not line.strip():
+            continue
+        sides = line.split("\t")
+        if len(sides) != 2:
+            raise RequestError(400, f"Entry {number} has {len(sides)} parts. It needs a source, one tab, and a target.")
+        yield number, sides[0].strip(), sides[1].strip()
+
+
+def _read_csv(entries: str, source: str, target: str) -> Iterator[tuple[int, str, str]]:
+    lines = csv.reader(io.StringIO(entries), strict=True)
+    try:
+        for row in lines:
+            if not row:
+                continue
+            number = lines.line_num
+            if len(row) not in _ROW_LENGTHS:
+                raise RequestError(400, f"Entry {number} has {len(row)} fields. It needs a source and a target.")
+            if len(row) == 4 and not (_are_one(row[2], source) and _are_one(row[3], target)):
+                raise RequestError(400, f"Entry {number} is for other languages than {source:.40} and {target:.40}.")
+            yield number, row[0].strip(), row[1].strip()
+    except csv.Error as error:
+        raise RequestError(400, f"Entry {lines.line_num}: {error}.") from error
