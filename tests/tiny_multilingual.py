@@ -4,10 +4,12 @@ import json
 
 import torch
 from tiny_marian import ENGLISH, GERMAN, SHAPE, write_sentencepiece
+from tokenizers import AddedToken
 from transformers import (
     M2M100Config,
     M2M100ForConditionalGeneration,
     M2M100Tokenizer,
+    MBart50Tokenizer,
     MBartConfig,
     MBartForConditionalGeneration,
     MBartTokenizer,
@@ -40,10 +42,26 @@ def t5():
     return _seeded(T5ForConditionalGeneration, config), tokenizer
 
 
+def madlad():
+    """A T5 whose tokenizer has the codes <2de> and <2pt_BR>, as MADLAD-400 has them."""
+    model, tokenizer = t5()
+    tokenizer.add_tokens([AddedToken(code, normalized=False) for code in ("<2de>", "<2pt_BR>")])
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.config.task_specific_params = None
+    return model, tokenizer
+
+
 def mbart():
     """mBART, whose languages are en_XX, de_DE and others."""
     vocabulary = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")] + _scored()
     tokenizer = MBartTokenizer(vocab=vocabulary)
+    return _seeded(MBartForConditionalGeneration, MBartConfig(vocab_size=len(tokenizer), **SHAPE)), tokenizer
+
+
+def mbart50():
+    """mBART-50, whose languages are en_XX, de_DE and others."""
+    vocabulary = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")] + _scored()
+    tokenizer = MBart50Tokenizer(vocab=vocabulary, src_lang="en_XX")
     return _seeded(MBartForConditionalGeneration, MBartConfig(vocab_size=len(tokenizer), **SHAPE)), tokenizer
 
 
@@ -59,7 +77,10 @@ def m2m100(folder):
     pieces = write_sentencepiece(folder / "sentencepiece.bpe.model", ENGLISH + GERMAN)
     vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *pieces]))}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    tokenizer = M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
+    files = str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model")
+    # As tokenizer_config.json of the published models names them. By itself the class does not.
+    languages = [*M2M100Tokenizer(*files).lang_code_to_token.values()]
+    tokenizer = M2M100Tokenizer(*files, additional_special_tokens=languages)
     config = M2M100Config(vocab_size=max(tokenizer.lang_code_to_id.values()) + 1, **SHAPE)
     return _seeded(M2M100ForConditionalGeneration, config), tokenizer
 

@@ -17,15 +17,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.data.encoding import source_limit, tokenize_lines
-from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import count_parameters
+from hf_capsule_mt.translation.direction import ONE_PAIR, KnownLanguages
+from hf_capsule_mt.translation.documents import texts_with_codes
 
 from .routing_figures import follows_step, look_for, sentence_pictures
 from .sentence import SentenceRouting, read_sentence
 
 Load = Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]
 """From a checkpoint's folder or name to its model and tokenizer."""
+Reply = Callable[[str | None, str | None], "Answer"]
+"""From a model's name and a sentence to the answer."""
 LONGEST_INPUT = 1000
 """Characters. Some models have no limit of their own, and a page must answer in time."""
 TITLE = "Capsule-routing translation"
@@ -45,7 +48,14 @@ _ROUTES = re.compile(
 )
 
 
-def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fixed: bool = False) -> gr.Blocks:
+def build_page(
+    models: Sequence[str],
+    load: Load,
+    examples: Sequence[str],
+    *,
+    fixed: bool = False,
+    languages: tuple[str | None, str | None] = (None, None),
+) -> gr.Blocks:
     """Build the page. It opens with the translation of an example by the first two models.
 
     Args:
@@ -53,7 +63,9 @@ def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fi
         load: loads a model and its tokenizer.
         examples: sentences to click. The page opens with the first one.
         fixed: whether visitors can only choose these models.
+        languages: source and target language, for models that have several.
     """
+    reply = partial(answer, load, languages=languages)
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_KEPT, _KEPT)) as page:
         gr.Markdown(_INTRODUCTION)
         sentence = gr.Textbox(
@@ -72,9 +84,9 @@ def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fi
         listeners = (partial(gr.on, triggers), clicked.then)
         with gr.Row(equal_height=False):
             with gr.Column():
-                _add_checkpoint(0, models, load, listeners, sentence, gr.State(True), fixed)
+                _add_checkpoint(0, models, reply, listeners, sentence, gr.State(True), fixed)
             with gr.Column(visible=len(models) > 1) as second_column:
-                _add_checkpoint(1, models, load, listeners, sentence, compare, fixed)
+                _add_checkpoint(1, models, reply, listeners, sentence, compare, fixed)
         compare.input(lambda visible: gr.update(visible=visible), compare, second_column, show_progress="hidden")
     # Gradio's direct routes would go past the queue.
     return page.queue(max_size=_MOST_WAITING, api_open=False, default_concurrency_limit=1)
@@ -83,7 +95,7 @@ def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fi
 def _add_checkpoint(
     number: int,
     models: Sequence[str],
-    load: Load,
+    reply: Reply,
     listeners: Sequence[Callable[..., Any]],
     sentence: gr.Textbox,
     shown: gr.components.Component,
@@ -94,7 +106,7 @@ def _add_checkpoint(
     Args:
         number: 0 for the left column, 1 for the right one.
         models: as in [`build_page`].
-        load: as in [`build_page`].
+        reply: answers with a model's name and a sentence.
         listeners: functions that let an event translate.
         sentence: is translated.
         shown: whether the column is shown, so that nothing is translated for one that is not.
@@ -111,7 +123,7 @@ def _add_checkpoint(
         allow_custom_value=not fixed,
         elem_id=f"checkpoint-{number + 1}",
     )
-    _connect(load, listeners, [name, sentence, shown], _panel(number))
+    _connect(reply, listeners, [name, sentence, shown], _panel(number))
 
 
 class Door:
@@ -188,7 +200,7 @@ def _panel(number: int) -> dict[str, gr.components.Component]:
 
 
 def _connect(
-    load: Load, listeners: Sequence[Callable[..., Any]], inputs: list[Any], panel: dict[str, gr.components.Component]
+    reply: Reply, listeners: Sequence[Callable[..., Any]], inputs: list[Any], panel: dict[str, gr.components.Component]
 ) -> None:
     """Let events fill the panel, and the panel's own controls draw another picture."""
     drawing = {
@@ -200,7 +212,7 @@ def _connect(
     }
 
     def respond(name: str | None, sentence: str, shown: bool, title: str | None) -> list[Any]:
-        return _respond(load, name, sentence, title) if shown else [gr.skip()] * len(panel)
+        return _respond(reply, name, sentence, title) if shown else [gr.skip()] * len(panel)
 
     # One panel at a time, because they share the processor.
     asking = {"inputs": [*inputs, panel["title"]], "outputs": list(panel.values()), "concurrency_id": "model"}
@@ -217,8 +229,20 @@ class Answer(NamedTuple):
     problem: str = ""
 
 
-def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
-    """Translate a sentence. A mistake of the visitor becomes the answer's problem."""
+def answer(
+    load: Load,
+    name: str | None,
+    sentence: str | None,
+    languages: tuple[str | None, str | None] = (None, None),
+) -> Answer:
+    """Translate a sentence. A mistake of the visitor becomes the answer's problem.
+
+    Args:
+        load: loads a model and its tokenizer.
+        name: that of the model.
+        sentence: what is translated.
+        languages: source and target language. Models of one pair are not told them.
+    """
     try:
         text = " ".join((sentence or "").split())
         name = (name or "").strip()
@@ -229,12 +253,19 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
         _check_characters(text)
         model, tokenizer = load(name)
         _check_length(model, tokenizer, text)
-        codes = LanguageCodes(tokenizer)
+        known = KnownLanguages(tokenizer)
+        source, target = languages
+        direction = ONE_PAIR
+        if known.are_arguments:
+            direction = known.direction(source, target)
+        elif known.codes:
+            direction = known.direction(None, target)
         problem = ""
-        if codes.are_missing([text]):
-            problem = f"The model was not told which language to write: {codes.missing()}."
+        [text] = texts_with_codes(known.codes, [text], direction.code)
+        if known.codes.are_missing([text]):
+            problem = f"The model was not told which language to write: {known.codes.missing()}."
         architecture = f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
-        return Answer(read_sentence(model, tokenizer, text), architecture, problem)
+        return Answer(read_sentence(model, tokenizer, text, direction), architecture, problem)
     except (ValueError, OSError, StrictDataclassError) as error:
         # A checkpoint that a visitor names may be broken in many ways, which only its loaders know.
         return Answer(problem=str(error))
@@ -256,9 +287,9 @@ def _check_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, te
         raise UserError(f"The sentence has {len(token_ids)} tokens, and this model reads at most {limit}. Shorten it.")
 
 
-def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:
+def _respond(reply: Reply, name: str | None, sentence: str, title: str | None) -> list[Any]:
     """Return the updates of a panel's components, without the picture."""
-    answered = answer(load, name, sentence)
+    answered = reply(name, sentence)
     routing = answered.routing
     problem = f'<div class="problem" role="alert">{escape(answered.problem)}</div>'
     translation = ""

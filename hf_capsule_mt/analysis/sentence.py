@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.attention import teacher_force
+from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.translator import evaluating, generate_batches
 from hf_capsule_mt.translation.trust import guided_groups
 
@@ -50,7 +51,11 @@ class SentenceRouting:
 
 
 def read_sentence(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, **generate_options: Any
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    direction: Direction = ONE_PAIR,
+    **generate_options: Any,
 ) -> SentenceRouting:
     """Translate a sentence with any encoder-decoder, and read the routing by teacher forcing.
 
@@ -60,12 +65,16 @@ def read_sentence(
         model: translates.
         tokenizer: the model's.
         source: one that is longer than the model's positions is cut, with a warning.
+        direction: the languages, for a tokenizer that is set to them.
         **generate_options: those of `generate_batches`.
 
     Raises:
         UserError: if the source is blank, or nothing to the tokenizer.
     """
-    [source_ids] = encode_lines(tokenizer, [source], source_limit(model.config, tokenizer))
+    with direction.spoken_by(tokenizer):
+        [source_ids] = encode_lines(tokenizer, [source], source_limit(model.config, tokenizer))
+    if direction.first_token is not None:
+        generate_options.setdefault("forced_bos_token_id", direction.first_token)
     if not source_ids:
         raise UserError("The source has no tokens. Give a sentence.")
     _, _, [translation] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))

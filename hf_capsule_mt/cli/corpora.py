@@ -68,6 +68,7 @@ def translate_rows(args: argparse.Namespace) -> None:
         sentences=args.sentences,
         tags=args.tags,
         keep=args.keep,
+        source_lang=args.source_lang,
         target_lang=args.target_lang,
         device=str(args.device or state.device),
     )

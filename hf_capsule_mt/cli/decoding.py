@@ -57,6 +57,18 @@ def add_model(parser: argparse._ActionsContainer, *, required: bool = True) -> N
     parser.add_argument("--revision", help="Branch, tag or commit of a model on the Hub (default: main).")
 
 
+def add_languages(parser: argparse._ActionsContainer) -> None:
+    """Add the options that name the languages, for models that have several."""
+    parser.add_argument(
+        "--source_lang", help="Source language, for NLLB (eng_Latn), M2M-100 (en) and mBART (en_XX). Others need none."
+    )
+    parser.add_argument(
+        "--target_lang",
+        help="Language to write, for the same models, and for multilingual OPUS-MT and MADLAD: pt stands for >>pt<< "
+        "and <2pt>.",
+    )
+
+
 def check_options(args: argparse.Namespace) -> None:
     """Check the options in every process, before anything is loaded or connected."""
     if args.engine == "transformers" and args.dtype == "int8":

@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=_EXAMPLES,
         help="Sentences to click. The page opens with the first one (default: some in English).",
     )
+    decoding.add_languages(parser)
     parser.add_argument("--host", help="Address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1).")
     parser.add_argument("--port", type=int, help="Port (default: $GRADIO_SERVER_PORT, or the first free from 7860 on).")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
@@ -70,7 +71,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not is_loopback(host) and not args.models:
         raise UserError(f"Others can open a page at {host}. Name the checkpoints that it offers with --models.")
     fixed = args.fixed_models or not is_loopback(host)
-    page = build_demo(args.models, fixed_models=fixed, device=args.device, examples=args.examples)
+    page = build_demo(
+        args.models,
+        fixed_models=fixed,
+        device=args.device,
+        examples=args.examples,
+        languages=(args.source_lang, args.target_lang),
+    )
 
     from hf_capsule_mt.analysis.demo_page import launch_page
 
@@ -87,7 +94,12 @@ def is_loopback(host: str) -> bool:
 
 
 def build_demo(
-    models: Sequence[str], *, fixed_models: bool = False, device: str | None = None, examples: Sequence[str] = _EXAMPLES
+    models: Sequence[str],
+    *,
+    fixed_models: bool = False,
+    device: str | None = None,
+    examples: Sequence[str] = _EXAMPLES,
+    languages: tuple[str | None, str | None] = (None, None),
 ) -> "gr.Blocks":
     """Build the page.
 
@@ -96,6 +108,7 @@ def build_demo(
         fixed_models: whether a visitor may name no others.
         device: name of the device (default: a GPU if there is one).
         examples: sentences to click. The page opens with the first one.
+        languages: source and target language, for models that have several.
 
     Raises:
         OSError: if there is no such checkpoint.
@@ -109,7 +122,7 @@ def build_demo(
         check_installed(package, "demo")
     from hf_capsule_mt.analysis.demo_page import build_page
 
-    return build_page(models, _loader(device), examples, fixed=fixed_models)
+    return build_page(models, _loader(device), examples, fixed=fixed_models, languages=languages)
 
 
 def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:

@@ -39,6 +39,7 @@ from hf_capsule_mt.data.pair_writer import check_parallel_files, write_parallel_
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, locked, read_json, write_json
+from hf_capsule_mt.translation.direction import languages_of_columns
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
 from . import decoding
@@ -78,12 +79,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     corpus.add_argument("--dataset_name", help="Data set of the Hub, instead of files.")
     parser.add_argument("--dataset_config_name", help="Configuration of the data set.")
-    parser.add_argument("--source_lang", help="Source language, as a .jsonl file or a data set names it, such as en.")
+    parser.add_argument(
+        "--source_lang",
+        help="Source language, as a .jsonl file or a data set names it, such as en, and as the teacher does: eng_Latn "
+        "for NLLB.",
+    )
     parser.add_argument(
         "--target_lang",
-        help="Target language, as a .jsonl file or a data set names it, such as de. The codes of multilingual OPUS-MT, "
-        "such as >>de<<, must be in the data.",
+        help="Target language, as a .jsonl file or a data set names it, such as de, and as the teacher does: deu_Latn "
+        "for NLLB. Codes of multilingual OPUS-MT, such as >>de<<, may also be in the data.",
     )
+    parser.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
+    parser.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
     parser.add_argument(
         "--output_file", nargs="+", required=True, help="Two text files, or one .tsv or .jsonl file. All may be .gz."
     )
@@ -127,15 +134,20 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
         return
     started = time.time()
     decoding.pin_revision(args)
-    codes = LanguageCodes(decoding.decoding_options(args).tokenizer())
+    tokenizer = decoding.decoding_options(args).tokenizer()
+    pair = languages_of_columns(tokenizer, args.source_lang, args.target_lang)
+    # A code that is given stands in front of each source that has none.
+    codes = None if pair[1] is not None else LanguageCodes(tokenizer)
     sentences, digest = _look_through(args, codes)
     settings = {"data": digest, **decoding.settings(args)}
+    if any(pair):
+        settings["languages"] = list(pair)
     finished = folder / "finished.json"
     if finished.is_file() and read_json(finished) != settings:
         raise UserError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
     [is_translated] = broadcast_object_list([finished.is_file()])
     if not is_translated:
-        _translate(args, state, folder, _sources(args), sentences)
+        _translate(args, state, folder, _sources(args), sentences, pair)
         write_json(finished, settings)
     manifest = {
         **_write_corpus(args, folder, sentences),
@@ -149,27 +161,46 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
 
 
 def _translate(
-    args: argparse.Namespace, state: PartialState, folder: Path, sources: Iterator[str], sentences: int
+    args: argparse.Namespace,
+    state: PartialState,
+    folder: Path,
+    sources: Iterator[str],
+    sentences: int,
+    pair: tuple[str | None, str | None] = (None, None),
 ) -> None:
-    """Write the translations of the sources, and a report, to a folder. Only the main process has sources."""
-    # The codes of target languages are in the data.
+    """Write the translations of the sources, and a report, to a folder.
+
+    Args:
+        args: the options of the command.
+        state: this process among the others.
+        folder: where the files go.
+        sources: the sentences. Only the main process has them.
+        sentences: their number.
+        pair: the languages that the teacher is told.
+    """
+    source_lang, target_lang = pair
     options = FileTranslationOptions(
         decoding=decoding.decoding_options(args),
         output_file=folder / _TRANSLATIONS,
         report_file=folder / _REPORT,
         device=args.device,
         chunk_size=args.chunk_size,
+        source_lang=source_lang,
+        target_lang=target_lang,
     )
     # The lines go to the file, so there are no windows.
     list(translate_windows(options, state, sources, sentences))
 
 
-def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, str]:
+def _look_through(args: argparse.Namespace, codes: LanguageCodes | None) -> tuple[int, str]:
     """Return the number of sentences and their hash. Warn if one lacks a code that it needs."""
     name = args.dataset_name or ", ".join(args.train_file)
     digest = hashlib.sha256()
     sentences = 0
-    for source in each_checked(codes, _sources(args), name, partial(logger.warning, "%s")):
+    sources = _sources(args)
+    if codes is not None:
+        sources = each_checked(codes, sources, name, partial(logger.warning, "%s"))
+    for source in sources:
         digest.update(source.encode() + b"\n")
         sentences += 1
     if not sentences:
@@ -194,7 +225,7 @@ def _sources(args: argparse.Namespace) -> Iterator[str]:
     files = _files(args)
     if len(args.train_file) == 1 and file_format(files[0]) == "text":
         return chain.from_iterable(map(each_line, files))
-    columns = Columns(args.source_lang, args.target_lang)
+    columns = Columns(args.source_lang, args.target_lang, args.source_column, args.target_column)
     texts = read_corpora(args.train_file, columns, args.dataset_name, args.dataset_config_name)
     return chain.from_iterable(text.sources() for text in texts)
 

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from hf_capsule_mt.data.corpus_files import check_two_files
-from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.environment import check_installed, environment
@@ -42,6 +41,7 @@ from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compar
 from hf_capsule_mt.evaluation.term_scores import MODES, measure_terms, read_terms, term_report
 from hf_capsule_mt.evaluation.term_translation import translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
+from hf_capsule_mt.translation.direction import KnownLanguages
 from hf_capsule_mt.translation.documents import texts_with_codes
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.glossary import Term
@@ -70,7 +70,10 @@ class _Texts(NamedTuple):
     """The terms of each source, by the mode that a model may be given them in."""
 
 
-_TRANSLATION = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype", "target_lang")
+_TRANSLATION = (
+    *("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype"),
+    *("source_lang", "target_lang"),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -115,7 +118,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "model", "The model that translates --input_file, or aligns words with --aligner attention."
     )
     decoding.add_options(model, required=False)
-    model.add_argument("--target_lang", help="Language to write with multilingual OPUS-MT: pt stands for >>pt<<.")
+    decoding.add_languages(model)
     model.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
 
 
@@ -374,6 +377,7 @@ def _translate(args: argparse.Namespace) -> list[str] | None:
         input_file=args.input_file,
         output_file=args.translations_file,
         device=args.device,
+        source_lang=args.source_lang,
         target_lang=args.target_lang,
     )
     lines = []
@@ -477,7 +481,7 @@ def _translate_with_terms(args: argparse.Namespace, texts: _Texts) -> list[str]:
         translator,
         texts.sources,
         texts.terms[args.term_mode],
-        code=translator.reader.codes.of(args.target_lang, "target_lang"),
+        direction=translator.reader.languages.direction(args.source_lang, args.target_lang),
         max_tokens_per_batch=args.max_tokens_per_batch,
         **options,
     )
@@ -501,10 +505,12 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
     # The engine gives no attention. Its own precisions are only used for translating.
     model, tokenizer = decoding.load(args, state, decodes=_translates(args))
     targets = [*texts.references, *texts.systems.values()]
-    codes = LanguageCodes(tokenizer)
-    sources = texts_with_codes(codes, texts.sources, codes.of(args.target_lang, "target_lang"))
+    languages = KnownLanguages(tokenizer)
+    direction = languages.direction(args.source_lang, args.target_lang)
+    sources = texts_with_codes(languages.codes, texts.sources, direction.code)
     options = {"max_tokens_per_batch": args.max_tokens_per_batch}
-    return alignment.align_by_attention(model, tokenizer, sources, targets, **options)
+    with direction.spoken_by(tokenizer):
+        return alignment.align_by_attention(model, tokenizer, sources, targets, **options)
 
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:

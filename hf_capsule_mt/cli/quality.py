@@ -226,7 +226,7 @@ def calibrate(args: argparse.Namespace) -> str | None:
         [row["score"] for row in rows],
         [row["source_length"] for row in rows],
         qualities,
-        settings=settings_of(decoding.decoding_options(args), args.target_lang),
+        settings=settings_of(decoding.decoding_options(args), args.source_lang, args.target_lang),
         coverages=None if None in coverages else coverages,
         metric=metric,
         bad=args.bad,
@@ -248,6 +248,7 @@ def _translate(args: argparse.Namespace) -> list[dict[str, Any]] | None:
             input_file=args.calibrate[0],
             report_file=report,
             device=args.device,
+            source_lang=args.source_lang,
             target_lang=args.target_lang,
         )
         for _ in translate_windows(options, state):

@@ -125,7 +125,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         choices=[*FORMATS, LINES],
         help="Format of the input file (default: as its name and its beginning say). lines: plain text.",
     )
-    parser.add_argument("--target_lang", help="Language to write with multilingual OPUS-MT: pt stands for >>pt<<.")
+    decoding.add_languages(parser)
     parser.add_argument("--tags", action="store_true", help="Put tags of XML or HTML around the words they belong to.")
     parser.add_argument(
         "--keep",
@@ -247,6 +247,7 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
         args.output_file,
         args.documents,
         file_format=file_format.name,
+        source_lang=args.source_lang,
         target_lang=args.target_lang,
         keep=args.keep,
         glossary=_options(args).of_texts.glossary,
@@ -268,6 +269,7 @@ def _options(args: argparse.Namespace) -> FileTranslationOptions:
         sentences=args.sentences,
         tags=args.tags,
         keep=args.keep,
+        source_lang=args.source_lang,
         target_lang=args.target_lang,
         glossary=args.glossary,
         glossary_languages=args.glossary_languages,

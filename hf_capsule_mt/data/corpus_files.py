@@ -68,11 +68,12 @@ class Columns:
         """
         source_name, target_name = self.names
         sides = row
-        # Columns with names of their own are in the row itself.
+        # Columns with names of their own are in the row itself, or name languages otherwise than the model does.
         has_own_columns = self.source_column is not None and self.target_column is not None
-        if not has_own_columns and _has_translation_field(row):
-            source_name = self.source_lang
-            target_name = self.target_lang
+        if _has_translation_field(row) and not (has_own_columns and source_name in row):
+            if not has_own_columns:
+                source_name = self.source_lang
+                target_name = self.target_lang
             sides = row["translation"]
         if not _has_side(sides, source_name) or not _has_side(sides, target_name):
             raise UserError(f'{where} has no text for both "{source_name}" and "{target_name}": {row!r:.200}')

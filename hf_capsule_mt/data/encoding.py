@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.data.language_codes import LanguageCodes, language_ids
 from hf_capsule_mt.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def tokenize_lines(
     encoded = [[] for _ in lines]
     empty = _special_tokens(tokenizer)
     # Looking for codes in a vocabulary takes as long as some lines.
-    if any(line.startswith(">>") for line in lines):
+    if any(line.startswith((">>", "<2")) for line in lines):
         empty = special_ids(tokenizer)
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
         part = filled[start : start + _TOKENIZED_TOGETHER]
@@ -183,7 +183,7 @@ def _ids(side: str, tokenizer: PreTrainedTokenizerBase, texts: str | Sequence[st
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the ids that stand for no text: codes of languages, and special tokens except the unknown token."""
     codes = LanguageCodes(tokenizer)
-    return _special_tokens(tokenizer).union(codes.ids.values())
+    return _special_tokens(tokenizer).union(codes.ids.values(), language_ids(tokenizer).values())
 
 
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

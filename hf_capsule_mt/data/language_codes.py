@@ -1,7 +1,12 @@
-"""Codes at the beginning of a source, such as >>pt<<, that name the target language for multilingual OPUS-MT models."""
+"""Which languages a tokenizer knows.
+
+Multilingual OPUS-MT models, and MADLAD-400, read the target language as a code at the beginning of a source: >>pt<< or
+<2pt>. The tokenizers of NLLB, M2M-100 and mBART have a token for each language, and are set to one.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
 
 from transformers import PreTrainedTokenizerBase
 
@@ -9,7 +14,37 @@ from hf_capsule_mt.errors import UserError
 
 # >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
 LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
-_TOKEN = re.compile(r">>[^<>\s]+<<")
+_TOKEN = re.compile(r">>[^<>\s]+<<|<2[a-zA-Z]{2}[^<>\s]*>")
+_BRACKETS = ((">>", "<<"), ("<2", ">"))
+"""What is around the language in a code of OPUS-MT, and of MADLAD."""
+_FEW = 5
+"""Languages that a message names."""
+
+
+def language_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Return the token ids of languages by their codes, for a tokenizer that is set to one. Others have none."""
+    if not hasattr(tokenizer, "src_lang"):
+        return {}
+    known = getattr(tokenizer, "lang_code_to_id", None)
+    if known is None:
+        # NLLB has no such dictionary.
+        tokens = [str(token) for token in tokenizer.extra_special_tokens]
+        known = dict(zip(tokens, tokenizer.convert_tokens_to_ids(tokens), strict=True))
+    return {code: token_id for code, token_id in known.items() if token_id != tokenizer.unk_token_id}
+
+
+def nearest(language: str, languages: Iterable[str]) -> str:
+    """Return what a message says about languages: the few that are most like one that is not there."""
+    languages = sorted(languages)
+    if len(languages) <= _FEW:
+        return f"It has {', '.join(languages) or 'none'}."
+    wanted = language.lower().replace("-", "_")
+    by_lower = {code.lower(): code for code in languages}
+    alike = [code for lower, code in by_lower.items() if lower[:2] == wanted[:2]]
+    alike.sort(key=lambda code: code[:3].lower() != wanted[:3])
+    alike += [by_lower[lower] for lower in get_close_matches(wanted, by_lower, _FEW)]
+    few = list(dict.fromkeys(alike))[:_FEW] or languages[:_FEW]
+    return f"The nearest of its {len(languages)} languages are {', '.join(few)}."
 
 
 class LanguageCodes:
@@ -20,9 +55,12 @@ class LanguageCodes:
         """The codes with their token ids."""
         for token, token_id in tokenizer.get_vocab().items():
             # Much faster than the expression, which only a few tokens reach.
-            if token.startswith(">>") and _TOKEN.fullmatch(token):
+            if token.startswith((">>", "<2")) and _TOKEN.fullmatch(token):
                 self.ids[token] = token_id
-        self.languages = sorted(code[2:-2] for code in self.ids)
+        self.before, self.after = _BRACKETS[0]
+        if not any(code.startswith(self.before) for code in self.ids) and self.ids:
+            self.before, self.after = _BRACKETS[1]
+        self.languages = sorted(self.language_of(code) for code in self.ids)
         """The languages of the codes."""
 
     def __bool__(self) -> bool:
@@ -37,11 +75,14 @@ class LanguageCodes:
         if language is None:
             return ""
         # Users may also give the code itself.
-        bare_language = language.removeprefix(">>").removesuffix("<<")
-        code = f">>{bare_language}<<"
+        code = f"{self.before}{self.language_of(language)}{self.after}"
         if code not in self.ids:
             raise UserError(f"{name} is {language!r}, but {self._lacks(code)}")
         return code
+
+    def language_of(self, code: str) -> str:
+        """Return the language of a code, such as "pt" of >>pt<<."""
+        return code.removeprefix(self.before).removesuffix(self.after)
 
     def at_head(self, text: str) -> str:
         """Return the code at the beginning of a text, or an empty string.
@@ -57,7 +98,9 @@ class LanguageCodes:
         code = match[0]
         if code in self.ids:
             return code
-        if LANGUAGE_CODE.match(text):
+        # Only OPUS-MT's brackets may be text.
+        is_like_codes = code.startswith(self.before) and self.before == _BRACKETS[1][0]
+        if is_like_codes or LANGUAGE_CODE.match(text):
             raise UserError(f"the text {text!r:.60} begins with a code, but {self._lacks(code)}")
         return ""
 
@@ -75,12 +118,11 @@ class LanguageCodes:
     def missing(self) -> str:
         """Return the warning about a text without a code."""
         known_languages = ", ".join(self.languages)
-        example = self.languages[0]
-        return f"a text does not say which language to write ({known_languages:.200}). Begin it with >>{example}<<"
+        example = f"{self.before}{self.languages[0]}{self.after}"
+        return f"a text does not say which language to write ({known_languages:.200}). Begin it with {example}"
 
     def _lacks(self, code: str) -> str:
-        known_languages = ", ".join(self.languages) or "none"
-        return f"the tokenizer has no code {code}. It has: {known_languages:.200}"
+        return f"the tokenizer has no code {code}. {nearest(self.language_of(code), self.languages)}"
 
 
 def each_checked(

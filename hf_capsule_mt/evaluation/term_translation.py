@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.glossary import Term
 from hf_capsule_mt.translation.term_writer import check_terms
 from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
@@ -15,7 +16,7 @@ def translate_with_terms(
     sources: Sequence[str],
     terms: Sequence[Sequence[Term]],
     *,
-    code: str = "",
+    direction: Direction = ONE_PAIR,
     max_tokens_per_batch: int = 4096,
     **options: Any,
 ) -> list[str]:
@@ -25,7 +26,7 @@ def translate_with_terms(
         translator: the model and its tokenizer.
         sources: one sentence each.
         terms: those of every source.
-        code: code of the target language for multilingual OPUS-MT.
+        direction: the languages. Models of one pair need none.
         max_tokens_per_batch: the most source tokens of a batch, padding included.
         **options: of `generate()`, such as `num_beams=4`.
 
@@ -36,10 +37,10 @@ def translate_with_terms(
     check_terms([term for of_source in terms for term in of_source], translator.tokenizer)
     segments = []
     for source in sources:
-        segments += reader.segments(source, TextOptions(), code)
+        segments += reader.segments(source, TextOptions(), direction)
     numbers = range(1, len(segments) + 1)
     sentences = []
-    for sentence, of_source in zip(reader.encode(segments, numbers=numbers), terms, strict=True):
+    for sentence, of_source in zip(reader.encode(segments, direction, numbers), terms, strict=True):
         # The model does not read a sentence without letters.
         needed = tuple(of_source) if sentence.token_ids else ()
         sentences.append(replace(sentence, terms=needed))

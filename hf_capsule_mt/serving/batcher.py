@@ -78,7 +78,7 @@ class _Request:
 
         Some sentences with terms are searched twice, and others must not wait for that.
         """
-        return self.model, self.sentences[0].first_token, self.has_terms
+        return self.model, self.sentences[0].direction.first_token, self.has_terms
 
     def length(self, index: int) -> int:
         """Return the number of source tokens of a sentence."""

@@ -11,10 +11,11 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.documents import Segment, check_language, language_code
 from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.putting_back import Node
-from hf_capsule_mt.translation.texts import Languages, PreparedText, Sentence, TextOptions, TextTranslator
+from hf_capsule_mt.translation.texts import PreparedText, Sentence, TextOptions, TextTranslator
 from hf_capsule_mt.translation.translator import engine_takes
 
 from .batcher import Decode
@@ -57,8 +58,7 @@ class ServedModel:
     translator: TextTranslator
     decode: Decode
     sentence_language: str | None  # Two letters, for finding sentences. None if nobody knows its sentences.
-    code: str = ""  # Of the target language, for multilingual OPUS-MT.
-    languages: Languages | None = None  # For tokenizers that take them as arguments.
+    direction: Direction = ONE_PAIR  # What the tokenizer is told of the languages.
     obeys_glossaries: bool = True  # Only the decoder engine of this package does.
 
     @property
@@ -88,11 +88,11 @@ class ServedModel:
         reader = self.translator.reader
         segments: list[Segment] = []
         for part in parts:
-            segments += reader.segments(part, options, self.code, self.languages)
+            segments += reader.segments(part, options, self.direction)
         for segment in segments:
             if _count_elements(segment) > MOST_ELEMENTS:
                 raise UserError(f"A sentence has over {MOST_ELEMENTS} tags or kept parts.")
-        return reader.encode(segments, self.languages, glossary=options.glossary)
+        return reader.encode(segments, self.direction, glossary=options.glossary)
 
     def _is_too_long(self, sentence: Sentence) -> bool:
         return len(sentence.token_ids) > self.translator.reader.limit
@@ -103,7 +103,8 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
 
     Args:
         specifications: such as `en-de=Helsinki-NLP/opus-mt-en-de`, or `en-pt=NAME:pt_BR` where the model names its
-            target language otherwise. Pairs of one model share its weights.
+            target language otherwise, or `en-de=NAME:eng_Latn:deu_Latn` for both languages. Pairs of one model share
+            its weights.
         decoding: how all of them decode. Its model is not used.
         device: where they are.
 
@@ -114,11 +115,12 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
     models: dict[str, ServedModel] = {}
     loaded: dict[str, tuple[TextTranslator, Decode]] = {}
     for specification in specifications:
-        source, target, name, own_target = _parsed(specification)
+        source, target, name, own_source, own_target = _parsed(specification)
         if name not in loaded:
             loaded[name] = _loaded(name, decoding, device)
         translator, decode = loaded[name]
-        model = _served(source, target, own_target, translator, decode)
+        own_pair = own_source, own_target
+        model = _served(source, target, own_pair, translator, decode)
         model = replace(model, obeys_glossaries=_obeys_glossaries(translator.model, decoding))
         if model.name in models:
             raise UserError(f"--models names two models for {model.name}. Name one.")
@@ -138,17 +140,26 @@ def find_model(models: Iterable[ServedModel], source: str, target: str) -> Serve
     return None
 
 
-def _parsed(specification: str) -> tuple[str, str, str, str]:
-    """Return the source and target language, the name of the model, and its own name for the target language."""
+def _parsed(specification: str) -> tuple[str, str, str, str, str]:
+    """Return the source and target language, the name of the model, and its own names for both languages."""
     pair, _, name = specification.partition("=")
     source, _, target = pair.partition("-")
     if not (source and target and name):
         raise UserError(f"--models: {specification!r} is no pair with its model. Write en-de=NAME.")
+    name, own_target = _without_language(name)
+    name, own_source = _without_language(name)
+    if own_source is None:
+        return source, target, name, source, own_target or target
+    return source, target, name, own_source, own_target
+
+
+def _without_language(name: str) -> tuple[str, str | None]:
+    """Return what is before the last colon, and the language after it, or None."""
+    before, colon, language = name.rpartition(":")
     # A folder of Windows has a colon too.
-    name, colon, own_target = name.rpartition(":")
-    if not colon or "/" in own_target or "\\" in own_target:
-        return source, target, f"{name}{colon}{own_target}", target
-    return source, target, name, own_target
+    if not colon or "/" in language or "\\" in language:
+        return name, None
+    return before, language
 
 
 def _loaded(name: str, decoding: DecodingOptions, device: torch.device) -> tuple[TextTranslator, Decode]:
@@ -176,11 +187,18 @@ def _obeys_glossaries(model: PreTrainedModel, decoding: DecodingOptions) -> bool
     return engine_takes(model, decoding.generate_options())
 
 
-def _served(source: str, target: str, own_target: str, translator: TextTranslator, decode: Decode) -> ServedModel:
-    reader = translator.reader
-    code = reader.codes.of(own_target, "--models") if reader.codes else ""
-    languages = Languages(source, own_target) if reader.takes_languages else None
-    return ServedModel(source, target, translator, decode, _sentence_language(source), code, languages)
+def _served(
+    source: str, target: str, own_pair: tuple[str, str], translator: TextTranslator, decode: Decode
+) -> ServedModel:
+    """Return the model for a pair of languages, with the model's own names for them."""
+    languages = translator.reader.languages
+    names = ("the source language in --models", "the target language in --models")
+    direction = ONE_PAIR
+    if languages.are_arguments:
+        direction = languages.direction(*own_pair, names)
+    elif languages.codes:
+        direction = languages.direction(None, own_pair[1], names)
+    return ServedModel(source, target, translator, decode, _sentence_language(source), direction)
 
 
 def _sentence_language(source: str) -> str | None:

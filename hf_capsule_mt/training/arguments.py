@@ -79,8 +79,12 @@ class DataArguments:
     )
     dataset_name: str | None = HfArg(default=None, help="Data set of the Hub, instead of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of the data set.")
-    source_lang: str | None = HfArg(default=None, help="Source language, as the data names it, such as en.")
-    target_lang: str | None = HfArg(default=None, help="Target language, as the data names it, such as de.")
+    source_lang: str | None = HfArg(
+        default=None, help="Source language, as the data names it, such as en. NLLB needs its own name, eng_Latn."
+    )
+    target_lang: str | None = HfArg(
+        default=None, help="Target language, as the data names it, such as de. NLLB needs its own name, deu_Latn."
+    )
     source_column: str | None = HfArg(default=None, help="Name of the source column, if it is not the language code.")
     target_column: str | None = HfArg(default=None, help="Name of the target column, if it is not the language code.")
     train_file_weights: list[float] = HfArg(default_factory=list, help="Relative weight of each corpus in train_file.")

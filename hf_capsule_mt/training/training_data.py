@@ -17,6 +17,7 @@ from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, hash_text
+from hf_capsule_mt.translation.direction import set_languages
 
 from .arguments import DataArguments, TranslationTrainingArguments
 
@@ -65,14 +66,16 @@ def load_data(
     Args:
         data_args: the files or the data set, and the limits of length.
         args: the arguments of the run. They say how batches are made.
-        tokenizer: makes the token ids.
+        tokenizer: makes the token ids. One with languages is set to those of the data.
         config: the configuration of the model.
 
     Raises:
-        UserError: if the tokenizer is another model's, a length exceeds the model's positions, there is no usable
-            text, or a pair begins with the code of a language that a multilingual model does not write.
+        UserError: if the tokenizer is another model's or lacks a language, a length exceeds the model's positions,
+            there is no usable text, or a pair begins with the code of a language that a multilingual model does not
+            write.
     """
     _check_stream(data_args, args)
+    set_languages(tokenizer, data_args.source_lang, data_args.target_lang)
     check_tokenizer(tokenizer, config)
     _check_positions(config, data_args, args)
     loader = _Loader(data_args, args, tokenizer)

@@ -11,9 +11,12 @@ from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 
 from .decoding_options import DecodingOptions
+from .direction import ONE_PAIR
 from .documents import Segment, check_language
 from .marked_segments import keep_pattern
 from .texts import Sentence, TextOptions, TextTranslator, Translation
+
+_NAMES = ("source_lang", "target_lang")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class CorpusTranslator:
         sentences: language of the texts, such as "en". Each line is cut into sentences. Most models need it.
         tags: whether texts have tags of XML or HTML.
         keep: regular expression for parts that are not translated.
-        target_lang: language to write with multilingual OPUS-MT.
+        source_lang: source language, for NLLB, M2M-100 and mBART.
+        target_lang: language to write with these, and with multilingual OPUS-MT and MADLAD.
         device: name of the device. By default it is a GPU if there is one.
         **decoding: fields of [`~hf_capsule_mt.translation.decoding_options.DecodingOptions`], such as `num_beams`,
             `dtype` and `revision`.
@@ -75,6 +79,7 @@ class CorpusTranslator:
         sentences: str | None = None,
         tags: bool = False,
         keep: str | None = None,
+        source_lang: str | None = None,
         target_lang: str | None = None,
         device: str | None = None,
         **decoding: Any,
@@ -85,11 +90,13 @@ class CorpusTranslator:
         self.text_column = text_column
         self.translation_column = translation_column
         self.report_column = report_column
+        self.source_lang = source_lang
         self.target_lang = target_lang
         self.device = device
         self.options = TextOptions(sentences, tags, keep_pattern(keep) if keep else None)
         self.decoding = DecodingOptions(str(model), **decoding).pinned()
         self._translator: TextTranslator | None = None
+        self._direction = ONE_PAIR
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_translator": None}
@@ -108,6 +115,7 @@ class CorpusTranslator:
             "sentences": self.options.language,
             "tags": self.options.tags,
             "keep": keep and keep.pattern,
+            "source_lang": self.source_lang,
             "target_lang": self.target_lang,
         }
 
@@ -153,8 +161,7 @@ class CorpusTranslator:
         before = line[: len(line) - len(line.lstrip())]
         after = line[len(before) + len(words) :]
         translator = self._loaded()
-        code = translator.reader.codes.of(self.target_lang, "target_lang")
-        segments = translator.reader.segments(words, self.options, code)
+        segments = translator.reader.segments(words, self.options, self._direction)
         segments[0] = replace(segments[0], before=before + segments[0].before)
         segments[-1] = replace(segments[-1], after=segments[-1].after + after)
         return segments
@@ -165,7 +172,7 @@ class CorpusTranslator:
         codes = translator.reader.codes
         if codes.are_missing(segment.source for segment in different.segments):
             raise UserError(f"{codes.missing()}, or give target_lang.")
-        sentences = translator.reader.encode(different.segments, numbers=different.rows)
+        sentences = translator.reader.encode(different.segments, self._direction, different.rows)
         lengths = [len(sentence.token_ids) for sentence in sentences]
         batches = batch_by_tokens(lengths, self.decoding.max_tokens_per_batch, different.rows)
         translations: dict[int, Translation] = {}
@@ -177,7 +184,9 @@ class CorpusTranslator:
     def _loaded(self) -> TextTranslator:
         if self._translator is None:
             default = "cuda" if torch.cuda.is_available() else "cpu"
-            self._translator = TextTranslator(*self.decoding.load(torch.device(self.device or default)))
+            translator = TextTranslator(*self.decoding.load(torch.device(self.device or default)))
+            self._direction = translator.reader.languages.direction(self.source_lang, self.target_lang, _NAMES)
+            self._translator = translator
         return self._translator
 
 

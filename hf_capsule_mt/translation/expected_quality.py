@@ -192,7 +192,9 @@ def probabilities_of(curve: Curve, scores: np.ndarray, lengths: np.ndarray) -> n
     return np.clip(values, 0.0, 1.0)
 
 
-def settings_of(decoding: DecodingOptions, target_lang: str | None = None) -> dict[str, Any]:
+def settings_of(
+    decoding: DecodingOptions, source_lang: str | None = None, target_lang: str | None = None
+) -> dict[str, Any]:
     """Return everything that scores depend on: the files of the model by their hashes, and how it decodes.
 
     A folder may be moved, for its files say which model it is.
@@ -200,5 +202,7 @@ def settings_of(decoding: DecodingOptions, target_lang: str | None = None) -> di
     settings = decoding.settings()
     if settings["model files"]:
         settings["model"] = None
+    if source_lang is not None:
+        settings["source_lang"] = source_lang
     settings["target_lang"] = target_lang
     return settings

@@ -61,7 +61,8 @@ class FileTranslationOptions:
         sentences: language of lines that are cut into sentences.
         tags: whether there are tags of XML or HTML.
         keep: regular expression for parts that are not translated.
-        target_lang: language to write with multilingual OPUS-MT, until a text names another.
+        source_lang: source language, for NLLB, M2M-100 and mBART.
+        target_lang: language to write with these, and with multilingual OPUS-MT and MADLAD, until a text names another.
         glossary: file of terms that translations must have.
         glossary_languages: source and target language, for a glossary that has several.
         calibration: adds the expected quality to the lines of the report.
@@ -79,6 +80,7 @@ class FileTranslationOptions:
     sentences: str | None = None
     tags: bool = False
     keep: str | None = None
+    source_lang: str | None = None
     target_lang: str | None = None
     glossary: Path | None = None
     glossary_languages: tuple[str, str] | None = None
@@ -97,7 +99,7 @@ class FileTranslationOptions:
     def settings(self) -> dict[str, object]:
         """Return everything that the output depends on, except the input."""
         settings = self.decoding.settings()
-        for name in ("documents", "sentences", "tags", "keep", "target_lang"):
+        for name in ("documents", "sentences", "tags", "keep", "source_lang", "target_lang"):
             value = getattr(self, name)
             if value:
                 settings[name] = value
@@ -270,7 +272,7 @@ def translate_windows(
             report = stack.enter_context(replaced_file(options.report_file))
         options = replace(options, decoding=options.decoding.pinned())
         if options.calibration is not None:
-            options.calibration.check(settings_of(options.decoding, options.target_lang))
+            options.calibration.check(settings_of(options.decoding, options.source_lang, options.target_lang))
         windows = _WindowReader(options, progress)
         worker = Worker(options, state, progress)
         for job in each_one_ahead(windows.jobs(lines)):
@@ -346,7 +348,7 @@ class _WindowReader:
         self._of_texts = options.of_texts
         self._progress = progress
         self._reader = TextReader(options.decoding.config(), options.decoding.tokenizer())
-        self._code = self._reader.codes.of(options.target_lang, "target_lang")
+        self._direction = self._reader.languages.direction(options.source_lang, options.target_lang)
         if self._of_texts.glossary is not None:
             check_glossary(self._of_texts.glossary, self._reader.tokenizer)
         self._has_warned = False
@@ -361,7 +363,7 @@ class _WindowReader:
             done = self._kept.skip(lines)
             self._progress.skip(done)
             if self._kept.code is not None:
-                self._code = self._kept.code
+                self._direction = replace(self._direction, code=self._kept.code)
         for window in self._windows(lines):
             yield self._job(window, done)
             done += len(window)
@@ -400,10 +402,10 @@ class _WindowReader:
         segments = self._segments(window, done)
         if self._options.documents:
             # A document has the code of the text before it.
-            self._code = segments[-1].code
+            self._direction = replace(self._direction, code=segments[-1].code)
         self._warn_of_missing_codes(segments)
         numbers = [done + 1 + segment.line for segment in segments]
-        sentences = self._reader.encode(segments, numbers=numbers, glossary=self._of_texts.glossary)
+        sentences = self._reader.encode(segments, self._direction, numbers, self._of_texts.glossary)
         lengths = [len(sentence.token_ids) for sentence in sentences]
         batches = batch_by_tokens(lengths, self._options.decoding.max_tokens_per_batch, numbers)
         self._progress.skip(lengths.count(0))
@@ -413,7 +415,7 @@ class _WindowReader:
             numbers=numbers,
             batches=batches,
             revision=self._options.decoding.revision,
-            code=self._code,
+            code=self._direction.code,
             is_of_lines=not self._of_texts.has_segments,
         )
 
@@ -421,12 +423,12 @@ class _WindowReader:
         """Return the segments of a window with their lines in it."""
         if self._options.documents:
             text = "".join(f"{line}\n" for line in window)
-            return self._reader.segments(text, self._of_texts, self._code)
+            return self._reader.segments(text, self._of_texts, self._direction)
         segments = []
         for number, line in enumerate(window):
             text = f"{line}\n" if self._of_texts.has_segments else line
             try:
-                of_line = self._reader.segments(text, self._of_texts, self._code)
+                of_line = self._reader.segments(text, self._of_texts, self._direction)
             except ValueError as error:
                 raise UserError(f"line {done + 1 + number} of the input: {error}") from error
             segments += [replace(segment, line=segment.line + number) for segment in of_line]

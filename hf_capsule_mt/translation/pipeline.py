@@ -19,6 +19,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
 
 from .decoding_options import engine_computes_in, is_of_engine, name_of
+from .direction import OF_FUNCTIONS, Direction
 from .documents import language_code
 from .glossary import Glossary
 from .marked_segments import keep_pattern
@@ -29,7 +30,7 @@ from .pipeline_translation import (
     list_or_generator,
     sorted_options,
 )
-from .texts import Languages, PreparedText, Sentence, TextOptions, TextTranslator, Translation
+from .texts import PreparedText, Sentence, TextOptions, TextTranslator, Translation
 from .translator import (
     ENGINES,
     engine_takes,
@@ -205,51 +206,31 @@ class TranslationPipeline(ChunkPipeline):
             UserError: if there is no such language, a tag is wrong, or a sentence is too long.
         """
         reader = self.texts.reader
-        pair = self.languages(src_lang, tgt_lang)
-        language = language_code(pair.source) if documents is True else documents or None
-        prepared = reader.prepare(
-            text,
-            TextOptions(language, tags, keep, glossary),
-            code=self._code(tgt_lang, pair.target),
-            languages=pair if reader.takes_languages else None,
-            truncation=truncation,
-        )
+        direction = self.direction(src_lang, tgt_lang)
+        source = direction.source or src_lang or languages_of_task(self.task)[0]
+        language = language_code(source) if documents is True else documents or None
+        options = TextOptions(language, tags, keep, glossary)
+        prepared = reader.prepare(text, options, direction=direction, truncation=truncation)
         self._warn_of_missing_codes(prepared)
         for number, sentence in enumerate(prepared.sentences, 1):
             yield {"sentence": sentence, "is_last": number == len(prepared.sentences)}
 
-    def languages(self, source: str | None, target: str | None) -> Languages:
-        """Return both languages: those given, those in the name of the task, or the tokenizer's.
+    def direction(self, source: str | None, target: str | None) -> Direction:
+        """Return the languages of texts: those given, those in the name of the task, or the tokenizer's.
 
         Raises:
-            UserError: if the tokenizer takes languages, and has no such language.
+            UserError: if there is no such language, or the tokenizer needs one that is missing.
         """
+        languages = self.texts.reader.languages
         source_of_task, target_of_task = languages_of_task(self.task)
-        source = source or source_of_task
-        target = target or target_of_task
-        if self.texts.reader.takes_languages:
-            source = source or self.tokenizer.src_lang
-            target = target or getattr(self.tokenizer, "tgt_lang", None)
-            self._check_language("src_lang", source)
-            self._check_language("tgt_lang", target)
-        return Languages(source, target)
-
-    def _check_language(self, name: str, code: str | None) -> None:
-        token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
-        unknown = (None, self.tokenizer.unk_token_id)
-        if code is None or self.tokenizer.convert_tokens_to_ids(token) in unknown:
-            raise UserError(f"{name} is {code!r}, which is no language of the tokenizer.")
-
-    def _code(self, tgt_lang: str | None, target: str | None) -> str:
-        """Return the code of multilingual OPUS-MT for the target language, or an empty string."""
-        codes = self.texts.reader.codes
-        if codes:
-            # The name of a task may have a language without a code. Only what the user asks for must be there.
-            return codes.of(target, "tgt_lang") if tgt_lang is not None or target in codes.languages else ""
-        if tgt_lang is not None and not self.texts.reader.takes_languages:
-            # The tokenizer has no codes, so this raises an error that says so.
-            codes.of(tgt_lang, "tgt_lang")
-        return ""
+        if languages.are_arguments:
+            pair = source or source_of_task, target or target_of_task
+            return languages.direction(*pair, OF_FUNCTIONS, needs_source=False)
+        # The name of a task may have a language without a code. Only what the user asks for must be there.
+        if target is None and target_of_task in languages.codes.languages:
+            target = target_of_task
+        # Models of one source language need not be told it. It may say whose sentences are found.
+        return languages.direction(None, target, OF_FUNCTIONS)
 
     def _warn_of_missing_codes(self, prepared: PreparedText) -> None:
         codes = self.texts.reader.codes
@@ -291,8 +272,8 @@ class TranslationPipeline(ChunkPipeline):
         if sequences.shape[1] > 1:
             raise UserError("A glossary gives one translation. Leave out glossary, or give num_return_sequences=1.")
         options = {"dtype": self._dtype, **options}
-        if sentences[0].first_token is not None:
-            options.setdefault("forced_bos_token_id", sentences[0].first_token)
+        if sentences[0].direction.first_token is not None:
+            options.setdefault("forced_bos_token_id", sentences[0].direction.first_token)
         generated = sequences[:, 0]
         limits = [generated.shape[1] - 1] * len(sentences)
         written = words_before_end(generated, settings_of(self.model, options), limits)
@@ -307,8 +288,8 @@ class TranslationPipeline(ChunkPipeline):
         lengths = mask.sum(-1)
         options = {**options, **length_limits(self.model, lengths, options, decoding.NewTokenLimits)}
         # In a batch each sentence has the same target language.
-        if sentences[0].first_token is not None:
-            options.setdefault("forced_bos_token_id", sentences[0].first_token)
+        if sentences[0].direction.first_token is not None:
+            options.setdefault("forced_bos_token_id", sentences[0].direction.first_token)
         engine = options.pop("engine", "fast")
         dtype = name_of(options.pop("dtype", self._dtype))
         options = with_tokenizer(self.model, self.tokenizer, options)

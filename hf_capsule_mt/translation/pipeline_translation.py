@@ -24,6 +24,7 @@ logger = logging.get_logger(__name__)
 
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
 _CODE = re.compile(r"\A>>[^<>\s]+<<")
+_ANY_CODE = re.compile(_CODE.pattern + r"|\A<2[a-zA-Z]{2}[^<>\s]*>")
 
 
 class SentenceLimits(StoppingCriteria):
@@ -222,7 +223,7 @@ def checked(text: str) -> str:
 
 def copied(text: str) -> str | None:
     """Return a text without letters, for which a model would invent a translation, and None for other texts."""
-    rest = _CODE.sub("", text)
+    rest = _ANY_CODE.sub("", text)
     has_letters = any(character.isalpha() for character in rest)
     return None if has_letters else rest.strip()
 

@@ -21,6 +21,7 @@ from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.errors import UserError
 
 from .attention import aligner, cross_attention
+from .direction import ONE_PAIR, Direction, KnownLanguages
 from .documents import Segment, cut_text, segments_with_codes
 from .glossary import Glossary, Term
 from .marked_segments import Align, marked_segments
@@ -57,14 +58,6 @@ class TextOptions:
 
 
 @dataclass(frozen=True)
-class Languages:
-    """The languages of a text, for tokenizers that take them as arguments: mBART, M2M-100 and NLLB."""
-
-    source: str | None
-    target: str | None
-
-
-@dataclass(frozen=True)
 class Translation:
     """What a model made of a sentence."""
 
@@ -83,7 +76,7 @@ class Sentence:
     token_ids: list[int]  # Empty if nothing is decoded.
     copy: str | None = None  # The translation of a segment without letters.
     is_cut: bool = False  # It was longer than the model reads.
-    first_token: int | None = None  # The token of the target language, with which its translation begins.
+    direction: Direction = ONE_PAIR  # Whose first token its translation begins with.
     terms: tuple[Term, ...] = ()  # Entries of a glossary that its translation must have.
 
     def put_back(self, translation: Translation | None) -> str:
@@ -125,27 +118,26 @@ class TextReader:
         self.prefix = prefix
 
     @cached_property
+    def languages(self) -> KnownLanguages:
+        """The languages of the tokenizer."""
+        return KnownLanguages(self.tokenizer)
+
+    @property
     def codes(self) -> LanguageCodes:
-        """The codes of target languages in the vocabulary, for multilingual OPUS-MT."""
-        return LanguageCodes(self.tokenizer)
+        """The codes of target languages in the vocabulary, for multilingual OPUS-MT and MADLAD."""
+        return self.languages.codes
 
     @property
     def limit(self) -> int:
         """The most tokens of a sentence that the model reads."""
         return source_limit(self.config, self.tokenizer)
 
-    @property
-    def takes_languages(self) -> bool:
-        """Whether the tokenizer takes the languages of a text as arguments."""
-        return hasattr(self.tokenizer, "_build_translation_inputs")
-
     def prepare(
         self,
         text: str,
         options: TextOptions | None = None,
         *,
-        code: str = "",
-        languages: Languages | None = None,
+        direction: Direction = ONE_PAIR,
         truncation: bool = False,
     ) -> PreparedText:
         """Prepare one text.
@@ -153,16 +145,15 @@ class TextReader:
         Args:
             text: a sentence, a document, or a text with tags, as the options say.
             options: by default the text is one sentence.
-            code: code of the target language for multilingual OPUS-MT, until a sentence begins with another.
-            languages: for tokenizers that take them as arguments.
+            direction: the languages. Models of one pair need none.
             truncation: whether a sentence that is too long for the model is cut. By default it is refused.
 
         Raises:
             UserError: if it is no text, a tag is wrong, a sentence is too long, or there is no such language.
         """
-        segments = self.segments(checked(text), options or TextOptions(), code, languages)
+        segments = self.segments(checked(text), options or TextOptions(), direction)
         glossary = None if options is None else options.glossary
-        sentences = self.encode(segments, languages, glossary=glossary)
+        sentences = self.encode(segments, direction, glossary=glossary)
         for index, sentence in enumerate(sentences):
             if self._is_refused(sentence):
                 if not truncation:
@@ -170,36 +161,33 @@ class TextReader:
                         f"A text has over {self.limit} tokens, and the model reads {self.limit}. Give documents, such "
                         "as documents='en', to translate its sentences one by one, or truncation=True to cut it."
                     )
-                sentences[index] = self._cut(sentence, languages)
+                sentences[index] = self._cut(sentence)
         return PreparedText(sentences)
 
-    def segments(
-        self, text: str, options: TextOptions, code: str = "", languages: Languages | None = None
-    ) -> list[Segment]:
+    def segments(self, text: str, options: TextOptions, direction: Direction = ONE_PAIR) -> list[Segment]:
         """Cut a text into segments with the code of their language, at least one.
 
         Args:
             text: the text.
             options: how it is cut.
-            code: code of the target language, until a segment begins with another.
-            languages: for tokenizers that take them as arguments.
+            direction: the languages. Its code holds until a segment begins with another.
 
         Raises:
-            UserError: if a tag is wrong, or there is no such language.
+            UserError: if a tag is wrong, or a segment begins with a code that there is not.
         """
         if options.has_segments:
-            fits = partial(self._fits, languages=languages)
+            fits = partial(self._fits, direction=direction)
             cut = partial(cut_text, language=options.language, fits=fits) if options.language else None
             segments = marked_segments(text, options.tags, options.keep, cut, options.ignored_tags)
         else:
             # A code is looked for at the beginning.
             segments = [Segment("", text.strip() if self.codes else text, "")]
-        return segments_with_codes(self.codes, segments, code)
+        return segments_with_codes(self.codes, segments, direction.code)
 
     def encode(
         self,
         segments: Sequence[Segment],
-        languages: Languages | None = None,
+        direction: Direction = ONE_PAIR,
         numbers: Sequence[int] | None = None,
         glossary: Glossary | None = None,
     ) -> list[Sentence]:
@@ -207,7 +195,7 @@ class TextReader:
 
         Args:
             segments: as [`segments`] returns them, of any number of texts.
-            languages: for tokenizers that take them as arguments.
+            direction: the languages of all of them.
             numbers: the lines of the segments. With them, longer segments than the model reads are cut, and a warning
                 names the first line. Otherwise they stay as they are.
             glossary: its terms are looked for in the segments, without their tags and kept parts.
@@ -218,69 +206,40 @@ class TextReader:
             # A model would invent a translation of a text without letters.
             sources.append(self.prefix + segment.source if copy is None else "")
         is_limited = numbers is not None or positions(self.config) is not None
-        encoded = self._tokenize(sources, languages, self.limit if is_limited else None)
         cut: set[int] = set()
-        if numbers is not None:
-            cut = cut_lines(self.tokenizer, sources, encoded, self.limit, numbers)
-        first_token = self._first_token(languages)
+        with direction.spoken_by(self.tokenizer):
+            encoded = tokenize_lines(self.tokenizer, sources, self.limit if is_limited else None)
+            if numbers is not None:
+                cut = cut_lines(self.tokenizer, sources, encoded, self.limit, numbers)
         sentences = []
         for index, segment in enumerate(segments):
             terms = ()
             if glossary is not None and copies[index] is None:
                 terms = _terms_outside_of_kept_parts(glossary, segment)
-            sentences.append(Sentence(segment, encoded[index], copies[index], index in cut, first_token, terms))
+            sentences.append(Sentence(segment, encoded[index], copies[index], index in cut, direction, terms))
         return sentences
 
-    def _fits(self, part: str, languages: Languages | None) -> bool:
+    def _fits(self, part: str, direction: Direction) -> bool:
         """Whether the model can read a part of a text at once."""
-        beginning = shortened(self.tokenizer, self.prefix + part, self.limit)
         # A code takes one token.
         most = self.limit - bool(self.codes)
-        return len(self._token_ids(beginning, languages)) <= most
+        with direction.spoken_by(self.tokenizer):
+            beginning = shortened(self.tokenizer, self.prefix + part, self.limit)
+            return len(self._token_ids(beginning)) <= most
 
-    def _tokenize(self, sources: Sequence[str], languages: Languages | None, max_length: int | None) -> list[list[int]]:
-        """Return the token ids of each source, none for a blank one.
-
-        Sources with more than `max_length` tokens are not cut to it, but only the beginning of a very long one is read.
-        """
-        if languages is None:
-            return tokenize_lines(self.tokenizer, sources, max_length)
-        encoded = []
-        for source in sources:
-            encoded.append(self._token_ids(source, languages) if source.strip() else [])
-        return encoded
-
-    def _token_ids(self, text: str, languages: Languages | None, **options: Any) -> list[int]:
-        # A tokenizer has one language, and one way to cut, for all threads.
+    def _token_ids(self, text: str, **options: Any) -> list[int]:
+        # A tokenizer has one way to cut for all threads.
         with TOKENIZING:
-            if languages is None:
-                return self.tokenizer(text, verbose=False, **options)["input_ids"]
-            return self._inputs(text, languages, **options)["input_ids"]
-
-    def _first_token(self, languages: Languages | None) -> int | None:
-        """Return the token with which translations into a language begin."""
-        if languages is None:
-            return None
-        with TOKENIZING:
-            return self._inputs("", languages).get("forced_bos_token_id")
-
-    def _inputs(self, text: str, languages: Languages, **options: Any) -> dict[str, Any]:
-        """Tokenize a text without changing the tokenizer's language. The caller holds the lock."""
-        own_language = self.tokenizer.src_lang
-        pair = {"src_lang": languages.source, "tgt_lang": languages.target}
-        try:
-            # The private method is what Transformers' own pipeline called. Each tokenizer sets its tokens in it.
-            return self.tokenizer._build_translation_inputs(text, return_tensors=None, **pair, **options)
-        finally:
-            self.tokenizer.src_lang = own_language
+            return self.tokenizer(text, verbose=False, **options)["input_ids"]
 
     def _is_refused(self, sentence: Sentence) -> bool:
         # A model without positions reads any length.
         return positions(self.config) is not None and len(sentence.token_ids) > self.limit
 
-    def _cut(self, sentence: Sentence, languages: Languages | None) -> Sentence:
+    def _cut(self, sentence: Sentence) -> Sentence:
         source = self.prefix + sentence.segment.source
-        token_ids = self._token_ids(source, languages, truncation=True, max_length=self.limit)
+        with sentence.direction.spoken_by(self.tokenizer):
+            token_ids = self._token_ids(source, truncation=True, max_length=self.limit)
         return replace(sentence, token_ids=token_ids, is_cut=True)
 
 
@@ -347,7 +306,7 @@ class TextTranslator:
         Raises:
             UserError: as in [`generate_batches`].
         """
-        first_tokens = {sentence.first_token for sentence in sentences} - {None}
+        first_tokens = {sentence.direction.first_token for sentence in sentences} - {None}
         if first_tokens:
             [first_token] = first_tokens
             options.setdefault("forced_bos_token_id", first_token)
@@ -463,7 +422,8 @@ class TextTranslator:
         sources = [sentence.token_ids for sentence in sentences]
         forced_targets: list[ForcedTarget] | list[None] = [None] * len(sources)
         if has_scores:
-            forced_targets = force_targets(self.model, sources, [row.ids for row in written])
+            first_token = sentences[0].direction.first_token
+            forced_targets = force_targets(self.model, sources, [row.ids for row in written], first_token)
         judgements = []
         for row, sentence in enumerate(sentences):
             target_ids = written[row].words
@@ -487,10 +447,6 @@ class TextTranslator:
     def _language_of(self, sentence: Sentence) -> str | None:
         """Return the language that a sentence is translated into, if its code or the tokenizer says it."""
         if sentence.segment.code:
-            return sentence.segment.code[2:-2]
-        # Names of mBART's and NLLB's tokenizers, and of Marian's.
-        for name in ("tgt_lang", "target_lang"):
-            language = getattr(self.tokenizer, name, None)
-            if language:
-                return language
-        return None
+            return self.reader.codes.language_of(sentence.segment.code)
+        # Marian's tokenizer may know its language.
+        return sentence.direction.target or getattr(self.tokenizer, "target_lang", None) or None

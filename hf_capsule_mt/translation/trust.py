@@ -77,7 +77,10 @@ def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
 
 @torch.no_grad()
 def force_targets(
-    model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    first_token: int | None = None,
 ) -> list[ForcedTarget]:
     """Let a model write given translations, in one pass.
 
@@ -87,7 +90,11 @@ def force_targets(
         model: in evaluation mode.
         sources: token ids with their ends.
         targets: token ids with their ends, without a start token.
+        first_token: the token of a language that every translation was made to begin with, by default that of the
+            model's settings.
     """
+    if first_token is None:
+        first_token = model.generation_config.forced_bos_token_id
     longest_source = max(1, *map(len, sources))
     longest_target = max(1, *map(len, targets))
     layers = getattr(model.config, "num_hidden_layers", 1) or 1
@@ -99,7 +106,7 @@ def force_targets(
     forced: list[ForcedTarget] = []
     for start in range(0, len(targets), rows):
         end = start + rows
-        forced += _force_batch(model, reader, sources[start:end], targets[start:end])
+        forced += _force_batch(model, reader, sources[start:end], targets[start:end], first_token)
     return forced
 
 
@@ -108,6 +115,7 @@ def _force_batch(
     reader: PreTrainedModel,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
+    first_token: int | None,
 ) -> list[ForcedTarget]:
     """Force one batch. The reader has the weights of the model, and returns its attention."""
     padding = model.config.pad_token_id
@@ -128,12 +136,11 @@ def _force_batch(
     log_probabilities = output.logits.float().log_softmax(-1)
     scores = log_probabilities.gather(-1, target_ids.unsqueeze(-1)).squeeze(-1).tolist()
     attention = _attention(output)
-    code = model.generation_config.forced_bos_token_id
     forced = []
     for row, target in enumerate(targets):
         length = len(target)
         # Nothing else can stand there, so it says nothing.
-        first = 1 if code is not None and length > 1 and target[0] == code else 0
+        first = 1 if first_token is not None and length > 1 and target[0] == first_token else 0
         weights = None
         if attention is not None:
             weights = attention[row, :length, : len(sources[row])]

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 
 import pytest
@@ -53,15 +53,15 @@ def test_translation_and_pictures(name, titles):
     assert not found.problem
     assert [found.routing.translation] == translate_lines(model, tokenizer, ["a b c d"])
     assert found.architecture.endswith(f" {count_parameters(model):,} parameters.")
-    assert _respond(load, name, "a b c d", None)[2]["choices"] == titles
+    assert _respond(partial(answer, load), name, "a b c d", None)[2]["choices"] == titles
     assert all(look_for(title) for title in titles)
 
 
 def test_the_picture_that_was_chosen_stays():
-    from hf_capsule_mt.analysis.demo_page import _respond
+    from hf_capsule_mt.analysis.demo_page import _respond, answer
 
     for chosen, shown in (("Heads: cross.0", "Heads: cross.0"), ("Sentence capsules", "Encoder layers")):
-        assert _respond(load, "everything", "a b c d", chosen)[2]["value"] == shown
+        assert _respond(partial(answer, load), "everything", "a b c d", chosen)[2]["value"] == shown
 
 
 def test_a_picture_is_another_at_every_step_where_it_says_so():
@@ -123,7 +123,7 @@ def test_a_visitor_who_says_no_language(tmp_path, monkeypatch):
     from hf_capsule_mt.analysis import demo_page as page
 
     loaded = tiny_model(), marian_tokenizer(tmp_path, False)
-    monkeypatch.setattr(page, "read_sentence", lambda model, tokenizer, text: text)
+    monkeypatch.setattr(page, "read_sentence", lambda model, tokenizer, text, direction: text)
     told = page.answer(lambda name: loaded, "multilingual", ">>de<< the house")
     assert (told.routing, told.problem) == (">>de<< the house", "")
     found = page.answer(lambda name: loaded, "multilingual", "the house")

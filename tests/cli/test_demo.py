@@ -3,6 +3,7 @@
 import json
 import runpy
 import shutil
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_plain_opus_mt_in_pickled_weights(tmp_path, monkeypatch, form):
 
     folder = str(save_opus_mt(form, tmp_path / form))
     build_demo([folder], device="cpu")
-    updates = page._respond(demo._loader("cpu"), folder, ">>de<< a dog", None)
+    updates = page._respond(partial(page.answer, demo._loader("cpu")), folder, ">>de<< a dog", None)
     assert not updates[0]["visible"], updates[0]["value"]
     assert "no routing" in updates[3]["value"]
     assert updates[3]["visible"]

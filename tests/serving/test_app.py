@@ -323,10 +323,11 @@ def test_numbers(translator):
 @pytest.mark.parametrize(
     ("specification", "expected"),
     [
-        ("en-de=owner/name", ("en", "de", "owner/name", "de")),
-        ("en-pt=owner/name:pt_BR", ("en", "pt", "owner/name", "pt_BR")),
-        (r"en-de=C:\models\x", ("en", "de", r"C:\models\x", "de")),
-        ("en-pt-BR=run", ("en", "pt-BR", "run", "pt-BR")),
+        ("en-de=owner/name", ("en", "de", "owner/name", "en", "de")),
+        ("en-pt=owner/name:pt_BR", ("en", "pt", "owner/name", "en", "pt_BR")),
+        ("en-de=owner/name:eng_Latn:deu_Latn", ("en", "de", "owner/name", "eng_Latn", "deu_Latn")),
+        (r"en-de=C:\models\x", ("en", "de", r"C:\models\x", "en", "de")),
+        ("en-pt-BR=run", ("en", "pt-BR", "run", "en", "pt-BR")),
     ],
 )
 def test_how_models_are_named(specification, expected):

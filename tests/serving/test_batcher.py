@@ -15,6 +15,7 @@ from hf_capsule_mt.serving.batcher import (
     StoppedError,
     _Speed,
 )
+from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.texts import Sentence, TextTranslator, Translation
 from hf_capsule_mt.translation.translator import translate_lines
@@ -24,7 +25,7 @@ TIMEOUT = 60
 
 
 def sentence(name, length=5, first_token=None):
-    return Sentence(Segment("", name, ""), [7] * length, first_token=first_token)
+    return Sentence(Segment("", name, ""), [7] * length, direction=Direction(first_token=first_token))
 
 
 def sentences(name, count, length=5):

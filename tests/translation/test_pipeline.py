@@ -300,7 +300,7 @@ def test_one_rule_of_length(engine):
         ("a", {"keep": "["}, r"keep is '\[', which is not a regular expression"),
         ("a", {"keep": ["a", "b"]}, r"keep is \['a', 'b'\]. Give one regular expression, such as keep='one|another'"),
         ("a", {"engine": "slow"}, "engine must be one of fast, transformers"),
-        ("a", {"tgt_lang": "fr"}, "no code >>fr<<"),
+        ("a", {"tgt_lang": "fr"}, "one target language"),
         (DOCUMENT, {"documents": True}, "The source language is None. Give documents the two letters"),
         (DOCUMENT, {"documents": "cz"}, "'cz'"),
         (DOCUMENT, {"documents": "en", "return_tensors": True}, "has one translation, as text"),

@@ -10,7 +10,7 @@ from hf_capsule_mt import preset_config
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
-from hf_capsule_mt.translation.texts import Languages, Sentence, TextOptions, TextReader, TextTranslator, Translation
+from hf_capsule_mt.translation.texts import Sentence, TextOptions, TextReader, TextTranslator, Translation
 
 TAGS = TextOptions(tags=True, keep=keep_pattern(r"\{\w\}"))
 
@@ -120,20 +120,21 @@ def test_languages(kind):
     model.generation_config.decoder_start_token_id = 2
     model.generation_config.forced_eos_token_id = None
     translator = TextTranslator(model, tokenizer)
-    options = {"languages": Languages(english, german)}
+    languages = translator.reader.languages
+    options = {"direction": languages.direction(english, german)}
     prepared = translator.reader.prepare("the old house", **options)
     [sentence] = prepared.sentences
-    assert sentence.first_token == tokenizer.convert_tokens_to_ids(german)
+    assert sentence.direction.first_token == tokenizer.convert_tokens_to_ids(german)
     generated = model.generate(
-        torch.tensor([sentence.token_ids]), forced_bos_token_id=sentence.first_token, max_new_tokens=6
+        torch.tensor([sentence.token_ids]), forced_bos_token_id=sentence.direction.first_token, max_new_tokens=6
     )
     [translation] = translator.decode([sentence], max_new_tokens=6)
     assert translation.text == tokenizer.decode(generated[0], skip_special_tokens=True)
     [cut] = translator.reader.prepare("the old house " * 90, truncation=True, **options).sentences
     assert cut.is_cut
     assert len(cut.token_ids) == translator.reader.limit
-    assert cut.first_token == sentence.first_token
-    [other] = translator.reader.prepare("two dogs", languages=Languages(german, english)).sentences
+    assert cut.direction.first_token == sentence.direction.first_token
+    [other] = translator.reader.prepare("two dogs", direction=languages.direction(german, english)).sentences
     with pytest.raises(ValueError, match="too many values to unpack"):
         translator.decode([sentence, other])
 

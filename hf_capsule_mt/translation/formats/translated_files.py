@@ -10,11 +10,12 @@ from hf_capsule_mt.data.lines import opened
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
+from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import check_language
 from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.term_writer import check_glossary
-from hf_capsule_mt.translation.texts import Languages, Sentence, TextOptions, TextTranslator, Translation
+from hf_capsule_mt.translation.texts import Sentence, TextOptions, TextTranslator, Translation
 
 from .base import FileFormat, Text
 from .recognition import FORMATS, LINES, recognise
@@ -30,6 +31,7 @@ def translate_file(
     language: str,
     *,
     file_format: str | None = None,
+    source_lang: str | None = None,
     target_lang: str | None = None,
     keep: str | None = None,
     glossary: Glossary | None = None,
@@ -46,6 +48,7 @@ def translate_file(
         output_file: where the translation goes. If its name ends in .gz it is compressed.
         language: two letters of the language of the file, whose sentences are translated one by one.
         file_format: a name among `FORMATS`. By default the name and the beginning of the file tell.
+        source_lang: code of the source language, for NLLB, M2M-100 and mBART.
         target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it.
         keep: a regular expression for more parts that are not translated.
         glossary: terms that translations must have.
@@ -53,7 +56,7 @@ def translate_file(
         **options: of decoding, such as `num_beams=4`.
 
     Raises:
-        UserError: if the file is no text, of no format that is supported, or damaged.
+        UserError: if the file is no text, of no format that is supported, or damaged, or there is no such language.
     """
     input_file = Path(input_file)
     if file_format not in (None, *FORMATS):
@@ -63,6 +66,7 @@ def translate_file(
         raise UserError(f"{input_file} has lines of text, and no format. For these use translate, or documents=.")
     check_readable(recognised, language)
     translator = getattr(translator, "texts", translator)
+    direction = _direction(translator, source_lang, target_lang)
     if keep is not None:
         keep_pattern(keep)
     if glossary is not None:
@@ -78,7 +82,7 @@ def translate_file(
     texts = [_with_keep(text, keep) for text in document.texts]
     reading = TextOptions(language, glossary=glossary)
     try:
-        translations = _translations(translator, texts, reading, target_lang, max_tokens_per_batch, options)
+        translations = _translations(translator, texts, reading, direction, max_tokens_per_batch, options)
     except UserError as error:
         raise UserError(f"{input_file}: {error}") from error
     with replaced_file(Path(output_file)) as file:
@@ -107,28 +111,30 @@ def _with_keep(text: Text, keep: str | None) -> Text:
     return text._replace(keep="|".join(f"(?:{pattern})" for pattern in patterns) or None)
 
 
+def _direction(translator: TextTranslator, source: str | None, target: str | None) -> Direction:
+    """Return the languages. A page may name its language where the model has only one."""
+    languages = translator.reader.languages
+    if not languages.are_arguments and not languages.codes:
+        target = None
+    return languages.direction(source, target)
+
+
 def _translations(
     translator: TextTranslator,
     texts: list[Text],
     reading: TextOptions,
-    target_lang: str | None,
+    direction: Direction,
     max_tokens_per_batch: int,
     options: dict[str, Any],
 ) -> list[str]:
     """Return the translation of each text. Sentences of all texts are decoded together."""
     reader = translator.reader
-    languages = None
-    code = ""
-    if reader.takes_languages:
-        languages = Languages(reader.tokenizer.src_lang, target_lang or getattr(reader.tokenizer, "tgt_lang", None))
-    elif reader.codes:
-        code = reader.codes.of(target_lang, "target_lang")
     prepared = []
     sentences: list[Sentence] = []
     for text in texts:
         pattern = None if text.keep is None else keep_pattern(text.keep)
         text_options = replace(reading, tags=text.tags, keep=pattern)
-        prepared.append(reader.prepare(text.text, text_options, code=code, languages=languages, truncation=True))
+        prepared.append(reader.prepare(text.text, text_options, direction=direction, truncation=True))
         sentences += prepared[-1].sentences
     lengths = [len(sentence.token_ids) for sentence in sentences]
     translated: dict[int, Translation] = {}
