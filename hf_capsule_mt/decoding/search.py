@@ -132,9 +132,6 @@ class Search(ABC):
         """Find out what the constraints do to the next token."""
         constraints = self.settings.constraints
         self.forced = constraints.forced(self.column)
-        if self.forced is not None and self.forced in self.settings.eos:
-            # All beams would end, and others would have to go on.
-            self.forced = None
         self.needs_all_scores = constraints.need_all_scores(self.column)
         suppressed = constraints.suppressed(self.column)
         if suppressed is not self.suppressed:
@@ -252,7 +249,7 @@ class GreedySearch(Search):
 class BeamSearch(Search):
     """The best translations, `num_beams` of them at a time."""
 
-    _ROWS = (*Search._ROWS, "scores", "ended", "ended_scores", "ended_lengths", "is_complete", "can_improve")
+    _ROWS = (*Search._ROWS, "scores", "ended", "ended_scores", "ended_lengths", "is_complete")
     _RESULT = ("ended", "ended_scores", "ended_lengths")
 
     def __init__(self, *args: Any) -> None:
@@ -268,7 +265,6 @@ class BeamSearch(Search):
         self.ended_lengths = torch.ones_like(self.tokens[:, :, 0])
         # Whether there is such a translation yet, `[sentences, beams]`.
         self.is_complete = torch.zeros_like(self.scores, dtype=torch.bool)
-        self.can_improve = torch.ones_like(self.done)
         # If all beams end, so many others are left to go on with.
         self.num_candidates = max(2, 1 + len(self.settings.eos)) * beams
         # The candidates that may end, `[candidates]`.
@@ -337,12 +333,9 @@ class BeamSearch(Search):
         ending = ending & self.may_end
         length = self.column if self.checks_every_step else self.device_column
         scores = candidates.scores / self._penalty(length)
-        # A sentence that is finished collects no more, or its result would depend on when its rows leave.
-        closed = ~self.can_improve | self.done
-        if self.settings.early_stopping is True:
-            closed = closed | self.is_complete.all(-1)
         # Sums, as in `generate()`: with one score for all of them, others of those that cannot be chosen would follow.
-        scores = scores + closed.unsqueeze(-1).float() * _NEVER
+        # A sentence that is finished collects no more, or its result would depend on when its rows leave.
+        scores = scores + self.done.unsqueeze(-1).float() * _NEVER
         scores = scores + (~ending).float() * _NEVER
         beams = self.scores.shape[1]
         all_scores = torch.cat([self.ended_scores, scores], dim=1)
@@ -360,7 +353,7 @@ class BeamSearch(Search):
             self.any_complete = bool(self.is_complete.all(-1).any())
 
     def _judge(self) -> None:
-        """Find out which sentences can still be improved, by the best score that a running beam may get."""
+        """Find out which sentences cannot be improved any more, by the best score that a running beam may get."""
         settings = self.settings
         if settings.early_stopping == "never" and settings.length_penalty > 0:
             # The longer a translation, the better is its score.
@@ -369,8 +362,8 @@ class BeamSearch(Search):
             longest = self.column if self.checks_every_step else self.device_column
         best_running = self.scores[:, :1] / self._penalty(longest)
         worst_ended = self.ended_scores.amin(1, keepdim=True).where(self.is_complete, _NEVER)
-        self.can_improve &= (best_running > worst_ended).any(-1)
-        self.done |= ~self.can_improve
+        can_improve = (best_running > worst_ended).any(-1)
+        self.done |= ~can_improve
         if settings.early_stopping is True:
             self.done |= self.is_complete.all(-1)
 
@@ -382,11 +375,7 @@ class BeamSearch(Search):
         return length.double().pow(self.settings.length_penalty).float()
 
     def _translation(self, ended: Tensor, scores: Tensor, lengths: Tensor) -> Translation:
-        """Cut the best of the translations `[beams, columns]`, and fill up those that are shorter."""
+        """Cut the best of the translations `[beams, columns]`. Those that are shorter are filled up from the start."""
         number = self.settings.num_return_sequences
-        lengths = lengths[:number]
-        sequences = ended[:number, : int(lengths.max())].clone()
-        columns = torch.arange(sequences.shape[1])
-        # After the end there is only padding.
-        sequences.masked_fill_(columns >= lengths.unsqueeze(-1), self.settings.filling)
-        return Translation(sequences, scores[:number].clone())
+        longest = int(lengths[:number].max())
+        return Translation(ended[:number, :longest].clone(), scores[:number].clone())

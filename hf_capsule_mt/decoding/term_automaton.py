@@ -24,7 +24,7 @@ class State(NamedTuple):
     walk: tuple[int, ...] = ()
     """Its last tokens, if they begin a form of a missing term. They may be the whole form."""
     is_inside: bool = False
-    """Whether the token in front of the walk ends with a letter."""
+    """Whether its last token ends with a letter."""
 
 
 class TermAutomaton:
@@ -102,7 +102,7 @@ class TermAutomaton:
             if not goes_on:
                 return None
         placed, walk = self._scan(state.placed, tokens, can_start, is_end=False)
-        return State(placed, walk, is_inside=not walk and self._ends_inside(token))
+        return State(placed, walk, is_inside=self._ends_inside(token))
 
     def _scan(
         self, placed: int, tokens: tuple[int, ...], can_start: bool, *, is_end: bool

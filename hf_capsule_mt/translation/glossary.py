@@ -268,19 +268,16 @@ def _most_of_kinds(kinds: Sequence[Sequence[_Span]], counts: Sequence[int]) -> l
     # For each place, and one behind the last: by the terms that are left, the number of choices, and the last one.
     best: list[dict[tuple[int, ...], tuple[int, _Choice | None]]] = [{} for _ in range(len(places) + 1)]
     best[0][tuple(counts)] = (0, None)
-    # The end of the spans so far.
-    furthest = 0
     for index, (span, kind) in enumerate(places):
         behind = bisect_left(starts, span[1])
-        overlaps = behind > index + 1 or furthest > span[0]
-        furthest = max(furthest, span[1])
+        overlaps_another = behind > index + 1
         for left, (number, choice) in best[index].items():
             takes = left[kind] > 0
             if takes:
                 fewer = (*left[:kind], left[kind] - 1, *left[kind + 1 :])
                 _remember(best, behind, fewer, number + 1, (choice, kind, span))
-            # A span that stands apart is never left out, if a term may have it.
-            if overlaps or not takes:
+            # A span that no later one overlaps is never left out, if a term may have it.
+            if overlaps_another or not takes:
                 # Nothing behind the last span of a kind depends on how many of its terms are left.
                 is_last = last_place[kind] == index
                 unchanged = (*left[:kind], 0, *left[kind + 1 :]) if is_last else left

@@ -146,7 +146,8 @@ def _force_batch(
             weights = attention[row, :length, : len(sources[row])]
         future_share = None
         if num_future and length:
-            assignment = output.guided_routing[row, length - 1, : len(sources[row])].float()
+            # Padding of the source is assigned to nothing.
+            assignment = output.guided_routing[row, length - 1].float()
             past = assignment[:, :num_past].sum().item()
             future = assignment[:, num_past : num_past + num_future].sum().item()
             future_share = future / max(past + future, _LEAST_ATTENTION)

@@ -44,6 +44,7 @@ OPTIONS = {
     "forced_eos": {**BEAMS, "forced_eos_token_id": EOS, "max_new_tokens": 9},
     "all_returned": {**BEAMS, "num_return_sequences": 4},
     "two_returned_early": {"num_beams": 3, "num_return_sequences": 2, "early_stopping": True},
+    "only_an_end": {**BEAMS, "forced_bos_token_id": EOS},
     "two_ends": {**BEAMS, "eos_token_id": [EOS, 17]},
     "one_token": {**BEAMS, "max_new_tokens": 1},
     "no_cache": {**BEAMS, "use_cache": False},
