@@ -296,7 +296,8 @@ class TermSearch(Search):
         for row, score in enumerate(scores):
             if _is_live(score):
                 missing = banks.missing(banks.states[row])
-                banks.finish(Finished(missing, score, [*self._tokens_of(sentence, row), end]))
+                penalized = score / self._penalty(self.column)
+                banks.finish(Finished(missing, penalized, [*self._tokens_of(sentence, row), end]))
 
     def _collect(self, sentence: int, candidates: Sequence[Candidate], is_at_limit: bool) -> list[Candidate]:
         """Finish the translations that end here. Return the other candidates."""
