@@ -62,9 +62,7 @@ class RunEvents(TrainerCallback):
         self._trainer.meter.restart_clock()
         name = f"eval_{args.metric_for_best_model}"
         score = kwargs["metrics"].get(name)
-        has_updates = state.global_step != self._trainer.resumed_at
-        # There is nothing to save before the first update.
-        if not args.load_best_model_at_end or not has_updates or score is None:
+        if not args.load_best_model_at_end or score is None:
             return
         if _is_better(score, state.best_metric, args) and not self._trainer.has_forgotten:
             # Only what was saved can be loaded at the end.
@@ -75,10 +73,16 @@ class RunEvents(TrainerCallback):
             control.should_training_stop = True
 
     def _evaluations_since_best(self, name: str) -> int:
-        """Return how many evaluations with a score `name` came after the best one, also before a run was resumed."""
+        """Return how many evaluations with a score `name` came after the best one, also before a run was resumed.
+
+        A run that is resumed may evaluate its checkpoint again. That is one evaluation.
+        """
         best_update = self._trainer.state.best_global_step or 0
-        log = self._trainer.comparable_log
-        return sum(1 for entry in log if name in entry and entry["step"] > best_update)
+        updates = set()
+        for entry in self._trainer.comparable_log:
+            if name in entry and entry["step"] > best_update:
+                updates.add(entry["step"])
+        return len(updates)
 
     def on_save(self, *args: Any, **kwargs: Any) -> None:
         """Leave the time of saving out of the speed."""

@@ -133,16 +133,21 @@ def test_workers_that_stay_leave_the_random_numbers_as_they_are(corpus, tmp_path
     assert is_finished_as(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch):
-    """With a learning rate of 0 no evaluation is better than the first; two are waited for."""
+@pytest.mark.parametrize("eval_on_start", [False, True])
+def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch, eval_on_start):
+    """With a learning rate of 0 no evaluation is better than the first; three are waited for.
+
+    Evaluating the checkpoint again, when the run is resumed, does not count.
+    """
     evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
-    options = {"learning_rate": 0, "early_stopping_patience": 2, "load_best_model_at_end": True, **evaluated}
+    options = {"learning_rate": 0, "early_stopping_patience": 3, "load_best_model_at_end": True, **evaluated}
     with monkeypatch.context() as patch:
         stop_at(patch, 5)
         with pytest.raises(KeyboardInterrupt):
             train(corpus, tmp_path, max_steps=20, **options)
+    options["eval_on_start"] = eval_on_start
     train(corpus, tmp_path, max_steps=20, resume_from_checkpoint="last", **options)
-    assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
+    assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 8
 
 
 STATE = ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "model.safetensors"]
