@@ -47,7 +47,7 @@ def test_the_tokens_are_those_of_generate(search, seldom, engine_calls):
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_more_steps_than_there_is_room_for_at_first(num_beams, seldom, engine_calls):
     options = {"num_beams": num_beams, "min_new_tokens": 35, "max_new_tokens": 39}
-    check_agreement(ending("marian"), sources(4), engine_calls, **options)
+    check_agreement(ending("marian"), sources(16), engine_calls, **options)
 
 
 def _search(name, num_beams):

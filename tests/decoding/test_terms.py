@@ -7,7 +7,7 @@ import pytest
 import torch
 from ending_models import LONGEST, ONE_OF_EACH_FAMILY, STORED, ending, sources, stored
 from reference import terms as reference
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, SuppressTokensAtBeginLogitsProcessor
 
 from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.decoding.constraints import Constraints
@@ -235,11 +235,48 @@ def test_each_sentence_has_its_own_terms():
     assert holds(found[2], (70,))
 
 
+def test_a_sentence_does_not_depend_on_the_terms_of_others():
+    """Which have more hypotheses, and so more proposals."""
+    model = ending("marian")
+    size = model.get_output_embeddings().weight.shape[0]
+    source = sources(8, seed=10)
+    chance = random.Random(10)
+    terms = [[[(chance.randrange(3, size),)]] for _ in range(8)]
+    terms[3] = [[(chance.randrange(3, size),)] for _ in range(7)]
+    options = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": LONGEST, "bank_width": 2}
+    together = model.generate(**source, custom_generate=partial(generate, terms=terms), **options)
+    together = together.unflatten(0, (8, 2))
+    for row in range(8):
+        one = {name: tensor[row : row + 1] for name, tensor in source.items()}
+        alone = model.generate(**one, custom_generate=partial(generate, terms=terms[row : row + 1]), **options)
+        assert together[row, :, : alone.shape[1]].tolist() == alone.tolist()
+
+
 def test_no_room_for_a_term_is_no_error():
     model = ending("marian")
     call = partial(generate, terms=[[[tuple(range(40, 50))]]])
     found = model.generate(**sources(1), custom_generate=call, num_beams=4, max_new_tokens=3)
     assert found.shape[1] <= 4
+
+
+def test_a_hypothesis_that_nothing_may_follow_ends_there():
+    """The second token can only be the end, which comes too early for the term."""
+    model = ending("marian")
+    end = model.generation_config.eos_token_id
+    size = model.get_output_embeddings().weight.shape[0]
+    others = [token for token in range(size) if token != end]
+    processor = SuppressTokensAtBeginLogitsProcessor(others, begin_index=2)
+    constraints = Constraints([processor], size, torch.device("cpu"))
+    source = sources(1)
+    banks = TermBanks.of([[[(40, 50)]]], 3)
+    of_search = settings(model, constraints=constraints, length_penalty=2.0)
+    [found] = translate(model, source, of_search, [LONGEST], banks)
+    start = model.generation_config.decoder_start_token_id
+    expected = log_probabilities_of(model, source, 0)([start])
+    assert len(found.sequences) == 3
+    for sequence, score in zip(found.sequences.tolist(), found.scores.tolist()):
+        assert [sequence[0], *sequence[2:]] == [start, end]
+        assert score == pytest.approx(expected[sequence[1]] / 2**2, abs=1e-4)
 
 
 @pytest.mark.parametrize(

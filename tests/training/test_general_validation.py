@@ -68,6 +68,8 @@ def test_the_best_checkpoint_is_one_that_has_not_forgotten(corpus, general, tmp_
     assert is_model_of(tmp_path / "run", f"checkpoint-{best}")
     curves = [(each["updates"], each["general_bleu"], each["bleu"]) for each in record["evaluations"]]
     assert curves == [(2 * number, *pair) for number, pair in enumerate(SCORES)]
+    # The evaluation at the start was for this comparison, and not asked for.
+    assert record["training"]["eval_on_start"] is False
     rows = capsys.readouterr().out.partition("general BLEU\n")[2].splitlines()
     assert rows[best // 2].split()[-1] == "best"
     assert rows[2].endswith("best" if best == 4 else "loses too much")

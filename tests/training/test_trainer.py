@@ -499,6 +499,16 @@ def test_what_an_optimizer_averages_is_saved(pairs, tmp_path):
         torch.testing.assert_close(weight, before[name])
 
 
+def test_a_checkpoint_that_is_written_again_is_not_whole_until_its_end(pairs, tmp_path):
+    """A run that was killed in between would continue from weights of one run, and a state of another."""
+    trainer = make_trainer(pairs, tmp_path, save_strategy="steps", save_steps=1)
+    trainer.train()
+    checkpoint = tmp_path / "checkpoint-1"
+    assert resuming.is_whole(checkpoint)
+    trainer.save_model(checkpoint)
+    assert not resuming.is_whole(checkpoint)
+
+
 @pytest.fixture
 def marian(tmp_path):
     """The folder of a Marian model with stored positions, as OPUS-MT checkpoints have them."""

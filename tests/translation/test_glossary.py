@@ -85,6 +85,12 @@ def test_a_form_may_begin_a_sentence_with_a_capital():
     assert placed_forms("„Schnell laufen.“", found) == ["schnell"]
     assert placed_forms("Er rannte. Schnell!", found) == ["schnell"]
     assert placed_forms("Er rannte Schnell.", found) == [None]
+    for sign in "!?…:":
+        assert placed_forms(f"Er rief{sign} Schnell!", found) == ["schnell"]
+    assert placed_forms("Er rief, Schnell!", found) == [None]
+    # The capital of another word says nothing about the first one.
+    noun = glossary(art="schöne Kunst").terms("art")
+    assert placed_forms("Schöne Kunst ist schwer.", noun) == ["schöne Kunst"]
 
 
 def test_a_capital_inside_of_a_word_stays():
@@ -177,7 +183,9 @@ def test_csv_as_deepl_writes_it(tmp_path):
     text = 'printer,Drucker\r\n"a ""fast"" car, red","ein Wagen"\r\n'
     expected = [(("printer",), ("Drucker",)), (('a "fast" car, red',), ("ein Wagen",))]
     assert pairs(Glossary.read(write(tmp_path / "terms.csv", text))) == expected
-    with_languages = write(tmp_path / "languages.csv", "dog,Hund,en-US,de\ndog,chien,EN,FR\n")
+    # The last one is of a language whose code begins like another one.
+    rows = "dog,Hund,en-US,de\ndog,chien,EN,FR\ndog,tikiñ,en,frp\n"
+    with_languages = write(tmp_path / "languages.csv", rows)
     assert pairs(Glossary.read(with_languages, "en", "fr")) == [(("dog",), ("chien",))]
     assert pairs(Glossary.read(with_languages, "en", "de")) == [(("dog",), ("Hund",))]
 

@@ -6,11 +6,14 @@ import pytest
 import torch
 from ending_models import STORED
 from interrupted_translation import interrupt_after
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from tiny_marian import tiny_tokenizer
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
 import hf_capsule_mt
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation import term_writer
 from hf_capsule_mt.translation import texts as texts_module
 from hf_capsule_mt.translation.glossary import Entry, Glossary
 from hf_capsule_mt.translation.term_writer import token_spellings, word_boundaries
@@ -133,11 +136,42 @@ def test_terms_at_the_beginning_after_quotes_and_in_one_another(translator):
     assert "eise" in result["translation_text"]
 
 
-def test_a_second_search_that_finds_less_is_not_taken(translator, monkeypatch):
+@pytest.mark.parametrize(("num_beams", "widths"), [(1, [1]), (4, [3, 8])])
+def test_beam_search_tries_again_with_more_hypotheses(translator, monkeypatch, num_beams, widths):
+    """Greedy search does not, which is for those who want little work."""
+    searched = []
+    generate_batches = term_writer.generate_batches
+
+    def recorded(*args, forced_terms, **options):
+        searched.append(forced_terms.width)
+        return generate_batches(*args, forced_terms=forced_terms, **options)
+
+    monkeypatch.setattr(term_writer, "generate_batches", recorded)
+    glossary = Glossary([Entry(("coat",), ("Handelskammerpräsidentin",), "x:1")])
+    translator("Where did you buy that coat?", glossary=glossary, num_beams=num_beams, max_new_tokens=3)
+    assert searched == widths
+
+
+def test_of_several_translations_the_one_with_least_copies_is_taken(translator, monkeypatch):
+    """The search ranks by score, and counts no copies."""
+    written = []
+    for text in ("Ich mag Lärm und Lärm.", "Ich mag Lärm.", "Ich mag Lärm, sehr."):
+        token_ids = translator.tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
+        written.append(Written(token_ids, translator.tokenizer.eos_token_id))
+    monkeypatch.setattr(
+        term_writer, "generate_batches", lambda model, encoded, batches, **_: [(batches[0], None, written)]
+    )
+    glossary = Glossary([Entry(("music",), ("Lärm",), "x:1")])
+    [result] = translator("I like music.", glossary=glossary)
+    assert result["translation_text"] == "Ich mag Lärm."
+
+
+@pytest.mark.parametrize("terms", [{"dog": "Hund", "music": "Lärm"}, {"music": "Lärm"}], ids=["less", "no more"])
+def test_a_second_search_that_finds_no_more_is_not_taken(translator, monkeypatch, terms):
     """It has room for 15 terms, and may lose others that the model has written by itself."""
     nothing = Written([], None)
     monkeypatch.setattr(texts_module.TermWriter, "_search", lambda self, sentences, *_: [nothing] * len(sentences))
-    glossary = Glossary([Entry(("dog",), ("Hund",), "x:1"), Entry(("music",), ("Lärm",), "x:2")])
+    glossary = Glossary([Entry((source,), (target,), source) for source, target in terms.items()])
     [plain] = translator("The dog likes music.")
     [result] = translator("The dog likes music.", glossary=glossary)
     assert result["translation_text"] == plain["translation_text"]
@@ -227,3 +261,28 @@ def test_spellings_of_a_form():
     assert behind_space
     assert all(boundaries.ends_inside[spelling[-1]] for spelling in spellings)
     assert not boundaries.begins_inside[tokenizer.eos_token_id]
+
+
+def test_a_letter_of_two_tokens_is_one_letter():
+    """A tokenizer of bytes writes rare letters in parts, and a term neither begins nor ends between them."""
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    boundaries = word_boundaries(tokenizer, len(tokenizer))
+    *first, last = tokenizer(text_target="ő", add_special_tokens=False)["input_ids"]
+    assert first
+    assert boundaries.ends_inside[first[-1]]
+    assert boundaries.begins_inside[last]
+
+
+def test_spellings_that_the_tokenizer_lacks_are_left_out():
+    """It has no capitals and no brackets."""
+    tokenizer = tiny_tokenizer()
+    assert token_spellings(tokenizer, "b") == [(tokenizer.convert_tokens_to_ids("b"),)]
+
+
+def test_a_token_of_a_bracket_and_a_letter_has_no_spelling_behind_it():
+    """Without its first letter the form would be another word."""
+    vocabulary = {token: number for number, token in enumerate(["<unk>", "a", "b", "(", "(a", "ab", "A"])}
+    bpe = Tokenizer(models.BPE(vocabulary, [("(", "a"), ("a", "b")], unk_token="<unk>"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, unk_token="<unk>")
+    assert tokenizer("(ab")["input_ids"] == [4, 2]
+    assert (2,) not in token_spellings(tokenizer, "ab")

@@ -136,6 +136,15 @@ def test_signs_of_a_translation():
     assert (unfinished.lowest_word, unfinished.end, unfinished.coverage) == ("e", None, None)
 
 
+def test_the_lowest_word_behind_a_code_of_the_language():
+    """The code is a token of the translation, and has no score."""
+    tokenizer = tiny_tokenizer()
+    source = "a b c", tokenizer("a b c")["input_ids"]
+    target = "d e f", tokenizer("g d e f")["input_ids"][:4]
+    signs = read_signs(ForcedTarget([-0.5, -2.0, -0.25, -0.125]), tokenizer, source, target, has_end=True)
+    assert signs.lowest_word == "e"
+
+
 def test_the_end_of_a_source_that_was_cut_is_not_uncovered():
     """The model did not read it, and `source_cut` says so."""
     tokenizer = tiny_tokenizer()
