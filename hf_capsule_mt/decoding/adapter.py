@@ -75,7 +75,7 @@ class Adapter(ABC):
     """A copy of the decoder of a model with a language model head.
 
     Args:
-        model: has the encoder in `model.encoder`, and the decoder in `model.decoder`.
+        model: its `base_model` has the encoder in `encoder`, and the decoder in `decoder`.
         make: makes the products.
 
     Raises:
@@ -90,7 +90,7 @@ class Adapter(ABC):
     """Whether `generate()` without a cache may write other tokens."""
 
     def __init__(self, model: PreTrainedModel, make: Make) -> None:
-        body = model.model
+        body = model.base_model
         check_plain(model, body, model.lm_head, *body.decoder.modules())
         self.encoder = body.encoder
         self.make = make

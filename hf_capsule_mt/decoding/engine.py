@@ -18,9 +18,18 @@ from .pre_norm_adapter import M2M100Adapter, MBartAdapter
 from .products import PRECISIONS, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
 from .search import BeamSearch, GreedySearch, Search, Settings, Translation
+from .t5_adapter import MT5Adapter, T5Adapter
 from .terms import TermBanks, TermSearch
 
-_ADAPTERS: tuple[type[Adapter], ...] = (MarianAdapter, M2M100Adapter, MBartAdapter, RNMTAdapter, CapsNMTAdapter)
+_ADAPTERS: tuple[type[Adapter], ...] = (
+    MarianAdapter,
+    M2M100Adapter,
+    MBartAdapter,
+    T5Adapter,
+    MT5Adapter,
+    RNMTAdapter,
+    CapsNMTAdapter,
+)
 
 
 def adapter_for(model: nn.Module) -> type[Adapter]:
@@ -46,7 +55,8 @@ class Engine:
 
     Args:
         model: a [`MarianMTModel`], [`M2M100ForConditionalGeneration`] (also NLLB-200),
-            [`MBartForConditionalGeneration`], or a translation model of this package. It is in float32, in evaluation
+            [`MBartForConditionalGeneration`], [`T5ForConditionalGeneration`] (also MADLAD-400),
+            [`MT5ForConditionalGeneration`], or a translation model of this package. It is in float32, in evaluation
             mode, on a CPU or a CUDA device.
         dtype: precision of the products, "float32", "bfloat16" or, on a CPU, "int8". All else is in float32.
 

@@ -21,6 +21,8 @@ _KNOWN_MODULES = (
     "transformers.models.marian.modeling_marian",
     "transformers.models.m2m_100.modeling_m2m_100",
     "transformers.models.mbart.modeling_mbart",
+    "transformers.models.t5.modeling_t5",
+    "transformers.models.mt5.modeling_mt5",
     f"{__package__.rpartition('.')[0]}.modeling.",
 )
 _SAMPLED = 256
@@ -158,6 +160,9 @@ def _settings_of(module: nn.Module) -> list[Any]:
     for name, value in vars(module).items():
         if type(value) in _SETTINGS and name != "training":
             settings.append(value)
+    # The only field of a configuration that changes what a forward computes, T5's.
+    config = getattr(module, "config", None)
+    settings.append(getattr(config, "scale_decoder_outputs", None))
     return settings
 
 

@@ -187,6 +187,9 @@ def joined(parts: Sequence[tuple[Tensor, Tensor | None]], make: Make) -> Map:
 
 
 class _Linear(nn.Module):
+    # T5 asks for the dtype of a weight, if it is a tensor.
+    weight: None = None
+
     def __init__(self, linear: nn.Linear, make: Make) -> None:
         super().__init__()
         self._product = product(linear, make=make)

@@ -21,9 +21,10 @@ class TargetCache:
         num_layers: the number of layers.
         like: keys of the source, `[sentences, heads, source, d / heads]`. The cache has their dtype and device.
         num_beams: the number of beams of every sentence.
+        keeps_positions: whether `positions` are kept, for layers whose attention depends on them.
     """
 
-    def __init__(self, num_layers: int, like: Tensor, num_beams: int) -> None:
+    def __init__(self, num_layers: int, like: Tensor, num_beams: int, keeps_positions: bool = False) -> None:
         self.sentences = like.shape[0]
         self.num_beams = num_beams
         self.num_layers = num_layers
@@ -35,6 +36,10 @@ class TargetCache:
         self.read = slice(0, 0)
         self._heads = like.shape[1]
         self._width = like.shape[3]
+        # The positions of the tokens in the slots, `[sentences, slots]`. Slots are moved when others are freed.
+        self.positions: Tensor | None = None
+        if keeps_positions:
+            self.positions = torch.zeros((self.sentences, 0), dtype=torch.long, device=like.device)
         # How many slots are written or reserved.
         self._slots = 0
         # `[sentences, beams, slots]`: 0 where a beam attends to a slot, else -inf. None: it attends to all.
@@ -59,8 +64,13 @@ class TargetCache:
             self.new = self.new.copy_(new) if isinstance(self.new, Tensor) else new
         self._slots += count
 
-    def begin_step(self) -> Tensor | None:
-        """Return what attention adds to the scores of the slots `read`, `[sentences, 1, beams, slots]`, or None."""
+    def begin_step(self, position: int | Tensor) -> Tensor | None:
+        """Return what attention adds to the scores of the slots `read`, `[sentences, 1, beams, slots]`, or None.
+
+        `position` is the number of tokens before those of this step, or a tensor of it, `[1]`.
+        """
+        if self.positions is not None:
+            self.positions[:, self.new] = position
         if self._hidden is None:
             return None
         self._hidden[:, :, self.new] = self._hidden_in_step
@@ -85,6 +95,8 @@ class TargetCache:
             moved_rows(layer[:, :, :, : self._slots], rows, moved)
         if self._hidden is not None:
             self._hidden = self._hidden[rows]
+        if self.positions is not None:
+            self.positions = self.positions[rows]
 
     @property
     def _room(self) -> int:
@@ -103,6 +115,7 @@ class TargetCache:
         if not self.layers:
             shape = (self.sentences, 2, self._heads, more, self._width)
             self.layers = [self._hidden_in_step.new_zeros(shape) for _ in range(self.num_layers)]
+            self._add_positions(more)
             if self.num_beams > 1:
                 self._hide_what_is_not_written()
             return
@@ -117,6 +130,11 @@ class TargetCache:
             self.layers[index] = F.pad(layer, (0, 0, 0, more))
         if self._hidden is not None:
             self._hidden = F.pad(self._hidden, (0, more), value=-torch.inf)
+        self._add_positions(more)
+
+    def _add_positions(self, more: int) -> None:
+        if self.positions is not None:
+            self.positions = F.pad(self.positions, (0, more))
 
     def _free(self, count: int, left: int) -> bool:
         """Move the slots that beams attend to to the front. Return False if that would free too few."""
@@ -135,6 +153,8 @@ class TargetCache:
             indices = slots[:, None, None, :, None]
             indices = indices.expand(-1, 2, self._heads, -1, self._width)
             in_use[:, :, :, :taken] = in_use.gather(3, indices)
+        if self.positions is not None:
+            self.positions[:, :taken] = self.positions.gather(1, slots)
         indices = slots.unsqueeze(1).expand(-1, self.num_beams, -1)
         self._hidden[:, :, :taken] = self._hidden.gather(2, indices)
         self._hidden[:, :, taken:] = -torch.inf

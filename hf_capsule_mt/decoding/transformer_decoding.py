@@ -5,7 +5,7 @@ and values of the target.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ class DecoderLayer(ABC):
         Args:
             hidden: states, `[sentences * beams, d]`. They are not changed.
             sentences: have the keys and values that are attended to.
-            own_mask: what [`TargetCache.begin_step`] returned.
+            own_mask: what [`TransformerDecoding.begin_step`] returned.
         """
 
     def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,7 +70,7 @@ class DecoderLayer(ABC):
             hidden: states, `[sentences * beams, d]`.
             targets: the cache.
             index: the number of the layer.
-            mask: is added to the scores, `[sentences, 1, beams, slots]`.
+            mask: is added to the scores, `[sentences, 1 or heads, beams, slots]`.
 
         Returns:
             A new tensor, `[sentences * beams, d]`.
@@ -86,7 +86,7 @@ class DecoderLayer(ABC):
         keys = seen[:, 0]
         values = seen[:, 1]
         attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.own_scale)
-        return self.own_output(attended.transpose(1, 2).reshape(hidden.shape))
+        return self.own_output(attended.transpose(1, 2).reshape(len(hidden), -1))
 
     def attend_to_source(self, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attend to the source.
@@ -103,7 +103,7 @@ class DecoderLayer(ABC):
         query = self.query(hidden).view(sentences, -1, heads, width)
         query = query.transpose(1, 2)
         attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.cross_scale)
-        return self.cross_output(attended.transpose(1, 2).reshape(hidden.shape))
+        return self.cross_output(attended.transpose(1, 2).reshape(len(hidden), -1))
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """Go through the feed-forward network, `[rows, d]` -> `[rows, d]`, a new tensor."""
@@ -135,7 +135,8 @@ class TransformerDecoding(Decoding):
             added.masked_fill_(mask == 0, least)
             self.source_mask = added[:, None, None]
         keys, _ = self.source[0]
-        self.targets = TargetCache(len(self.adapter.layers), keys, num_beams)
+        num_layers = len(self.adapter.layers)
+        self.targets = TargetCache(num_layers, keys, num_beams, self.adapter.has_relative_positions)
         # Tokens that were read: a number, or `[1]`, which is counted up, for several steps that are the same.
         self.position: int | Tensor = 0
 
@@ -147,7 +148,7 @@ class TransformerDecoding(Decoding):
 
     def step(self, tokens: Tensor) -> Tensor:
         """Go through the layers, and what follows them."""
-        own_mask = self.targets.begin_step()
+        own_mask = self.begin_step()
         hidden = self.adapter.embed(tokens.reshape(-1), self.position)
         outputs = []
         for index, layer in enumerate(self.adapter.layers):
@@ -157,6 +158,10 @@ class TransformerDecoding(Decoding):
         self.targets.end_step()
         self.position += 1
         return self.guide(hidden)
+
+    def begin_step(self) -> Tensor | None:
+        """Return what attention to the target adds to its scores, `[sentences, 1 or heads, beams, slots]`, or None."""
+        return self.targets.begin_step(self.position)
 
     def reorder(self, parents: Tensor) -> None:
         """Let beams attend to the tokens of others."""
@@ -179,6 +184,8 @@ class TransformerAdapter(Adapter):
     """The parts of a decoder of the Transformer family."""
 
     decoding = TransformerDecoding
+    has_relative_positions: ClassVar[bool] = False
+    """Whether attention to the target depends on the distance of two tokens."""
     layers: list[DecoderLayer]
 
     def bias_of(self, model: PreTrainedModel) -> Tensor | None:

@@ -103,7 +103,7 @@ class DecodingOptions:
         if is_of_engine and not engine_computes_in(self.dtype, model, device):
             if self.dtype == "int8":
                 raise UserError(
-                    f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {self.model} is a "
+                    f"--dtype int8 is for models that the decoder engine knows, on a CPU, but {self.model} is a "
                     f"{type(model).__name__} on {device}. Use float32 or bfloat16."
                 )
             model.to(getattr(torch, self.dtype))

@@ -134,7 +134,7 @@ class TranslationPipeline(ChunkPipeline):
             return dtype
         if dtype == "int8":
             raise UserError(
-                "dtype int8 is for models of this package and MarianMTModel, on a CPU and with engine 'fast'. This is "
+                "dtype int8 is for models that the decoder engine knows, on a CPU and with engine 'fast'. This is "
                 f"a {type(self.model).__name__} on {self.device}. Use float32 or bfloat16."
             )
         if was_loaded:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from aggregated_models import ALL, EOS, SHAPE, aggregated, marian, randomise, source_batch
+from aggregated_models import ALL, EOS, PAD, SHAPE, aggregated, marian, randomise, source_batch
 from packaging.version import Version
 from recurrent_models import KINDS, recurrent
 from transformers import (
@@ -16,6 +16,10 @@ from transformers import (
     MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 # More than one group of words, and not a multiple of their size.
@@ -56,12 +60,13 @@ _FACTORS = {
 STORED = Path(__file__).parents[2] / "checkpoints"
 RECURRENT = ("recurrent/guided_hybrid", "recurrent/capsule")
 PRE_NORM = ("pre_norm/m2m100", "pre_norm/mbart")
-ONE_OF_EACH_FAMILY = ("marian", "marian/everything", "marian/em_routing", *RECURRENT, *PRE_NORM)
+T5 = ("t5/v1_0", "t5/v1_1", "t5/mt5")
+ONE_OF_EACH_FAMILY = ("marian", "marian/everything", "marian/em_routing", *RECURRENT, *PRE_NORM, "t5/v1_1")
 # The other models have two layers, where many faults of a middle layer cannot be seen.
 DEEP = ("marian/three_layers", "marian/three_layers_em_routing", "recurrent/three_layers")
 EVERY_KIND = ("marian", "marian/own_words", "marian/residual", *(f"marian/{kind}" for kind in ALL))
 EVERY_KIND += tuple(f"recurrent/{kind}" for kind in KINDS)
-EVERY_KIND += (*DEEP, *PRE_NORM, "pre_norm/mbart_tied")
+EVERY_KIND += (*DEEP, *PRE_NORM, "pre_norm/mbart_tied", *T5)
 
 _PRE_NORM = {
     "m2m100": (M2M100Config, M2M100ForConditionalGeneration),
@@ -70,9 +75,21 @@ _PRE_NORM = {
 # For each kind what is added to the score of EOS.
 _ADDED = {"m2m100": 6, "mbart": 3, "mbart_tied": 7}
 _THREE = {"encoder_layers": 3, "decoder_layers": 3}
+# The heads are wider together than the states. Few buckets, so that there are all of them in short translations.
+_T5_SHAPE = {
+    **{"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 3, "num_heads": 4},
+    **{"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20},
+    **{"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD},
+}
+# For each kind its classes, its feed-forward network and the seed.
+_T5 = {
+    "v1_0": (T5Config, T5ForConditionalGeneration, "relu", 0),
+    "v1_1": (T5Config, T5ForConditionalGeneration, "gated-gelu", 1),
+    "mt5": (MT5Config, MT5ForConditionalGeneration, "gated-gelu", 2),
+}
 
 # The first two share nothing but the search.
-_OF_EVERY_OPTION = ("marian", "recurrent/capsule", *PRE_NORM)
+_OF_EVERY_OPTION = ("marian", "recurrent/capsule", *PRE_NORM, "t5/v1_1")
 
 
 def skip_beams_of_two_vocabularies():
@@ -93,7 +110,7 @@ def every_option(options, of_every_family):
 def ending(name):
     """A model in evaluation mode, which forces no EOS at the limit."""
     family, _, kind = name.partition("/")
-    make = {"marian": _marian, "recurrent": _recurrent, "pre_norm": pre_norm}[family]
+    make = {"marian": _marian, "recurrent": _recurrent, "pre_norm": pre_norm, "t5": t5}[family]
     model = make(kind)
     model.generation_config.forced_eos_token_id = None
     return model
@@ -152,6 +169,26 @@ def pre_norm(kind, likely=EOS, added=None, seed=0, **fields):
     with torch.no_grad():
         # A part of all states, so a direction in which a row of weights adds the same to all scores of its token.
         model.lm_head.weight[likely] += added * constant / constant.square().sum()
+    return model
+
+
+def t5(kind, seed=None, factor=2.5, **fields):
+    """A T5 with three layers: v1.0, v1.1 with an output projection of its own, as MADLAD-400 has it, or mT5.
+
+    The score of EOS is multiplied by a factor.
+    """
+    config_class, model_class, network, ending_seed = _T5[kind]
+    seed = ending_seed if seed is None else seed
+    shape = {**_T5_SHAPE, "feed_forward_proj": network, "tie_word_embeddings": kind == "v1_0"}
+    model = randomise(model_class(config_class(**{**shape, **fields})).eval(), seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        if kind != "v1_0":
+            weight = torch.randn(model.lm_head.weight.shape, generator=generator)
+            model.lm_head.weight = torch.nn.Parameter(weight)
+        for stack in (model.encoder, model.decoder):
+            stack.block[0].layer[0].SelfAttention.relative_attention_bias.weight.mul_(5)
+        model.lm_head.weight[model.config.eos_token_id] *= factor
     return model
 
 

@@ -16,7 +16,7 @@ from hf_capsule_mt.decoding.engine import adapter_for
 from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.decoding.search import BeamSearch, GreedySearch, Settings
 
-KINDS = ("marian/em_routing", "marian/gdr", "recurrent/hybrid")
+KINDS = ("marian/em_routing", "marian/gdr", "recurrent/hybrid", "t5/v1_0")
 SEARCHES = {
     "greedy": {},
     "beams": {"num_beams": 4},

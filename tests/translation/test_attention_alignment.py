@@ -4,19 +4,23 @@ import pytest
 import tiny_multilingual
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.evaluation.alignment import align_by_attention
 
 SOURCES = ["a b c", "d e", "", "f g h i j k", "l ? m", "n"]
+TOKENS = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
 STREAMS = [["n o", "p q r s", "t", "", "u v", "w"], ["o n o", "s", "t u v", "a", "v ?", "n n n n n n"]]
 
 
 def of_preset(method):
+    return of_config(preset_config(method, "tiny", d_model=16, **TOKENS))
+
+
+def of_config(config):
     torch.manual_seed(1)
-    tokens = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
-    model = AutoModelForSeq2SeqLM.from_config(preset_config(method, "tiny", d_model=16, **tokens)).eval()
+    model = AutoModelForSeq2SeqLM.from_config(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             # Attention that differs from place to place.
@@ -24,7 +28,16 @@ def of_preset(method):
     return model
 
 
-MODELS = {"marian": tiny_model, "em-routing": lambda: of_preset("em-routing"), "rnmt": lambda: of_preset("rnmt")}
+def t5():
+    return of_config(T5Config(d_model=16, d_kv=8, d_ff=16, num_layers=3, num_heads=2, initializer_factor=3.0, **TOKENS))
+
+
+MODELS = {
+    "marian": tiny_model,
+    "em-routing": lambda: of_preset("em-routing"),
+    "rnmt": lambda: of_preset("rnmt"),
+    "t5": t5,
+}
 
 
 def expected(model, tokenizer, source, target):

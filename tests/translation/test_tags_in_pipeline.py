@@ -110,7 +110,7 @@ def test_families(method):
 
 
 @pytest.mark.parametrize("kind", ["mbart", "t5", "m2m100"])
-def test_models_of_transformers(kind, tmp_path):
+def test_models_of_transformers(kind, tmp_path, engine_calls):
     model, tokenizer = getattr(tiny_multilingual, kind)(*((tmp_path,) if kind == "m2m100" else ()))
     codes = {"mbart": ("en_XX", "de_DE"), "m2m100": ("en", "de")}.get(kind)
     languages = dict(zip(("src_lang", "tgt_lang"), codes)) if codes else {}
@@ -118,6 +118,7 @@ def test_models_of_transformers(kind, tmp_path):
         "the <b>old</b> house", tags=True, max_new_tokens=9, **languages
     )
     assert tags_of(found[0]["translation_text"]) == ["</b>", "<b>"]
+    assert engine_calls
 
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])

@@ -54,6 +54,18 @@ def test_a_forced_code_of_the_language_does_not_count(kind):
     torch.testing.assert_close(torch.tensor(scores_of(model, sources, targets)), by_generate)
 
 
+def test_scores_of_t5():
+    """Its states are scaled before the output projection."""
+    model, tokenizer = tiny_multilingual.t5()
+    sources = tokenizer(["the old house", "two dogs see the house"])["input_ids"]
+    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
+    options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 30}
+    found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
+    written = words_before_end(found.sequences, model.generation_config, [options["max_new_tokens"]] * len(sources))
+    scores = torch.tensor(scores_of(model, sources, [each.ids for each in written]))
+    torch.testing.assert_close(scores, found.sequences_scores)
+
+
 def test_a_target_without_tokens_scores_nothing():
     model, ends = tiny_model(), [7, 8, 2]
     [alone] = scores_of(model, [[5, 6, 2]], [ends])
