@@ -46,9 +46,14 @@ def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
     }
 
 
+def is_installed(package: str) -> bool:
+    """Return whether a package is installed."""
+    return find_spec(package) is not None
+
+
 def check_installed(package: str, extra: str) -> None:
     """Raise a UserError if a package is not installed. `extra` is the extra of ours that installs it."""
-    if find_spec(package) is None:
+    if not is_installed(package):
         raise UserError(f'{package} is not installed: pip install -e ".[{extra}]"')
 
 

@@ -84,6 +84,18 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         help="Bytes of a request's body (default: %(default)s).",
     )
     group.add_argument(
+        "--max_file_bytes",
+        type=at_least(0),
+        default=1_048_576,
+        help="Bytes of a request with a file, 0 to translate no files (default: %(default)s).",
+    )
+    group.add_argument(
+        "--file_timeout",
+        type=finite,
+        default=600.0,
+        help="Seconds until the translation of a file is given up (default: %(default)s).",
+    )
+    group.add_argument(
         "--max_wait",
         type=finite,
         default=8.0,
@@ -194,6 +206,8 @@ def _settings(args: argparse.Namespace) -> "ServerSettings":
         max_texts=args.max_texts,
         char_limit=args.char_limit,
         body=BodyLimits(size=args.max_request_bytes),
+        file_body=BodyLimits(size=args.max_file_bytes, seconds=60.0),
+        file_timeout=args.file_timeout,
         timeout=args.timeout,
         max_wait=args.max_wait,
         max_tokens_per_batch=args.max_tokens_per_batch,

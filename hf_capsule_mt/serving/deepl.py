@@ -6,6 +6,8 @@ from typing import Any
 
 from starlette.requests import Request
 
+from hf_capsule_mt.translation.glossary import Glossary
+
 from .endpoints import Logged
 from .glossaries import GlossaryStore
 from .jobs import Job, SourceText, TranslatedText
@@ -38,6 +40,12 @@ _NO_LIMIT = 1_000_000_000_000
 _PREFIX = "DeepL-Auth-Key "
 FieldsOfKey = Callable[[Request, Logged], Awaitable[Fields]]
 """Reads the fields of a request, and notes the owner of its key."""
+_FIELDS_OF_DOCUMENT = frozenset(
+    (
+        *("source_lang", "target_lang", "filename", "output_format", "formality"),
+        *("glossary_id", "glossary_ids", "auth_key"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,36 @@ def job(fields: Fields, models: Sequence[ServedModel], glossaries: GlossaryStore
     """
     check_known(fields, _FIELDS | _REFUSED | _WITHOUT_EFFECT)
     texts = _texts(fields)
+    model, glossary = model_and_glossary(fields, models, glossaries, owner)
+    tags = fields.get("tag_handling") or ""
+    if tags not in ("", "xml", "html"):
+        raise RequestError(400, "Value for 'tag_handling' not supported.")
+    split = str(fields.get("split_sentences") or ("nonewlines" if tags == "html" else "1"))
+    if split not in _SPLITS:
+        raise RequestError(400, "Value for 'split_sentences' not supported.")
+    reading = Reading(
+        tags=bool(tags),
+        ignored_tags=_ignored_tags(fields, bool(tags)),
+        split=_SPLITS[split],
+        glossary=glossary,
+    )
+    return DeepLJob([SourceText(text, model, reading) for text in texts])
+
+
+def model_and_glossary(
+    fields: Fields, models: Sequence[ServedModel], glossaries: GlossaryStore, owner: str
+) -> tuple[ServedModel, Glossary | None]:
+    """Return the model for the languages that a client names, and the terms that it wants in its translations.
+
+    Args:
+        fields: what it sent.
+        models: of the server.
+        glossaries: of all clients.
+        owner: of the client's key.
+
+    Raises:
+        RequestError: as [`job`] does.
+    """
     _check_refused(fields)
     number = _glossary_number(fields)
     target = fields.get("target_lang")
@@ -70,22 +108,25 @@ def job(fields: Fields, models: Sequence[ServedModel], glossaries: GlossaryStore
     model = find_model(models, source, target)
     if model is None:
         raise RequestError(400, f"{source:.40} to {target:.40} is not supported.")
-    tags = fields.get("tag_handling") or ""
-    if tags not in ("", "xml", "html"):
-        raise RequestError(400, "Value for 'tag_handling' not supported.")
-    split = str(fields.get("split_sentences") or ("nonewlines" if tags == "html" else "1"))
-    if split not in _SPLITS:
-        raise RequestError(400, "Value for 'split_sentences' not supported.")
-    glossary = None
-    if number is not None:
-        glossary = glossaries.find(owner, number).dictionary(model.source, model.target).glossary
-    reading = Reading(
-        tags=bool(tags),
-        ignored_tags=_ignored_tags(fields, bool(tags)),
-        split=_SPLITS[split],
-        glossary=glossary,
-    )
-    return DeepLJob([SourceText(text, model, reading) for text in texts])
+    if number is None:
+        return model, None
+    return model, glossaries.find(owner, number).dictionary(model.source, model.target).glossary
+
+
+def check_fields_of_document(fields: Fields, suffix: str) -> None:
+    """Refuse fields that are not for documents.
+
+    Args:
+        fields: what a client sent.
+        suffix: the ending of the document, such as ".md".
+
+    Raises:
+        RequestError: if there is such a field, or another format is asked for.
+    """
+    check_known(fields, _FIELDS_OF_DOCUMENT | _REFUSED)
+    output_format = fields.get("output_format")
+    if output_format and f".{output_format}".lower() != suffix.lower():
+        raise RequestError(400, "'output_format' is only supported with the format of the file.")
 
 
 def answer(asked: DeepLJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from . import deepl
+from .document_routes import DocumentRoutes
 from .endpoints import DEEPL, Handler, Logged, endpoint
 from .glossary_routes import GlossaryRoutes
 from .requests import Fields, read_fields
@@ -28,6 +29,7 @@ class DeepLRoutes:
             route("/v2/languages", self._languages, "GET", "POST"),
             route("/v2/usage", self._usage, "GET", "POST"),
             *GlossaryRoutes(self._service, self._fields).routes(),
+            *DocumentRoutes(self._service, self._fields).routes(),
         ]
 
     async def _translate(self, request: Request, logged: Logged) -> Response:

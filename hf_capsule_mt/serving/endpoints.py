@@ -24,6 +24,8 @@ LIBRETRANSLATE = "libretranslate"
 DEEPL = "deepl"
 _ERROR_FIELDS = {LIBRETRANSLATE: "error", DEEPL: "message"}
 """The protocols, and the field of an error in each."""
+EXPECTED_ERRORS = (RequestError, UserError, BusyError, LateError, StoppedError, FailedSentenceError)
+"""Errors whose messages are for clients. All others are bugs."""
 
 
 @dataclass

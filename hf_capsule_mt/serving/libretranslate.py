@@ -11,6 +11,7 @@ from .requests import Fields, RequestError, check_known
 
 _FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "api_key", "secret"))
 """`secret` is what LibreTranslate's own page sends."""
+_FIELDS_OF_FILE = frozenset(("source", "target", "api_key", "secret"))
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,7 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> LibreTranslateJob:
     if kind not in ("text", "html"):
         raise RequestError(400, f"Invalid request: format {kind!r:.40} is neither text nor html")
     is_detected = source == "auto"
-    if is_detected:
-        source = detected_source(models)
-    model = find_model(models, source, target)
-    if model is None:
-        raise RequestError(400, f"{source:.40} to {target:.40} is not supported")
+    model = _model(source, target, models)
     reading = Reading(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
     return LibreTranslateJob(
         sources=[SourceText(text, model, reading) for text in texts],
@@ -48,6 +45,16 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> LibreTranslateJob:
         is_detected=is_detected,
         wants_alternatives=_wants_alternatives(fields),
     )
+
+
+def model_of_file(fields: Fields, models: Sequence[ServedModel]) -> ServedModel:
+    """Return the model that translates a file.
+
+    Raises:
+        RequestError: if a field is missing or wrong, or there is no such pair of languages.
+    """
+    check_known(fields, _FIELDS_OF_FILE)
+    return _model(_text(fields, "source"), _text(fields, "target"), models)
 
 
 def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:
@@ -96,19 +103,37 @@ def detected_source(models: Sequence[ServedModel]) -> str:
     return models[0].source
 
 
-def settings(models: Sequence[ServedModel], char_limit: int, key_required: bool) -> dict[str, Any]:
-    """Return what LibreTranslate tells its own page."""
+def settings(
+    models: Sequence[ServedModel], char_limit: int, key_required: bool, file_formats: Sequence[str]
+) -> dict[str, Any]:
+    """Return what LibreTranslate tells its own page.
+
+    Args:
+        models: of the server.
+        char_limit: the most characters of a text, or -1.
+        key_required: whether clients need a key.
+        file_formats: endings of files that are translated.
+    """
     first = models[0]
     return {
         "apiKeys": key_required,
         "charLimit": char_limit,
-        "filesTranslation": False,
+        "filesTranslation": bool(file_formats),
         "frontendTimeout": 500,
         "keyRequired": key_required,
         "language": {"source": _entry(first.source), "target": _entry(first.target)},
         "suggestions": False,
-        "supportedFilesFormat": [],
+        "supportedFilesFormat": [*file_formats],
     }
+
+
+def _model(source: str, target: str, models: Sequence[ServedModel]) -> ServedModel:
+    if source == "auto":
+        source = detected_source(models)
+    model = find_model(models, source, target)
+    if model is None:
+        raise RequestError(400, f"{source:.40} to {target:.40} is not supported")
+    return model
 
 
 def _entry(code: str) -> dict[str, str]:

@@ -1,13 +1,17 @@
 """The routes of LibreTranslate's protocol."""
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from . import libretranslate
 from .endpoints import LIBRETRANSLATE, Handler, Logged, endpoint
-from .requests import Fields, RequestError, read_fields
-from .service import Service
+from .file_jobs import read_file_job, supported_suffixes
+from .file_store import StoredFile, file_response
+from .requests import Fields, RequestError, read_fields, read_upload
+from .service import Service, answered
 
 
 class LibreTranslateRoutes:
@@ -27,8 +31,9 @@ class LibreTranslateRoutes:
             route("/detect", self._detect, "POST"),
             route("/languages", self._languages, "GET", "POST"),
             route("/frontend/settings", self._settings, "GET"),
-            route("/translate_file", self._switched_off, "POST"),
-            route("/suggest", self._switched_off, "POST"),
+            route("/translate_file", self._translate_file, "POST"),
+            route("/download_file/{secret}", self._download_file, "GET"),
+            route("/suggest", self._suggest, "POST"),
         ]
 
     async def _translate(self, request: Request, logged: Logged) -> Response:
@@ -46,12 +51,32 @@ class LibreTranslateRoutes:
 
     async def _settings(self, request: Request, logged: Logged) -> Response:
         settings = self._service.settings
-        return JSONResponse(
-            libretranslate.settings(self._service.models, settings.char_limit, settings.keys.are_needed)
-        )
+        file_formats = supported_suffixes() if settings.file_body.size else []
+        needs_key = settings.keys.are_needed
+        return JSONResponse(libretranslate.settings(self._service.models, settings.char_limit, needs_key, file_formats))
 
-    async def _switched_off(self, request: Request, logged: Logged) -> Response:
-        raise RequestError(403, "This is switched off on this server.")
+    async def _translate_file(self, request: Request, logged: Logged) -> Response:
+        settings = self._service.settings
+        if not settings.file_body.size:
+            raise RequestError(403, "Files are switched off on this server.")
+        fields, upload = await read_upload(request, settings.file_body)
+        logged.key = settings.keys.owner(fields.get("api_key"))
+        model = libretranslate.model_of_file(fields, self._service.models)
+        job = await self._service.read_file(read_file_job, upload, model, settings.keep)
+        translating = asyncio.ensure_future(self._service.translate_file(job, logged))
+        data = await answered(request, translating, settings.file_timeout)
+        secret = self._service.files.add(StoredFile(job.name, data))
+        return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{secret}"})
+
+    async def _download_file(self, request: Request, logged: Logged) -> Response:
+        # Its name is as secret as a key.
+        file = self._service.files.find(request.path_params["secret"])
+        if file is None:
+            raise RequestError(404, "There is no such file. It was never there, or too old.")
+        return file_response(file)
+
+    async def _suggest(self, request: Request, logged: Logged) -> Response:
+        raise RequestError(403, "Suggestions are not supported.")
 
     async def _fields(self, request: Request, logged: Logged) -> Fields:
         """Return the fields of a request with a key."""

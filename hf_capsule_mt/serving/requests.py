@@ -6,7 +6,7 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -43,6 +43,33 @@ class BodyLimits:
     seconds: float = 10.0
 
 
+@dataclass(frozen=True)
+class Upload:
+    """A file that a client sent."""
+
+    name: str
+    data: bytes
+
+    def renamed(self, name: str) -> "Upload":
+        """Return the file with another name."""
+        return replace(self, name=name)
+
+
+async def read_upload(request: Request, limits: BodyLimits) -> tuple[Fields, Upload]:
+    """Return the fields of a form and the file in its field `file`.
+
+    Raises:
+        RequestError: if there is no file, or the body is too large, too slow or compressed.
+    """
+    body = await _read_body(request, limits)
+    items = await _multipart(request, body) if _content_type(request) == "multipart/form-data" else []
+    uploads = [value for name, value in items if name == "file" and isinstance(value, Upload)]
+    if len(uploads) != 1 or not uploads[0].name:
+        raise RequestError(400, "Invalid request: file is missing. Send it as multipart/form-data, with its name.")
+    texts = [(name, value) for name, value in items if isinstance(value, str)]
+    return _checked(_joined(texts)), uploads[0]
+
+
 async def read_fields(request: Request, limits: BodyLimits) -> Fields:
     """Return the fields of the query and of the body, which is an object of JSON, or a form. A GET may have one too.
 
@@ -52,12 +79,15 @@ async def read_fields(request: Request, limits: BodyLimits) -> Fields:
         RequestError: if the body is too large, too slow, compressed, or neither of the two.
     """
     body = await _read_body(request, limits)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = _content_type(request)
     fields = _joined(request.query_params.multi_items())
     if not body.strip():
         return _checked(fields)
     if kind == "multipart/form-data":
-        fields |= await _multipart(request, body)
+        items = await _multipart(request, body)
+        if any(isinstance(value, Upload) for _, value in items):
+            raise RequestError(400, "Invalid request: a file is not supported here.")
+        fields |= _joined(items)
     elif kind == "application/x-www-form-urlencoded":
         fields |= _joined(_decoded_form(body))
     else:
@@ -113,20 +143,25 @@ def _decoded_form(body: bytes) -> list[tuple[str, str]]:
         raise RequestError(400, "Invalid request: the form is not UTF-8, or has too many fields.") from error
 
 
-async def _multipart(request: Request, body: bytes) -> Fields:
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _multipart(request: Request, body: bytes) -> list[tuple[str, str | Upload]]:
+    """Return the texts and files of a form."""
+
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    # Starlette's parser reads a request. The limits were checked before.
-    form = await _parsed_form(Request(request.scope, receive))
-    texts = [(name, value) for name, value in form if isinstance(value, str)]
-    return _joined(texts)
-
-
-async def _parsed_form(request: Request) -> list[tuple[str, Any]]:
     try:
-        async with request.form(max_files=1, max_fields=1000) as form:
-            return form.multi_items()
+        # Starlette's parser reads a request. The limits were checked before.
+        async with Request(request.scope, receive).form(max_files=1, max_fields=1000) as form:
+            items: list[tuple[str, str | Upload]] = []
+            for name, value in form.multi_items():
+                if not isinstance(value, str):
+                    value = Upload(value.filename or "", await value.read())
+                items.append((name, value))
+            return items
     # The parser raises an error of its own class for each mistake.
     except Exception as error:
         raise RequestError(400, "Invalid request: the form cannot be read.") from error

@@ -1,10 +1,12 @@
 """Translates the texts of requests: prepares them, gives their sentences to the engine, and joins the answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from regex import Pattern
@@ -13,8 +15,10 @@ from starlette.requests import Request
 
 from hf_capsule_mt.translation.texts import PreparedText, Sentence, Translation
 
-from .batcher import Batcher, LateError
-from .endpoints import Logged
+from .batcher import Batcher, BusyError, LateError
+from .endpoints import EXPECTED_ERRORS, Logged
+from .file_jobs import FileJob
+from .file_store import FileStore
 from .glossaries import GlossaryStore
 from .jobs import Job, SourceText, TranslatedText
 from .models import ServedModel
@@ -23,6 +27,8 @@ from .requests import ApiKeys, BodyLimits, RequestError
 if TYPE_CHECKING:
     from .metrics import Metrics
 
+logger = logging.getLogger(__name__)
+
 CLIENT_GONE = 499
 """Nobody reads this status. It is for logs and metrics."""
 _CHARACTERS_OF_TOKEN = 3
@@ -30,6 +36,14 @@ _CHARACTERS_OF_TOKEN = 3
 _TOKENS_OF_SENTENCE = 32
 _SHORT = 4000
 """Characters of a request that is prepared in the thread for short ones."""
+
+_PART_OF_FILE = 64
+"""Sentences of a file that wait at a time. All of them would fill the queue, and others would be refused."""
+_FILES_AT_ONCE = 4
+_MOST_FILES = 32
+"""Files that are translated or wait for their turn."""
+_SECONDS_OF_FILES = 30.0
+"""After which a client may send a file again, if there are too many."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,8 @@ class ServerSettings:
         max_texts: the most texts of a request.
         char_limit: the most characters of a text, -1 for no limit.
         body: limits of the body of a request.
+        file_body: limits of a request with a file. A size of 0 switches files off.
+        file_timeout: the most seconds until a file is translated.
         timeout: the most seconds of a request.
         max_wait: the most seconds that a new request may have to wait for others.
         max_waiting_tokens: the most source tokens that may wait.
@@ -53,6 +69,8 @@ class ServerSettings:
     max_texts: int = 50
     char_limit: int = -1
     body: BodyLimits = field(default_factory=BodyLimits)
+    file_body: BodyLimits = field(default_factory=partial(BodyLimits, size=1_048_576, seconds=60.0))
+    file_timeout: float = 600.0
     timeout: float = 60.0
     max_wait: float = 8.0
     max_waiting_tokens: int = 65_536
@@ -98,6 +116,7 @@ class Service:
         self.settings = settings
         self.metrics = metrics
         self.glossaries = GlossaryStore()
+        self.files = FileStore()
         self.translated_characters = 0
         self._batcher = Batcher(
             {model.name: model.decode for model in models},
@@ -109,6 +128,11 @@ class Service:
         # A long page must not hold up the preparing of short texts.
         self._for_short = ThreadPoolExecutor(1, "short texts")
         self._for_long = ThreadPoolExecutor(1, "long texts")
+        self._for_files = ThreadPoolExecutor(1, "files")
+        self._files = 0
+        """Files that are being translated, or wait for their turn."""
+        self._background: set[asyncio.Task] = set()
+        self._file_turns = asyncio.Semaphore(_FILES_AT_ONCE)
         if metrics is not None:
             metrics.watch("waiting_sentences", "Sentences that wait.", self._batcher.waiting_sentences)
             metrics.watch("predicted_wait_seconds", "Seconds that a sentence would wait.", self._wait_of_a_sentence)
@@ -123,10 +147,13 @@ class Service:
         """Run the engine. At the end, what was accepted is answered."""
         with self._batcher:
             yield
+            for task in self._background:
+                task.cancel()
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, self._batcher.close)
         self._for_short.shutdown()
         self._for_long.shutdown()
+        self._for_files.shutdown()
 
     async def translate(self, request: Request, job: Job, logged: Logged) -> list[TranslatedText]:
         """Translate the texts of a job, unless the client goes away.
@@ -144,9 +171,76 @@ class Service:
         pool = self._for_short if job.characters < _SHORT else self._for_long
         prepared = await loop.run_in_executor(pool, self._prepare, job.sources)
         logged.sentences = sum(len(text.sentences) for text in prepared)
-        translations = await self._answered(request, asyncio.ensure_future(self._decoded(prepared)))
+        decoding = asyncio.ensure_future(self._decoded(prepared))
+        translations = await answered(request, decoding, self.settings.timeout)
         self.translated_characters += job.characters
         return await loop.run_in_executor(pool, _join, prepared, translations)
+
+    async def translate_file(self, job: FileJob, logged: Logged) -> bytes:
+        """Translate a file. Its sentences go to the engine in small parts, so that others do not wait for them.
+
+        Raises:
+            UserError: if a text of it cannot be read.
+            BusyError: if too many files are being translated.
+            LateError, StoppedError, FailedSentenceError: if it is not translated.
+        """
+        logged.describe(job)
+        self.check_file_turns()
+        self._files += 1
+        try:
+            async with asyncio.timeout(self.settings.file_timeout), self._file_turns:
+                prepared = await self._in_file_thread(self._prepare, job.sources)
+                logged.sentences = sum(len(text.sentences) for text in prepared)
+                translations = await self._decoded_in_parts(prepared)
+                translated = await self._in_file_thread(_join, prepared, translations)
+                self.translated_characters += job.characters
+                return await self._in_file_thread(job.written, [text.text for text in translated])
+        except TimeoutError as error:
+            raise LateError("The translation took too long.") from error
+        finally:
+            self._files -= 1
+
+    def check_file_turns(self) -> None:
+        """Refuse a file if too many are translated or wait.
+
+        Raises:
+            BusyError: if there are too many.
+        """
+        if self._files >= _MOST_FILES:
+            raise BusyError(_SECONDS_OF_FILES)
+
+    def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task:
+        """Do work for which no request waits. It is given up when the server stops."""
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._end_of_background)
+        return task
+
+    def _end_of_background(self, task: asyncio.Task) -> None:
+        self._background.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not isinstance(error, EXPECTED_ERRORS):
+            logger.error("A file failed.", exc_info=error)
+
+    async def read_file(self, read: Callable[..., FileJob], *arguments: Any) -> FileJob:
+        """Read a file in the thread for files."""
+        return await self._in_file_thread(read, *arguments)
+
+    async def _in_file_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._for_files, function, *arguments)
+
+    async def _decoded_in_parts(self, prepared: Sequence[_Prepared]) -> list[list[Translation]]:
+        """Return the translations of the sentences of each text, all of one model."""
+        sentences = [sentence for text in prepared for sentence in text.sentences]
+        translations: list[Translation] = []
+        for start in range(0, len(sentences), _PART_OF_FILE):
+            part = sentences[start : start + _PART_OF_FILE]
+            future = self._batcher.submit(prepared[0].source.model.name, part)
+            translations += await asyncio.wrap_future(future)
+        remaining = iter(translations)
+        return [[next(remaining) for _ in text.sentences] for text in prepared]
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns that takes long, without holding up other requests."""
@@ -194,19 +288,25 @@ class Service:
                 translations[index] = [next(remaining) for _ in prepared[index].sentences]
         return [translations[index] for index in range(len(prepared))]
 
-    async def _answered(self, request: Request, future: asyncio.Future) -> Any:
-        """Wait for the translations, or until the client goes away or the time is over. These drop what waits."""
-        gone = asyncio.ensure_future(_disconnected(request))
-        try:
-            await asyncio.wait({future, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
-            if future.done():
-                return future.result()
-            if gone.done():
-                raise RequestError(CLIENT_GONE, "The client has closed the connection.")
-            raise LateError("The translation took too long.")
-        finally:
-            future.cancel()
-            gone.cancel()
+
+async def answered(request: Request, future: asyncio.Future, seconds: float) -> Any:
+    """Wait for a result, or until the client goes away or the time is over. These drop what waits.
+
+    Raises:
+        RequestError: if the client has gone.
+        LateError: if the time is over.
+    """
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({future, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if future.done():
+            return future.result()
+        if gone.done():
+            raise RequestError(CLIENT_GONE, "The client has closed the connection.")
+        raise LateError("The translation took too long.")
+    finally:
+        future.cancel()
+        gone.cancel()
 
 
 async def _disconnected(request: Request) -> None:

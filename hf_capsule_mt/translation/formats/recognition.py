@@ -33,7 +33,8 @@ FORMATS: dict[str, FileFormat] = {file_format.name: file_format for file_format 
 LINES = "lines"
 """The name of files that have a sentence in each line."""
 
-_HEAD_BYTES = 8192
+HEAD_BYTES = 8192
+"""How much of a file tells its format."""
 # How files that are no text begin.
 _BINARY_BEGINNINGS = {
     b"%PDF-": "a PDF file",
@@ -83,7 +84,23 @@ def recognise(path: Path, name: str | None = None) -> FileFormat | None:
     Raises:
         UserError: if the file is no text, or of a format that is not supported.
     """
-    beginning = _beginning(path)
+    with opened(path) as file:
+        head = file.read(HEAD_BYTES)
+    return recognise_contents(path, head, name)
+
+
+def recognise_contents(path: Path, head: bytes, name: str | None = None) -> FileFormat | None:
+    """Return the format of a file by its first bytes, or None for lines of text.
+
+    Args:
+        path: tells the name of the file, which need not be on a disk.
+        head: its first `HEAD_BYTES` bytes.
+        name: as in [`recognise`].
+
+    Raises:
+        UserError: if the file is no text, or of a format that is not supported.
+    """
+    beginning = _beginning(path, head)
     if name is not None:
         return FORMATS.get(name)
     suffix = without_compression(path).suffix.lower()
@@ -111,14 +128,12 @@ def recognise(path: Path, name: str | None = None) -> FileFormat | None:
     return None
 
 
-def _beginning(path: Path) -> str:
+def _beginning(path: Path, head: bytes) -> str:
     """Return the beginning of a text file.
 
     Raises:
         UserError: if the file is no text.
     """
-    with opened(path) as file:
-        head = file.read(_HEAD_BYTES)
     for signature, kind in _BINARY_BEGINNINGS.items():
         if head.startswith(signature):
             raise UserError(f"{path} is {kind}. Only text can be translated. {_WAY_AROUND}")

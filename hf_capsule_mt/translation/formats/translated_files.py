@@ -73,13 +73,12 @@ def translate_file(
         check_glossary(glossary, translator.tokenizer)
     with opened(input_file) as file:
         data = file.read()
-    # Some programs of Windows put it in front of UTF-8.
-    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    mark = byte_order_mark(data)
     try:
         document = recognised.read(data.removeprefix(mark), target_lang)
     except UserError as error:
         raise UserError(f"{input_file}: {error}") from error
-    texts = [_with_keep(text, keep) for text in document.texts]
+    texts = [with_keep(text, keep) for text in document.texts]
     reading = TextOptions(language, glossary=glossary)
     try:
         translations = _translations(translator, texts, reading, direction, max_tokens_per_batch, options)
@@ -105,7 +104,12 @@ def check_readable(file_format: FileFormat, language: str | None) -> None:
         check_installed(file_format.package, "files")
 
 
-def _with_keep(text: Text, keep: str | None) -> Text:
+def byte_order_mark(data: bytes) -> bytes:
+    """Return the mark at the beginning of a file, or nothing. Some programs of Windows put it in front of UTF-8."""
+    return codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+
+
+def with_keep(text: Text, keep: str | None) -> Text:
     """Return a text in which more parts are kept."""
     patterns = [pattern for pattern in (text.keep, keep) if pattern is not None]
     return text._replace(keep="|".join(f"(?:{pattern})" for pattern in patterns) or None)

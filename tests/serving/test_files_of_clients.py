@@ -1,0 +1,236 @@
+"""Files over both protocols: sent, translated by format, and fetched."""
+
+import asyncio
+import hashlib
+import io
+import time
+
+import pytest
+from running_server import running
+from stand_in_translator import UpperCase
+from starlette.testclient import TestClient
+
+from hf_capsule_mt.serving import file_jobs, service
+from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.file_store import FileStore, StoredFile
+from hf_capsule_mt.serving.models import ServedModel
+from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
+from hf_capsule_mt.translation.marked_segments import keep_pattern
+
+for package in ("sentencex", "markdown_it"):
+    pytest.importorskip(package)
+
+EN_DE = {"source": "en", "target": "de"}
+PAGE = "<!doctype html>\n<html lang='en'><p>A <b>dog</b>.</p><p translate='no'>Cat</p><img alt='a b'></html>"
+TRANSLATED_PAGE = """<!doctype html>
+<html lang="de"><p>A <b>DOG</b>.</p><p translate='no'>Cat</p><img alt="A B"></html>"""
+
+
+@pytest.fixture(scope="module")
+def model():
+    translator = UpperCase()
+    return ServedModel("en", "de", translator, translator.decode, "en")
+
+
+@pytest.fixture
+def serve(model):
+    clients = []
+
+    def make(**settings):
+        client = TestClient(build_app([model], ServerSettings(**settings)), raise_server_exceptions=False)
+        client.__enter__()
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+def sent(client, name, data, path="/translate_file", **fields):
+    return client.post(path, files={"file": (name, data)}, data={**EN_DE, **fields})
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("a.txt", "A dog.\r\n\n  It runs.\n", "A DOG.\r\n\n  IT RUNS.\n"),
+        ("a.txt", "\ufeffa dog", "\ufeffA DOG"),
+        ("a.txt", "", ""),
+        ("page.html", PAGE, TRANSLATED_PAGE),
+        ("C:\\files\\a.md", "# A dog\n\nIt **runs** `fast`.\n", "# A DOG\n\nIT **RUNS** `fast`.\n"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nA dog\n", "1\n00:00:01,000 --> 00:00:02,000\nA DOG\n"),
+    ],
+)
+def test_a_file(serve, name, data, expected):
+    client = serve()
+    url = sent(client, name, data.encode()).json()["translatedFileUrl"]
+    assert url.startswith("http://testserver/download_file/")
+    found = client.get(url)
+    assert found.content.decode() == expected
+    assert found.headers["content-disposition"] == f"attachment; filename*=utf-8''{name.split(chr(92))[-1]}"
+    assert found.headers["x-content-type-options"] == "nosniff"
+
+
+def test_what_the_server_keeps(serve):
+    client = serve(keep=keep_pattern("dog"))
+    url = sent(client, "a.md", b"# A dog\n").json()["translatedFileUrl"]
+    assert client.get(url).text == "# A dog\n"
+
+
+def test_a_long_file_goes_to_the_engine_in_parts(serve, model, monkeypatch):
+    monkeypatch.setattr(service, "_PART_OF_FILE", 2)
+    model.translator.seen.clear()
+    client = serve(max_texts=1, char_limit=5, timeout=0.0001)
+    url = sent(client, "a.txt", b"A.\nB b.\nC c c.\nD.\nE.\n").json()["translatedFileUrl"]
+    assert client.get(url).text == "A.\nB B.\nC C C.\nD.\nE.\n"
+    seen = model.translator.seen
+    assert [{*seen[:2]}, {*seen[2:4]}, {*seen[4:]}] == [{"A.", "B b."}, {"C c c.", "D."}, {"E."}]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "fields", "status", "words"),
+    [
+        ("a.pdf", b"%PDF-1.7", {}, 400, "a.pdf is not supported. Files may be .txt, .md"),
+        ("a.py", b"a = 1", {}, 400, "a.py is not supported"),
+        ("a", b"a dog", {}, 400, "a is not supported"),
+        ("a.txt", b"\xff", {}, 400, "Line 1 is not UTF-8"),
+        ("a.html", b"<!doctype html><b>a", {}, 400, "is not closed"),
+        ("a.txt", b"a", {"target": "fr"}, 400, "en to fr is not supported"),
+        ("a.txt", b"a", {"format": "html"}, 400, "'format' is not supported"),
+        ("a.txt", b"a" * 2000, {}, 413, "larger than 1000 bytes"),
+        ("a.txt", b"a", {"api_key": "wrong"}, 403, "Invalid API key"),
+    ],
+)
+def test_files_that_are_refused(serve, name, data, fields, status, words):
+    keys = ApiKeys({"friend": hashlib.sha256(b"secret").hexdigest()})
+    client = serve(file_body=BodyLimits(size=1000), keys=keys)
+    found = sent(client, name, data, **{"api_key": "secret", **fields})
+    assert found.status_code == status
+    assert words in found.json()["error"]
+
+
+def test_requests_without_a_file(serve):
+    client = serve()
+    assert "file is missing" in client.post("/translate_file", data=EN_DE).json()["error"]
+    assert "file is missing" in client.post("/translate_file", json=EN_DE).json()["error"]
+    # And one where none is read.
+    found = client.post("/translate", files={"q": ("a.txt", b"a")}, data=EN_DE)
+    assert (found.status_code, "a file is not supported here" in found.json()["error"]) == (400, True)
+
+
+def test_a_library_that_is_missing(serve, monkeypatch):
+    monkeypatch.setattr(file_jobs, "is_installed", lambda package: False)
+    client = serve()
+    found = sent(client, "a.md", b"# A dog\n")
+    assert (found.status_code, "markdown_it is not installed on this server" in found.json()["error"]) == (400, True)
+    settings = client.get("/frontend/settings").json()
+    assert settings["filesTranslation"]
+    assert ".txt" in settings["supportedFilesFormat"]
+    assert ".md" not in settings["supportedFilesFormat"]
+
+
+def test_files_are_switched_off(serve):
+    client = serve(file_body=BodyLimits(size=0))
+    assert sent(client, "a.txt", b"a").status_code == 403
+    assert sent(client, "a.txt", b"a", "/v2/document").status_code == 403
+    assert not client.get("/frontend/settings").json()["filesTranslation"]
+
+
+def test_too_many_files(serve, monkeypatch):
+    monkeypatch.setattr(service, "_MOST_FILES", 0)
+    found = sent(serve(), "a.txt", b"a")
+    assert (found.status_code, found.headers["retry-after"]) == (429, "30")
+
+
+def test_a_file_that_takes_too_long(serve):
+    found = sent(serve(file_timeout=0.0), "a.txt", b"a")
+    assert (found.status_code, found.json()["error"]) == (504, "The translation took too long.")
+
+
+def test_a_secret_name(serve):
+    assert serve().get("/download_file/x").status_code == 404
+
+
+def test_how_long_files_are_kept():
+    store = FileStore(most_bytes=5, seconds=0.05)
+    first, second = store.add(StoredFile("a", b"aaa")), store.add(StoredFile("b", b"bbb"))
+    assert store.find(first) is None
+    assert store.find(second).data == b"bbb"
+    time.sleep(0.06)
+    assert store.find(second) is None
+
+
+def document(client, name="a.md", data=b"# A dog\n", **fields):
+    given = {"target_lang": "DE", **fields}
+    return client.post("/v2/document", files={"file": (name, data)}, data=given)
+
+
+def test_a_document(serve):
+    client = serve()
+    made = document(client).json()
+    path = f"/v2/document/{made['document_id']}"
+    key = {"document_key": made["document_key"]}
+    until = time.monotonic() + 60
+    while client.post(path, json=key).json()["status"] == "translating":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert client.post(path, json=key).json() == {
+        "document_id": made["document_id"],
+        "status": "done",
+        "billed_characters": 5,
+    }
+    for wrong in ({}, {"document_key": "x"}, {"document_key": 5}):
+        assert client.post(path, json=wrong).status_code == 404
+        assert client.post(f"{path}/result", json=wrong).status_code == 404
+    assert client.post(f"{path}/result", json=key).content == b"# A DOG\n"
+    assert client.post(path, json=key).json()["status"] == "downloaded"
+    assert client.post(f"{path}/result", json=key).status_code == 404
+
+
+def test_a_document_that_is_not_translated(serve, model, monkeypatch):
+    """The client reads why, but not what a bug says."""
+
+    def fail(self, job, logged):
+        raise RuntimeError("inside")
+
+    monkeypatch.setattr(service.Service, "translate_file", fail)
+    client = serve()
+    made = document(client).json()
+    path = f"/v2/document/{made['document_id']}"
+    key = {"document_key": made["document_key"]}
+    asyncio.run(asyncio.sleep(0.05))
+    status = client.post(path, json=key).json()
+    assert (status["status"], status["error_message"]) == ("error", "The server failed. Its log says why.")
+    assert client.post(f"{path}/result", json=key).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "a.pdf"}, "is not supported. Files may be"),
+        ({"target_lang": "FR"}, "en to FR is not supported"),
+        ({"output_format": "docx"}, "'output_format' is only supported"),
+        ({"formality": "more"}, "'formality' is not supported"),
+        ({"tag_handling": "xml"}, "'tag_handling' is not supported"),
+    ],
+)
+def test_documents_that_are_refused(serve, change, words):
+    found = document(serve(), **change)
+    assert found.status_code == 400
+    assert words in found.json()["message"]
+
+
+def test_the_client_of_deepl(model):
+    """Unchanged, over loopback. Its own loop would sleep for five seconds."""
+    deepl = pytest.importorskip("deepl")
+    with running(build_app([model])) as port:
+        client = deepl.DeepLClient("x", server_url=f"http://127.0.0.1:{port}")
+        handle = client.translate_document_upload(PAGE, target_lang="DE", filename="page.html")
+        until = time.monotonic() + 60
+        while not client.translate_document_get_status(handle).done:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        output = io.BytesIO()
+        client.translate_document_download(handle, output)
+    assert output.getvalue().decode() == TRANSLATED_PAGE
