@@ -43,6 +43,7 @@ from .translation.corpus_translator import CorpusTranslator
 from .translation.decoding_options import is_of_engine
 from .translation.pipeline import TranslationPipeline, pipeline
 from .translation.pipeline_translation import LANGUAGE_PAIR
+from .translation.translations import Translation
 from .version import __version__
 
 source.register()
@@ -120,6 +121,7 @@ __all__ = [
     "RNMTForConditionalGeneration",
     "RNMTModel",
     "RoutingOutput",
+    "Translation",
     "TranslationPipeline",
     "__version__",
     "decoding",

@@ -32,5 +32,5 @@ class UpperCase(TextTranslator):
             for index in batch:
                 segment = sentences[index].segment
                 self.seen.append(segment.text)
-                translations[index] = Translation(upper(segment), in_order)
+                translations[index] = Translation(upper(segment), align=in_order)
             yield translations

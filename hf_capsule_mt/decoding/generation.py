@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
-from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
+from transformers.generation import (
+    EosTokenCriteria,
+    GenerateBeamEncoderDecoderOutput,
+    GenerationMode,
+    MaxLengthCriteria,
+)
 from transformers.generation.utils import GENERATION_MODES_MAPPING
 from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
 from transformers.utils import ModelOutput, logging
@@ -68,6 +73,7 @@ def generate(
     terms: Sequence[Sequence[Forms]] | None = None,
     boundaries: WordBoundaries | None = None,
     bank_width: int | None = None,
+    return_scores: bool = False,
     **model_kwargs: Any,
 ) -> Any:
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
@@ -88,6 +94,8 @@ def generate(
             for each form its token ids. `force_words_ids` of `generate()` is the same for all sentences.
         boundaries: which tokens may stand in one word, so that forms are whole words.
         bank_width: how many hypotheses there are for each number of written terms. See [`default_bank_width`].
+        return_scores: whether the engine returns an object with `sequences` and `sequences_scores`, not only token ids.
+            Greedy search has no scores. Where Transformers decodes, it returns what `generation_config` says.
         model_kwargs: the encoder's output, and other arguments of the model.
 
     Returns:
@@ -128,13 +136,23 @@ def generate(
         width = bank_width or default_bank_width(settings.num_beams)
         banks = TermBanks.of(terms, max(width, settings.num_return_sequences), boundaries)
     translations = engine.translate(encoded, mask, settings, limits, banks)
-    rows = []
+    rows: list[Tensor] = []
+    scores: list[Tensor] = []
     for translation in translations:
-        sequences = list(translation.sequences)
-        # A search for terms may end with fewer translations than were asked for.
-        repeated = [sequences[-1]] * settings.num_return_sequences
-        rows += [*sequences, *repeated][: settings.num_return_sequences]
-    return pad_sequence(rows, batch_first=True, padding_value=settings.filling).to(input_ids.device)
+        rows += _as_many(translation.sequences, settings.num_return_sequences)
+        if translation.scores is not None:
+            scores += _as_many(translation.scores, settings.num_return_sequences)
+    sequences = pad_sequence(rows, batch_first=True, padding_value=settings.filling).to(input_ids.device)
+    if not return_scores:
+        return sequences
+    sequences_scores = torch.stack(scores).to(input_ids.device) if scores else None
+    return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=sequences_scores)
+
+
+def _as_many(best_first: Tensor, count: int) -> list[Tensor]:
+    """Return as many rows as were asked for. A search for terms may end with fewer, so the last one is repeated."""
+    rows = list(best_first)
+    return [*rows, *[rows[-1]] * count][:count]
 
 
 def _terms_of(

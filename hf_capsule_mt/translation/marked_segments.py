@@ -61,7 +61,7 @@ class MarkedSegment(Segment):
     def put_back(self, translation: str, align: Align | None = None) -> str:
         """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
         copies = self._copies(translation)
-        words = _words(translation, sorted({span for spans in copies.values() for span in spans}))
+        words = word_spans(translation, sorted({span for spans in copies.values() for span in spans}))
         number_of = {span: number for number, span in enumerate(words)}
         numbers = {word: [number_of[span] for span in spans] for word, spans in copies.items()}
         weights = [[0.0] * len(self.words) for _ in words]
@@ -229,7 +229,7 @@ class _Stretch:
         items = self.items[len(ahead) :]
         spans = _sentence_spans(part, [(item.at - origin, item.end - origin) for item in items])
         kept = [span for item, span in zip(items, spans) if item.kind == "kept"]
-        words = _words(sentence, kept)
+        words = word_spans(sentence, kept)
         number_of = {span: number for number, span in enumerate(words)}
         return MarkedSegment(
             self._written(begin, ahead, self.escape),
@@ -323,7 +323,7 @@ def _sentence_spans(part: str, spans: Sequence[Span]) -> list[Span]:
     return sentence_spans
 
 
-def _words(text: str, whole: Sequence[Span]) -> list[Span]:
+def word_spans(text: str, whole: Sequence[Span] = ()) -> list[Span]:
     """Return the places of the words of a text. Each span of `whole` is one word."""
     words = []
     place = 0

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,20 +30,25 @@ from .pipeline_translation import (
     list_or_generator,
     sorted_options,
 )
-from .texts import PreparedText, Sentence, TextOptions, TextTranslator, Translation
+from .texts import PreparedText, Sentence, TextOptions, TextTranslator, check_glossary_count
+from .translations import NOT_ALIGNABLE, Translation, linked_words, with_alternatives
 from .translator import (
     ENGINES,
+    Written,
     engine_takes,
     evaluating,
     pad_rows,
     settings_of,
     warn_of_dtype,
+    with_scores,
     with_tokenizer,
     words_before_end,
 )
 
 logger = logging.get_logger(__name__)
 
+_OF_ANSWERS = ("return_scores", "return_alignments")
+"""Options of both `_forward` and `postprocess`."""
 _OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep", "glossary")
 _MORE_THAN_TOKENS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 """Options of `generate()` that ask for what a pipeline does not return."""
@@ -57,6 +62,7 @@ class _Decoded:
 
     sequences: Tensor  # Token ids with the start token, `[translations, length]`. A copy has none.
     attention: list[Tensor | None]  # Of each translation, `[length - 1, source]`, where words are aligned.
+    scores: list[float | None]  # Of each translation, if they were asked for.
 
 
 class TranslationPipeline(ChunkPipeline):
@@ -92,6 +98,9 @@ class TranslationPipeline(ChunkPipeline):
             they go in the translation. Tags of blocks, such as `<p>`, end a sentence.
         keep: a regular expression for parts that are not translated, such as numbers, placeholders or addresses.
         glossary: terms that translations must have: a file (.tsv, .csv or .tbx), or a [`Glossary`].
+        return_scores: whether results have a `score`, see [`Translation`].
+        return_alignments: whether results have a `word_alignment` and a `character_alignment`: which words of the text
+            and of the translation belong together, see [`WordLink`].
         return_tensors: whether results have `translation_token_ids` instead of `translation_text`.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
         batch_size: sentences translated together, by default 1.
@@ -166,7 +175,18 @@ class TranslationPipeline(ChunkPipeline):
         for name in _MORE_THAN_TOKENS:
             if options.get(name):
                 logger.warning_once(f"A pipeline returns texts, so {name} has no effect. Call generate() for it.")
-        return sorted_options(options, _OF_PREPROCESS)
+        answers = {name: options.pop(name) for name in _OF_ANSWERS if name in options}
+        as_objects = {name: options.pop(name) for name in ("return_objects",) if name in options}
+        self._check_alignable({**options, **answers})
+        of_preprocess, of_forward, of_postprocess = sorted_options(options, _OF_PREPROCESS)
+        return of_preprocess, {**of_forward, **answers}, {**of_postprocess, **answers, **as_objects}
+
+    def _check_alignable(self, options: dict[str, Any]) -> None:
+        """Raise a UserError if options, with those that the pipeline has already, align texts with tags."""
+        has_already = {**getattr(self, "_preprocess_params", {}), **getattr(self, "_forward_params", {})}
+        options = {**has_already, **options}
+        if options.get("return_alignments") and (options.get("tags") or options.get("keep") is not None):
+            raise UserError(NOT_ALIGNABLE)
 
     def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
         """Translate a text, a list of texts, or an iterable of texts, which is read as it is translated.
@@ -178,6 +198,27 @@ class TranslationPipeline(ChunkPipeline):
         inputs = list_or_generator(inputs)
         results = super().__call__(inputs, **kwargs) if inputs != [] else []
         return flat_results(inputs, results)
+
+    def translate(self, texts: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+        """Translate a text, or each of a list of texts, and return what a program reads easily.
+
+        Example:
+
+            translation = translator.translate("A dog runs.", num_beams=4, num_return_sequences=2)
+            print(translation.text, translation.score, translation.alternatives[0].text)
+
+        Args:
+            texts: a text, or several.
+            **options: those of a call. `return_scores` is True by default.
+
+        Returns:
+            A [`Translation`] for each text. Where several are asked for, the best has the others as alternatives.
+        """
+        is_one = isinstance(texts, str)
+        options = {"return_scores": True, **options, "return_objects": True}
+        results = super().__call__([texts] if is_one else list(texts), **options) if texts else []
+        translations = [with_alternatives(ranked) for ranked in results]
+        return translations[0] if is_one else translations
 
     def preprocess(
         self,
@@ -213,7 +254,7 @@ class TranslationPipeline(ChunkPipeline):
         prepared = reader.prepare(text, options, direction=direction, truncation=truncation)
         self._warn_of_missing_codes(prepared)
         for number, sentence in enumerate(prepared.sentences, 1):
-            yield {"sentence": sentence, "is_last": number == len(prepared.sentences)}
+            yield {"sentence": sentence, "text": prepared.text, "is_last": number == len(prepared.sentences)}
 
     def direction(self, source: str | None, target: str | None) -> Direction:
         """Return the languages of texts: those given, those in the name of the task, or the tokenizer's.
@@ -238,64 +279,98 @@ class TranslationPipeline(ChunkPipeline):
         if codes and any(segment.text and not segment.code for segment in segments):
             logger.warning_once(f"{codes.missing()}, or give tgt_lang={codes.languages[0]!r}.")
 
-    def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
+    def _forward(
+        self,
+        model_inputs: dict[str, Any],
+        return_scores: bool = False,
+        return_alignments: bool = False,
+        **options: Any,
+    ) -> dict[str, Any]:
         is_batch = isinstance(model_inputs["sentence"], list)
         sentences = model_inputs["sentence"] if is_batch else [model_inputs["sentence"]]
         if "generation_config" not in options:
             options = {**self._task_settings, **options}
         count = settings_of(self.model, options).num_return_sequences or 1
         nothing = torch.empty((count, 0), dtype=torch.long)
-        decoded = [_Decoded(nothing, [None] * count) for _ in sentences]
+        decoded = [_Decoded(nothing, [None] * count, [None] * count) for _ in sentences]
         rows = [row for row, sentence in enumerate(sentences) if sentence.token_ids]
         if rows:
-            for row, decoded_sentence in zip(rows, self._decode([sentences[row] for row in rows], options)):
+            wanted = {"scores": return_scores, "alignments": return_alignments}
+            decoded_rows = self._decode([sentences[row] for row in rows], options, **wanted)
+            for row, decoded_sentence in zip(rows, decoded_rows, strict=True):
                 decoded[row] = decoded_sentence
         return {**model_inputs, "decoded": decoded if is_batch else decoded[0]}
 
-    def _decode(self, sentences: Sequence[Sentence], options: dict[str, Any]) -> list[_Decoded]:
+    def _decode(
+        self, sentences: Sequence[Sentence], options: dict[str, Any], *, scores: bool, alignments: bool
+    ) -> list[_Decoded]:
         """Decode sentences with token ids in one batch."""
-        sequences = self._generate(sentences, options).unflatten(0, (len(sentences), -1))
-        count = sequences.shape[1]
+        with_limits = self._with_limits(sentences, options)
+        sequences, sequences_scores = self._generate(sentences, with_limits, scores)
+        count = len(sequences) // len(sentences)
         if any(sentence.terms for sentence in sentences):
+            check_glossary_count(count)
             sequences = self._with_terms(sentences, sequences, options)
+            sequences_scores = None
         repeated = [sentence for sentence in sentences for _ in range(count)]
+        found_scores: list[float | None] = [None] * len(repeated)
         with evaluating(self.model):
-            attention = self.texts.attention(repeated, sequences.flatten(0, 1), self.device)
+            if scores:
+                written = with_scores(self._written(sequences, len(sentences), with_limits), sequences_scores)
+                scored = self.texts.scored(sentences, written, settings_of(self.model, with_limits))
+                found_scores = [row.score for row in scored]
+            attention = self.texts.attention(repeated, sequences, self.device, everywhere=alignments)
         decoded = []
-        for row in range(len(sentences)):
-            start = row * count
-            decoded.append(_Decoded(sequences[row].cpu(), attention[start : start + count]))
+        for start in range(0, len(repeated), count):
+            rows = slice(start, start + count)
+            decoded.append(_Decoded(sequences[rows].cpu(), attention[rows], found_scores[rows]))
         return decoded
 
-    def _with_terms(self, sentences: Sequence[Sentence], sequences: Tensor, options: dict[str, Any]) -> Tensor:
-        """Return translations `[sentences, 1, length]` with the terms of a glossary."""
-        if sequences.shape[1] > 1:
-            raise UserError("A glossary gives one translation. Leave out glossary, or give num_return_sequences=1.")
-        options = {"dtype": self._dtype, **options}
-        if sentences[0].direction.first_token is not None:
-            options.setdefault("forced_bos_token_id", sentences[0].direction.first_token)
-        generated = sequences[:, 0]
-        limits = [generated.shape[1] - 1] * len(sentences)
-        written = words_before_end(generated, settings_of(self.model, options), limits)
-        with evaluating(self.model):
-            completed, _, _ = self.texts.with_terms(sentences, generated, written, options)
-        return completed.unsqueeze(1)
-
-    def _generate(self, sentences: Sequence[Sentence], options: dict[str, Any]) -> Tensor:
-        """Return what `generate()` writes, `[sentences * translations, length]`, with the engine if it can."""
-        token_ids = [sentence.token_ids for sentence in sentences]
-        input_ids, mask = pad_rows(token_ids, self.model.config.pad_token_id, self.device)
-        lengths = mask.sum(-1)
+    def _with_limits(self, sentences: Sequence[Sentence], options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options with limits to the length of each sentence, and with the language of the batch."""
+        lengths = torch.tensor([len(sentence.token_ids) for sentence in sentences], device=self.device)
         options = {**options, **length_limits(self.model, lengths, options, decoding.NewTokenLimits)}
         # In a batch each sentence has the same target language.
         if sentences[0].direction.first_token is not None:
             options.setdefault("forced_bos_token_id", sentences[0].direction.first_token)
+        return options
+
+    def _written(self, sequences: Tensor, sentences: int, options: dict[str, Any]) -> list[Written]:
+        """Return what was written in token ids `[sentences * translations, length]`."""
+        limits = [sequences.shape[1] - 1] * sentences
+        for criterion in options.get("stopping_criteria") or ():
+            if isinstance(criterion, decoding.NewTokenLimits):
+                limits = criterion.of(sentences)
+        limits = [limit for limit in limits for _ in range(len(sequences) // sentences)]
+        return words_before_end(sequences, settings_of(self.model, options), limits)
+
+    def _with_terms(self, sentences: Sequence[Sentence], sequences: Tensor, options: dict[str, Any]) -> Tensor:
+        """Return translations `[sentences, length]` with the terms of a glossary."""
+        options = {"dtype": self._dtype, **options}
+        if sentences[0].direction.first_token is not None:
+            options.setdefault("forced_bos_token_id", sentences[0].direction.first_token)
+        limits = [sequences.shape[1] - 1] * len(sentences)
+        written = words_before_end(sequences, settings_of(self.model, options), limits)
+        with evaluating(self.model):
+            completed, _, _ = self.texts.with_terms(sentences, sequences, written, options)
+        return completed
+
+    def _generate(
+        self, sentences: Sequence[Sentence], options: dict[str, Any], return_scores: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return what `generate()` writes, with the engine if it can, and the scores of the search if it has any.
+
+        They are `[sentences * translations, length]` and `[sentences * translations]`.
+        """
+        token_ids = [sentence.token_ids for sentence in sentences]
+        input_ids, mask = pad_rows(token_ids, self.model.config.pad_token_id, self.device)
+        options = dict(options)
         engine = options.pop("engine", "fast")
         dtype = name_of(options.pop("dtype", self._dtype))
         options = with_tokenizer(self.model, self.tokenizer, options)
         checks = []
         if engine == "fast" and engine_takes(self.model, options):
-            options["custom_generate"] = partial(decoding.generate, dtype=dtype)
+            options["custom_generate"] = partial(decoding.generate, dtype=dtype, return_scores=return_scores)
         elif options.get("custom_generate") is None:
             warn_of_dtype(dtype)
             checks = [decoding.FiniteScores(self.model)]
@@ -304,44 +379,80 @@ class TranslationPipeline(ChunkPipeline):
             generated = self.model.generate(input_ids=input_ids, attention_mask=mask.long(), **options)
         for check in checks:
             check.check()
-        return getattr(generated, "sequences", generated)
+        return getattr(generated, "sequences", generated), getattr(generated, "sequences_scores", None)
 
     def postprocess(
         self,
         outputs: Sequence[dict[str, Any]],
         return_tensors: bool = False,
         clean_up_tokenization_spaces: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Return the translations of one text, with the tags of its sentences, and the parts that are kept."""
+        return_scores: bool = False,
+        return_alignments: bool = False,
+        return_objects: bool = False,
+    ) -> list[dict[str, Any]] | list[Translation]:
+        """Return the translations of one text, with the tags of its sentences, and the parts that are kept.
+
+        Args:
+            outputs: of its sentences.
+            return_tensors: whether token ids are returned.
+            clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
+            return_scores: whether translations have a score.
+            return_alignments: whether words are aligned.
+            return_objects: whether each is a [`Translation`], not a dictionary.
+
+        Raises:
+            UserError: if there are several sentences, or alignments, and token ids are asked for.
+        """
         count = len(outputs[0]["decoded"].sequences)
-        if len(outputs) > 1 and (return_tensors or count > 1):
-            raise UserError("A text in several parts has one translation, as text. Give num_return_sequences=1.")
         if return_tensors:
-            return [{"translation_token_ids": token_ids} for token_ids in outputs[0]["decoded"].sequences]
-        prepared = PreparedText([output["sentence"] for output in outputs])
-        results = []
-        for number in range(count):
-            translations = []
-            for output in outputs:
-                decoded = output["decoded"]
-                translations.append(
-                    self._translation(decoded, number, output["sentence"], clean_up_tokenization_spaces)
+            return self._token_ids(outputs, return_scores, return_alignments)
+        prepared = PreparedText([output["sentence"] for output in outputs], outputs[0]["text"])
+        translations = []
+        for output in outputs:
+            sentence = output["sentence"]
+            ranked = []
+            # The tokenizer makes nothing of some sentences, and others are copied.
+            for number in range(count if sentence.token_ids else 0):
+                ranked.append(
+                    self._translation(
+                        output["decoded"], number, sentence, clean_up_tokenization_spaces, return_alignments
+                    )
                 )
-            results.append({"translation_text": prepared.put_back(translations)})
+            translations.append(with_alternatives(ranked) if ranked else None)
+        best = prepared.translation(translations, has_links=return_alignments)
+        # All translations of a copy are the same.
+        results = [replace(best.number(number), alternatives=()) for number in range(count)]
+        return results if return_objects else [result.fields(return_scores) for result in results]
+
+    def _token_ids(
+        self, outputs: Sequence[dict[str, Any]], return_scores: bool, return_alignments: bool
+    ) -> list[dict[str, Any]]:
+        """Return the translations of one text as token ids."""
+        if len(outputs) > 1:
+            raise UserError("A text in several parts has a translation as text. Leave out return_tensors.")
+        if return_alignments:
+            raise UserError("Alignments are between texts. Leave out return_tensors or return_alignments.")
+        decoded = outputs[0]["decoded"]
+        results = [{"translation_token_ids": token_ids} for token_ids in decoded.sequences]
+        if return_scores:
+            for result, score in zip(results, decoded.scores, strict=True):
+                result["score"] = score
         return results
 
-    def _translation(self, decoded: _Decoded, number: int, sentence: Sentence, clean_up: bool) -> Translation | None:
-        """Return one of the translations of a sentence, or None if it has no token ids."""
-        if not sentence.token_ids:
-            return None
+    def _translation(
+        self, decoded: _Decoded, number: int, sentence: Sentence, clean_up: bool, aligns: bool
+    ) -> Translation:
+        """Return one of the translations of a sentence."""
         token_ids = decoded.sequences[number]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up}
         text = self.tokenizer.decode(token_ids, **options)
         _warn_of_lost_sentences(sentence.segment.text, text)
         attention = decoded.attention[number]
-        if attention is None:
-            return Translation(text)
-        return Translation(text, self.texts.align(attention, sentence, token_ids[1:].tolist(), clean_up))
+        align = None
+        if attention is not None:
+            align = self.texts.align(attention, sentence, token_ids[1:].tolist(), clean_up)
+        links = linked_words(sentence.segment.text, text, align) if aligns else None
+        return Translation(text, decoded.scores[number], links, align=align)
 
 
 def pipeline(

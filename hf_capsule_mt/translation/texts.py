@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from regex import Pattern
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import TOKENIZING, cut_lines, positions, shortened, source_limit, tokenize_lines
 from hf_capsule_mt.data.language_codes import LanguageCodes
@@ -28,8 +28,19 @@ from .marked_segments import Align, marked_segments
 from .pipeline_translation import checked, copied
 from .term_writer import PlacedTerm, TermSentence, TermWriter
 from .translation_report import Judgement, judge
-from .translator import Written, generate_batches, pad_rows, with_tokenizer
-from .trust import ForcedTarget, force_targets, read_signs
+from .translations import (
+    NOT_ALIGNABLE,
+    LinkedPart,
+    Translation,
+    WordLink,
+    copied_words,
+    joined_links,
+    linked_words,
+    score_of_text,
+    with_alternatives,
+)
+from .translator import Written, generate_batches, pad_rows, settings_of, with_tokenizer
+from .trust import ForcedTarget, force_targets, read_signs, sequence_scores
 
 
 @dataclass(frozen=True)
@@ -58,17 +69,6 @@ class TextOptions:
 
 
 @dataclass(frozen=True)
-class Translation:
-    """What a model made of a sentence."""
-
-    text: str  # Without tags and kept parts.
-    # Aligns the words of the sentence with those of the text, if tags or kept parts stand between words.
-    align: Align | None = None
-    judgement: Judgement | None = None
-    terms: tuple[PlacedTerm, ...] = ()  # What became of the terms of a glossary.
-
-
-@dataclass(frozen=True)
 class Sentence:
     """A segment of a text, and what the model reads of it."""
 
@@ -88,12 +88,19 @@ class Sentence:
             return self.segment.put_back("")
         return self.segment.put_back(translation.text, translation.align)
 
+    def links(self, translation: Translation | None) -> tuple[WordLink, ...]:
+        """Return which words of the sentence and of its translation, which has links, belong together."""
+        if self.copy is not None:
+            return copied_words(self.segment.text, self.copy)
+        return () if translation is None else translation.links
+
 
 @dataclass(frozen=True)
 class PreparedText:
     """The sentences of a text, at least one."""
 
     sentences: list[Sentence]
+    text: str = ""  # The source.
 
     def put_back(self, translations: Iterable[Translation | None]) -> str:
         """Return the translation of the text from those of its sentences, None for those without token ids."""
@@ -101,6 +108,42 @@ class PreparedText:
         for sentence, translation in zip(self.sentences, translations, strict=True):
             parts.append(sentence.segment.around(sentence.put_back(translation)))
         return "".join(parts)
+
+    def translation(self, translations: Sequence[Translation | None], *, has_links: bool = False) -> Translation:
+        """Return the translation of the text from those of its sentences.
+
+        Alternative k has alternative k of each sentence. The score is the mean of those of the sentences, by the number
+        of tokens of their sources.
+
+        Args:
+            translations: of the sentences, None for those without token ids.
+            has_links: whether the words of the text are aligned. The translations of the sentences have links then.
+        """
+        count = max(len(one.alternatives) + 1 if one else 1 for one in translations)
+        ranked = []
+        for number in range(count):
+            ranked.append(self._joined([one and one.number(number) for one in translations], has_links))
+        return with_alternatives(ranked)
+
+    def _joined(self, translations: Sequence[Translation | None], has_links: bool) -> Translation:
+        """Return one translation of the text."""
+        text = self.put_back(translations)
+        links = self._links(translations, text) if has_links else None
+        scores = [one and one.score for one in translations]
+        lengths = [len(sentence.token_ids) for sentence in self.sentences]
+        return Translation(text, score_of_text(scores, lengths), links)
+
+    def _links(self, translations: Sequence[Translation | None], target: str) -> tuple[WordLink, ...]:
+        """Return which words of the text and of its translation belong together."""
+        parts: list[LinkedPart] = []
+        for sentence, translation in zip(self.sentences, translations, strict=True):
+            before = sentence.segment.before
+            after = sentence.segment.after
+            # What has no letters, such as a number between two sentences, stands there too.
+            parts.append(LinkedPart(before, before, copied_words(before, before)))
+            parts.append(LinkedPart(sentence.segment.text, sentence.put_back(translation), sentence.links(translation)))
+            parts.append(LinkedPart(after, after, copied_words(after, after)))
+        return joined_links(parts, self.text, target)
 
 
 class TextReader:
@@ -151,7 +194,8 @@ class TextReader:
         Raises:
             UserError: if it is no text, a tag is wrong, a sentence is too long, or there is no such language.
         """
-        segments = self.segments(checked(text), options or TextOptions(), direction)
+        text = checked(text)
+        segments = self.segments(text, options or TextOptions(), direction)
         glossary = None if options is None else options.glossary
         sentences = self.encode(segments, direction, glossary=glossary)
         for index, sentence in enumerate(sentences):
@@ -162,7 +206,7 @@ class TextReader:
                         "as documents='en', to translate its sentences one by one, or truncation=True to cut it."
                     )
                 sentences[index] = self._cut(sentence)
-        return PreparedText(sentences)
+        return PreparedText(sentences, text)
 
     def segments(self, text: str, options: TextOptions, direction: Direction = ONE_PAIR) -> list[Segment]:
         """Cut a text into segments with the code of their language, at least one.
@@ -243,6 +287,29 @@ class TextReader:
         return replace(sentence, token_ids=token_ids, is_cut=True)
 
 
+def check_alignable(sentences: Iterable[Sentence]) -> None:
+    """Raise a UserError if a sentence has tags or kept parts, whose words are not those of the source."""
+    if any(sentence.segment.has_parts for sentence in sentences):
+        raise UserError(NOT_ALIGNABLE)
+
+
+def check_glossary_count(count: int) -> None:
+    """Raise a UserError if there must be several translations with the terms of a glossary."""
+    if count > 1:
+        raise UserError("A glossary gives one translation. Leave out glossary, or give num_return_sequences=1.")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is asked for besides the text of a translation."""
+
+    judgements: bool
+    judged_scores: bool  # Whether judgements have scores.
+    scores: bool
+    alignments: bool
+    count: int  # The number of translations of each sentence.
+
+
 def _terms_outside_of_kept_parts(glossary: Glossary, segment: Segment) -> tuple[Term, ...]:
     """Return the terms of a segment. What is kept is not translated, so it needs no term."""
     terms = []
@@ -292,6 +359,9 @@ class TextTranslator:
         *,
         judges: bool = False,
         scores: bool = True,
+        return_scores: bool = False,
+        return_alignments: bool = False,
+        num_return_sequences: int = 1,
         **options: Any,
     ) -> Iterator[dict[int, Translation]]:
         """Decode sentences in batches. Yield the translations of each batch by the index of their sentence.
@@ -301,24 +371,59 @@ class TextTranslator:
             batches: indices of sentences with token ids.
             judges: whether translations have a judgement.
             scores: whether a judgement has a score. It costs another pass of the model.
+            return_scores: whether translations have a score. The engine's beam search has it at hand. Others cost
+                another pass of the model.
+            return_alignments: whether translations have links of words. It costs another pass of the model.
+            num_return_sequences: how many translations a sentence has, at most as many as there are beams. The others
+                are the alternatives of the best one. A glossary gives one.
             **options: of [`generate_batches`], and so of `generate()`, such as `num_beams=4`.
 
         Raises:
-            UserError: as in [`generate_batches`].
+            UserError: as in [`generate_batches`], or if several translations must have the terms of a glossary, or
+                words cannot be aligned.
         """
+        wanted = _Wanted(judges, judges and scores, return_scores, return_alignments, num_return_sequences)
+        if return_alignments:
+            check_alignable(sentences)
         first_tokens = {sentence.direction.first_token for sentence in sentences} - {None}
         if first_tokens:
             [first_token] = first_tokens
             options.setdefault("forced_bos_token_id", first_token)
         options = with_tokenizer(self.model, self.tokenizer, options)
         encoded = [sentence.token_ids for sentence in sentences]
-        for batch, generated, written in generate_batches(self.model, encoded, batches, **options):
+        asked = {"num_return_sequences": num_return_sequences, "return_scores": return_scores}
+        for batch, generated, written in generate_batches(self.model, encoded, batches, **asked, **options):
             rows = [sentences[index] for index in batch]
             placed: list[tuple[PlacedTerm, ...]] = [()] * len(rows)
             if any(sentence.terms for sentence in rows):
+                check_glossary_count(num_return_sequences)
                 generated, written, placed = self.with_terms(rows, generated, written, options)
-            translations = self._translations(rows, generated, written, placed, judges=judges, scores=scores)
+            if return_scores:
+                written = self.scored(rows, written, settings_of(self.model, options))
+            translations = self._translations(rows, generated, written, placed, wanted)
             yield dict(zip(batch, translations, strict=True))
+
+    def scored(
+        self, sentences: Sequence[Sentence], written: Sequence[Written], settings: GenerationConfig
+    ) -> list[Written]:
+        """Return what was written with scores. What has none from the search gets it from another pass of the model.
+
+        Args:
+            sentences: the sentences.
+            written: as many translations of each sentence, one after the other.
+            settings: those of the translations.
+        """
+        count = len(written) // len(sentences)
+        sources = [sentence.token_ids for sentence in sentences for _ in range(count)]
+        rows = [row for row, of_row in enumerate(written) if of_row.score is None]
+        completed = list(written)
+        if rows:
+            scores = sequence_scores(
+                self.model, [sources[row] for row in rows], [written[row].ids for row in rows], settings
+            )
+            for row, score in zip(rows, scores, strict=True):
+                completed[row] = replace(written[row], score=score)
+        return completed
 
     def with_terms(
         self, sentences: Sequence[Sentence], generated: Tensor, written: Sequence[Written], options: dict[str, Any]
@@ -344,13 +449,21 @@ class TextTranslator:
         token_ids, _ = pad_rows([row.ids for row in rows], self.model.config.pad_token_id, generated.device)
         return torch.cat([generated[:, :1], token_ids], dim=1), rows, placed
 
-    def attention(self, sentences: Sequence[Sentence], sequences: Tensor, device: torch.device) -> list[Tensor | None]:
+    def attention(
+        self,
+        sentences: Sequence[Sentence],
+        sequences: Tensor,
+        device: torch.device,
+        *,
+        everywhere: bool = False,
+    ) -> list[Tensor | None]:
         """Return how much each token of a translation attends to each token of its sentence.
 
         Args:
             sentences: one for each sequence.
             sequences: padded translations with their start token, `[sentences, length]`.
             device: where the model reads.
+            everywhere: whether every sentence must be aligned. Otherwise those with tags or kept parts between words.
 
         Returns:
             For each sentence `[length - 1, source]`, or None if nothing in it must be aligned.
@@ -359,7 +472,7 @@ class TextTranslator:
             ValueError: if the model has no cross-attention, and a sentence needs it.
         """
         found: list[Tensor | None] = [None] * len(sentences)
-        rows = [row for row, sentence in enumerate(sentences) if sentence.segment.needs_alignment]
+        rows = [row for row, sentence in enumerate(sentences) if everywhere or sentence.segment.needs_alignment]
         if rows:
             sources = [sentences[row].token_ids for row in rows]
             input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, device)
@@ -397,24 +510,31 @@ class TextTranslator:
         generated: Tensor,
         written: Sequence[Written],
         placed: Sequence[tuple[PlacedTerm, ...]],
-        *,
-        judges: bool,
-        scores: bool,
+        wanted: "_Wanted",
     ) -> list[Translation]:
-        """Return the translations of a batch from its token ids `[sentences, length]`."""
+        """Return the translations of a batch from its token ids `[sentences * translations, length]`."""
         texts = self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
         judgements: list[Judgement] | list[None] = [None] * len(sentences)
-        if judges:
-            judgements = self._judgements(sentences, written, texts, scores)
-        attention = self.attention(sentences, generated, self.model.device)
+        if wanted.judgements:
+            best = slice(None, None, wanted.count)
+            judgements = self._judgements(sentences, written[best], texts[best], wanted.judged_scores)
+        repeated = [sentence for sentence in sentences for _ in range(wanted.count)]
+        attention = self.attention(repeated, generated, self.model.device, everywhere=wanted.alignments)
         texts = unbroken(texts, "translations of a batch")
         translations = []
-        for row, sentence in enumerate(sentences):
+        for row, sentence in enumerate(repeated):
             align = None
             if attention[row] is not None:
                 align = self.align(attention[row], sentence, written[row].words)
-            translations.append(Translation(texts[row], align, judgements[row], placed[row]))
-        return translations
+            links = linked_words(sentence.segment.text, texts[row], align) if wanted.alignments else None
+            score = written[row].score if wanted.scores else None
+            translations.append(Translation(texts[row], score, links, align=align))
+        results = []
+        for row in range(len(sentences)):
+            ranked = translations[row * wanted.count : (row + 1) * wanted.count]
+            best = replace(ranked[0], judgement=judgements[row], terms=placed[row])
+            results.append(with_alternatives([best, *ranked[1:]]))
+        return results
 
     def _judgements(
         self, sentences: Sequence[Sentence], written: Sequence[Written], texts: Sequence[str], has_scores: bool

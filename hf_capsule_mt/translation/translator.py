@@ -4,7 +4,7 @@ import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock, get_ident
 from typing import Any
@@ -37,8 +37,7 @@ ENGINES = ("fast", "transformers")
 # Arguments that generate() only gives to its own loops.
 _OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 _EVERY_LINE = {
-    # One translation a line, whatever the settings of the checkpoint say.
-    "num_return_sequences": 1,
+    # Whatever the settings of the checkpoint say.
     "return_dict_in_generate": False,
     # Transformers refuses it for several sentences, and it changes only the speed.
     "prompt_lookup_num_tokens": None,
@@ -51,6 +50,7 @@ class Written:
 
     words: list[int]
     end: int | None
+    score: float | None = None  # As `sequences_scores` of `generate()`. Only the engine's beam search gives it.
 
     @property
     def ids(self) -> list[int]:
@@ -140,6 +140,8 @@ def translate_batches(
         **options: of [`generate_batches`], which also says what is refused.
     """
     options = with_tokenizer(model, tokenizer, options)
+    # A line has one translation.
+    options["num_return_sequences"] = 1
     for batch, _, written in generate_batches(model, encoded, batches, **options):
         texts = tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
         yield dict(zip(batch, texts, strict=True))
@@ -169,6 +171,13 @@ def words_before_end(generated: Tensor, settings: GenerationConfig, limits: Sequ
     return rows
 
 
+def with_scores(written: Sequence[Written], scores: Tensor | None) -> list[Written]:
+    """Return what was written with the scores of the search, `[rows]`, if it has any."""
+    if scores is None:
+        return list(written)
+    return [replace(row, score=score) for row, score in zip(written, scores.tolist(), strict=True)]
+
+
 def _before_end(token_ids: list[int], ends: Sequence[int | None], padding: Sequence[int | None]) -> Written:
     for length, token_id in enumerate(token_ids):
         if token_id in ends:
@@ -188,6 +197,8 @@ def generate_batches(
     engine: str = "fast",
     dtype: str = "float32",
     forced_terms: ForcedTerms | None = None,
+    num_return_sequences: int = 1,
+    return_scores: bool = False,
     **options: Any,
 ) -> Iterator[tuple[Sequence[int], Tensor, list[Written]]]:
     """Decode encoded lines. Yield each batch with its token ids `[batch, length]`, and what was written.
@@ -204,10 +215,13 @@ def generate_batches(
             "transformers" is `generate()`.
         dtype: "float32", "bfloat16" or "int8": the precision of the engine "fast", for weights in float32. The engine
             "transformers" has the precision of the weights.
-        forced_terms: what the translations of each line must have. Needs the engine "fast". Then a line has several
-            translations one after the other, in the token ids and in what was written.
-        **options: of `generate()`. The generation config has the others. A line has one translation. `max_length`
-            counts the start token too, and `max_new_tokens` comes before it.
+        forced_terms: what the translations of each line must have. Needs the engine "fast". It says how many
+            translations a line has.
+        num_return_sequences: how many translations a line has, at most as many as there are beams. They stand one after
+            the other, in the token ids and in what was written.
+        return_scores: whether what was written has the scores of the engine's beam search.
+        **options: of `generate()`. The generation config has the others, but for the number of translations.
+            `max_length` counts the start token too, and `max_new_tokens` comes before it.
 
     Raises:
         UserError: if `max_new_tokens` does not fit the model's positions, the engine has no such `dtype`, a token id
@@ -215,7 +229,10 @@ def generate_batches(
     """
     if engine not in ENGINES or (engine != "fast" and dtype != "float32"):
         raise UserError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
-    decoder = _BatchDecoder(model, encoded, max_new_tokens, engine, dtype, options, forced_terms)
+    if forced_terms is not None:
+        num_return_sequences = forced_terms.translations
+    options["num_return_sequences"] = num_return_sequences
+    decoder = _BatchDecoder(model, encoded, max_new_tokens, engine, dtype, options, forced_terms, return_scores)
     with evaluating(model):
         for batch in batches:
             waiting = [batch]
@@ -245,6 +262,7 @@ class _BatchDecoder:
         dtype: str,
         options: dict[str, Any],
         forced_terms: ForcedTerms | None,
+        return_scores: bool,
     ) -> None:
         self._model = model
         self._forced_terms = forced_terms
@@ -262,7 +280,8 @@ class _BatchDecoder:
         self._dtype = dtype
         self._is_fast = engine == "fast" and engine_takes(model, options)
         if self._is_fast:
-            options["custom_generate"] = partial(generate, dtype=dtype)
+            self._engine = partial(generate, dtype=dtype, return_scores=return_scores)
+            options["custom_generate"] = self._engine
         else:
             warn_of_dtype(dtype)
         self._options = options
@@ -276,9 +295,7 @@ class _BatchDecoder:
         # The engine looks at the scores by itself.
         checks = [] if "custom_generate" in self._options else [FiniteScores(self._model)]
         options = {"logits_processor": LogitsProcessorList(checks), **self._options}
-        translations = 1
         if self._forced_terms is not None:
-            translations = self._forced_terms.translations
             options |= self._options_for_terms(batch, self._forced_terms)
         generated = self._model.generate(
             **self._source(sources),
@@ -290,18 +307,17 @@ class _BatchDecoder:
         )
         for check in checks:
             check.check()
-        limits = [limit for limit in limits for _ in range(translations)]
-        return batch, generated, words_before_end(generated, self._settings, limits)
+        limits = [limit for limit in limits for _ in range(options["num_return_sequences"])]
+        sequences = getattr(generated, "sequences", generated)
+        written = words_before_end(sequences, self._settings, limits)
+        return batch, sequences, with_scores(written, getattr(generated, "sequences_scores", None))
 
     def _options_for_terms(self, batch: Sequence[int], forced: ForcedTerms) -> dict[str, Any]:
         if not self._is_fast:
             raise UserError("A glossary needs engine 'fast', with greedy search or beam search.")
         terms = [forced.forms[index] for index in batch]
         search = {"terms": terms, "boundaries": forced.boundaries, "bank_width": forced.width}
-        return {
-            "custom_generate": partial(generate, dtype=self._dtype, **search),
-            "num_return_sequences": forced.translations,
-        }
+        return {"custom_generate": partial(self._engine, **search)}
 
     def _check_vocabulary(self, sources: Sequence[Sequence[int]]) -> None:
         largest = max(max(source) for source in sources)

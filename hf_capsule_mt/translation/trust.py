@@ -14,7 +14,7 @@ from typing import Any
 import regex
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .attention import attending, source_spans
 from .surface_checks import WORD, compare_numbers, copied_share, wrong_script
@@ -108,6 +108,32 @@ def force_targets(
         end = start + rows
         forced += _force_batch(model, reader, sources[start:end], targets[start:end], first_token)
     return forced
+
+
+def sequence_scores(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    settings: GenerationConfig,
+) -> list[float]:
+    """Return the scores of given translations, as `sequences_scores` of `generate()`, by one pass of the model.
+
+    They have the model's own probabilities, also where settings such as `repetition_penalty` change those of a search.
+
+    Args:
+        model: in evaluation mode.
+        sources: token ids with their ends.
+        targets: token ids with their ends, without a start token.
+        settings: those of the translations.
+    """
+    penalty = 1.0 if settings.length_penalty is None else settings.length_penalty
+    scores = []
+    for forced, target in zip(
+        force_targets(model, sources, targets, settings.forced_bos_token_id), targets, strict=True
+    ):
+        # A language that is always written costs nothing in a search, but counts as a token.
+        scores.append(sum(forced.log_probabilities) / max(len(target), 1) ** penalty)
+    return scores
 
 
 def _force_batch(

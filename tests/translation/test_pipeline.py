@@ -303,8 +303,7 @@ def test_one_rule_of_length(engine):
         ("a", {"tgt_lang": "fr"}, "one target language"),
         (DOCUMENT, {"documents": True}, "The source language is None. Give documents the two letters"),
         (DOCUMENT, {"documents": "cz"}, "'cz'"),
-        (DOCUMENT, {"documents": "en", "return_tensors": True}, "has one translation, as text"),
-        (DOCUMENT, {"documents": "en", "num_beams": 2, "num_return_sequences": 2}, "has one translation, as text"),
+        (DOCUMENT, {"documents": "en", "return_tensors": True}, "Leave out return_tensors"),
     ],
 )
 def test_what_is_refused(translator, text, options, words):

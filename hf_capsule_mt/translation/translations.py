@@ -1,0 +1,166 @@
+"""A translation with its score, with others of the same text, and with the words that belong together."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from hf_capsule_mt.errors import UserError
+
+from .attention import Span
+from .marked_segments import Align, word_spans
+from .term_writer import PlacedTerm
+from .translation_report import Judgement
+
+NOT_ALIGNABLE = (
+    "Alignments are for texts without tags and kept parts. Leave out tags and keep, or do not ask for alignments."
+)
+_WORD = re.compile(r"\S+")
+
+
+class WordLink(NamedTuple):
+    """A word of a translation, and the word of the source that it belongs to.
+
+    Words are numbered from 0. Punctuation is a word, and so is each character of a script without spaces. Spans are the
+    places of both words in their texts, from the first character to the one behind the last.
+    """
+
+    source: int
+    target: int
+    source_span: Span
+    target_span: Span
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translation of a text or of a sentence.
+
+    The score is the log-probability of its tokens, divided by their number to the power of `length_penalty`, by default
+    1. So it is 0 at most, and higher is better. The number has the end of the translation.
+    """
+
+    text: str  # That of a sentence is without tags and kept parts.
+    score: float | None = None  # None if nobody asked for it, or nothing was decoded.
+    links: tuple[WordLink, ...] | None = None  # One for each aligned word of the translation. None if not asked for.
+    alternatives: tuple["Translation", ...] = ()  # Other translations, the best first.
+    # Aligns the words of a sentence with those of the text, if tags or kept parts stand between words.
+    align: Align | None = field(default=None, repr=False)
+    judgement: Judgement | None = field(default=None, repr=False)
+    terms: tuple[PlacedTerm, ...] = field(default=(), repr=False)  # What became of the terms of a glossary.
+
+    def number(self, index: int) -> "Translation":
+        """Return this translation for 0, and an alternative for others. There may be fewer: then it is the last."""
+        ranked = [self, *self.alternatives]
+        return ranked[min(index, len(ranked) - 1)]
+
+    def fields(self, has_score: bool) -> dict[str, Any]:
+        """Return what a pipeline returns: `translation_text`, and what was asked for."""
+        record: dict[str, Any] = {"translation_text": self.text}
+        if has_score:
+            record["score"] = self.score
+        if self.links is not None:
+            record["word_alignment"] = [(link.source, link.target) for link in self.links]
+            record["character_alignment"] = [(link.source_span, link.target_span) for link in self.links]
+        return record
+
+
+def linked_words(source: str, target: str, align: Align) -> tuple[WordLink, ...]:
+    """Link each word of a translation with the word of its source that it belongs to most, if there is one."""
+    source_words = word_spans(source)
+    target_words = word_spans(target)
+    links = []
+    for number, weights in enumerate(align(source_words, target_words)):
+        if any(weights):
+            best = max(range(len(weights)), key=weights.__getitem__)
+            links.append(WordLink(best, number, source_words[best], target_words[number]))
+    return tuple(links)
+
+
+def copied_words(source: str, copy: str) -> tuple[WordLink, ...]:
+    """Link each word of a copy with itself. A code of a language may stand in front of the source."""
+    begin = source.rindex(copy)
+    source_words = word_spans(source)
+    numbers = {start: number for number, (start, _) in enumerate(source_words)}
+    links = []
+    for number, (start, end) in enumerate(word_spans(copy)):
+        source_span = (begin + start, begin + end)
+        links.append(WordLink(numbers[begin + start], number, source_span, (start, end)))
+    return tuple(links)
+
+
+class LinkedPart(NamedTuple):
+    """A part of a source, the same part of its translation, and the links between both."""
+
+    source: str
+    target: str
+    links: Sequence[WordLink]
+
+
+def joined_links(parts: Sequence[LinkedPart], source: str, target: str) -> tuple[WordLink, ...]:
+    """Return the links of all parts with their places and numbers in the whole texts.
+
+    Args:
+        parts: in the order of the texts. White space in their sources may have become single spaces.
+        source: the whole source.
+        target: the whole translation. Joined, the translations of the parts are it.
+
+    Raises:
+        UserError: if the characters of a part are not those of the source.
+    """
+    source_starts = [start for start, _ in word_spans(source)]
+    target_starts = [start for start, _ in word_spans(target)]
+    begin = 0
+    links = []
+    for part, places in zip(parts, _places_in_text(source, [part.source for part in parts]), strict=True):
+        for link in part.links:
+            start, end = link.source_span
+            source_span = (places[start], places[end - 1] + 1)
+            start, end = link.target_span
+            target_span = (begin + start, begin + end)
+            source_number = bisect_right(source_starts, source_span[0]) - 1
+            target_number = bisect_right(target_starts, target_span[0]) - 1
+            links.append(WordLink(source_number, target_number, source_span, target_span))
+        begin += len(part.target)
+    return tuple(links)
+
+
+def _places_in_text(text: str, segments: Sequence[str]) -> list[list[int]]:
+    """Return for each segment the place in the text of each of its characters.
+
+    Args:
+        text: the source.
+        segments: parts of it in their order.
+
+    Raises:
+        UserError: if the characters of a segment are not those of the text.
+    """
+    places = []
+    end = 0
+    for segment in segments:
+        of_segment = [end] * len(segment)
+        for word in _WORD.finditer(segment):
+            start = text.find(word[0], end)
+            if start < 0:
+                # References such as &amp; are other characters in the text.
+                raise UserError(NOT_ALIGNABLE)
+            end = start + len(word[0])
+            of_segment[word.start() : word.end()] = range(start, end)
+        places.append(of_segment)
+    return places
+
+
+def score_of_text(scores: Sequence[float | None], lengths: Sequence[int]) -> float | None:
+    """Return the mean of the scores of sentences, by the number of tokens of their sources. None if none has any."""
+    total = 0.0
+    weight = 0
+    for score, length in zip(scores, lengths, strict=True):
+        if score is not None:
+            total += score * length
+            weight += length
+    return total / weight if weight else None
+
+
+def with_alternatives(ranked: Sequence[Translation]) -> Translation:
+    """Return the first translation with the others as its alternatives."""
+    return replace(ranked[0], alternatives=tuple(ranked[1:]))

@@ -1,0 +1,203 @@
+"""Scores, alternatives and alignments of translations, by the engine and by `generate()`."""
+
+import pytest
+import tiny_multilingual
+import torch
+from stand_in_translator import in_order
+from tiny_marian import tiny_model, tiny_tokenizer
+from transformers import pipeline
+
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.decoding import generate
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
+from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
+from hf_capsule_mt.translation.translations import Translation, linked_words
+
+TEXTS = ["a b c", "d", "e f g h i j", "k l"]
+BEAMS = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 6}
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = tiny_model()
+    model.generation_config.max_new_tokens = 12
+    # Its log-probability is not that of the model.
+    model.generation_config.forced_eos_token_id = None
+    return model
+
+
+@pytest.fixture(scope="module")
+def translator(model):
+    return pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu")
+
+
+def scores_of_transformers(translator, text, **options):
+    """The scores that Transformers' own loop returns."""
+    source = translator.tokenizer(text, return_tensors="pt")
+    found = translator.model.generate(**source, **options, return_dict_in_generate=True, output_scores=True)
+    return found.sequences_scores.tolist()
+
+
+def scores(results):
+    return [result["score"] for result in results]
+
+
+@pytest.mark.parametrize("length_penalty", [1.0, 0.5])
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_scores_are_those_of_transformers(translator, engine, length_penalty, batch_size):
+    options = {**BEAMS, "length_penalty": length_penalty}
+    results = translator(TEXTS, return_scores=True, engine=engine, batch_size=batch_size, **options)
+    for text, of_text in zip(TEXTS, results, strict=True):
+        expected = scores_of_transformers(translator, text, **options)
+        assert expected == sorted(expected, reverse=True)
+        assert len(set(expected)) > 1
+        assert scores(of_text) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_engine_returns_its_scores(translator, engine_calls):
+    source = translator.tokenizer(TEXTS[2], return_tensors="pt")
+    found = translator.model.generate(**source, **BEAMS, custom_generate=generate, return_scores=True)
+    assert len(engine_calls) == 1
+    assert found.sequences.tolist() == translator.model.generate(**source, **BEAMS).tolist()
+    assert found.sequences_scores.tolist() == pytest.approx(scores_of_transformers(translator, TEXTS[2], **BEAMS))
+    greedy = translator.model.generate(**source, max_new_tokens=6, custom_generate=generate, return_scores=True)
+    assert greedy.sequences_scores is None
+
+
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+def test_the_score_of_greedy_search(translator, engine):
+    """The mean log-probability of the tokens with the end, also of one that stops at its limit."""
+    for text in TEXTS:
+        [result] = translator(text, return_scores=True, engine=engine)
+        source = translator.tokenizer(text, return_tensors="pt")
+        found = translator.model.generate(**source, return_dict_in_generate=True, output_logits=True)
+        logs = [
+            logits[0].log_softmax(-1)[token].item()
+            for logits, token in zip(found.logits, found.sequences[0, 1:], strict=True)
+        ]
+        assert result["score"] == pytest.approx(sum(logs) / len(logs), abs=1e-5)
+    alone = translator(TEXTS, return_scores=True, engine=engine)
+    assert scores(translator(TEXTS, return_scores=True, engine=engine, batch_size=4)) == pytest.approx(scores(alone))
+
+
+def test_a_forced_code_of_a_language_counts_as_a_token():
+    model, tokenizer = tiny_multilingual.nllb()
+    model.generation_config.decoder_start_token_id = 2
+    model.generation_config.forced_eos_token_id = None
+    languages = {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
+    options = {"num_beams": 3, "max_new_tokens": 5}
+    code = tokenizer.convert_tokens_to_ids("deu_Latn")
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    expected = scores_of_transformers(translator, "the old house", forced_bos_token_id=code, **options)
+    for engine in ("fast", "transformers"):
+        found = translator("the old house", return_scores=True, engine=engine, **languages, **options)
+        assert scores(found) == pytest.approx(expected, abs=1e-5)
+
+
+def test_sentences_that_are_decoded_together(translator, model):
+    """As a server does."""
+    together = TextTranslator(model, tiny_tokenizer())
+    sentences = [together.reader.prepare(text).sentences[0] for text in TEXTS]
+    found = together.decode(sentences, return_scores=True, return_alignments=True, **BEAMS)
+    for text, translation in zip(TEXTS, found, strict=True):
+        expected = translator.translate(text, return_alignments=True, **BEAMS)
+        ranked = [translation, *translation.alternatives]
+        for one, other in zip(ranked, [expected, *expected.alternatives], strict=True):
+            assert (one.text, one.links) == (other.text, other.links)
+            assert one.score == pytest.approx(other.score, abs=1e-5)
+    assert together.decode(sentences, **BEAMS)[0].score is None
+    assert together.decode(sentences, max_new_tokens=3)[0].alternatives == ()
+
+
+def test_a_document_has_the_mean_score_of_its_sentences(translator):
+    pytest.importorskip("sentencex")
+    text = "A b c d e. \n\n F g!"
+    options = {**BEAMS, "return_alignments": True}
+    [first, second] = translator.translate(["A b c d e.", "F g!"], **options)
+    found = translator.translate(text, documents="en", **options)
+    for number in range(3):
+        parts = first.number(number), second.number(number)
+        assert found.number(number).text == f"{parts[0].text} \n\n {parts[1].text}"
+        # With the ends of the sources there are 6 and 3 tokens.
+        assert found.number(number).score == pytest.approx((6 * parts[0].score + 3 * parts[1].score) / 9)
+    assert len(found.links) == len(first.links) + len(second.links)
+
+
+def test_characters_and_words_of_a_text_in_segments(model):
+    pytest.importorskip("sentencex")
+    translator = TextTranslator(model, tiny_tokenizer())
+    text = "  A  bc, d.\n e. \n\n12 %\n\nF\ng!\n"
+    prepared = translator.reader.prepare(text, TextOptions(language="en"))
+    translations = []
+    for sentence in prepared.sentences:
+        words = sentence.segment.text.upper()
+        links = linked_words(sentence.segment.text, words, in_order)
+        translations.append(Translation(words, -1.0, links) if sentence.token_ids else None)
+    found = prepared.translation(translations, has_links=True)
+    pairs = [(text[slice(*link.source_span)], found.text[slice(*link.target_span)]) for link in found.links]
+    assert pairs == [(word, word.upper()) for word in ["A", "bc", ",", "d", ".", "e", ".", "12", "%", "F", "g", "!"]]
+    assert [link.source for link in found.links] == [*range(12)]
+    assert [link.target for link in found.links] == [*range(12)]
+
+
+def test_the_pipeline_returns_pairs(translator):
+    [result] = translator("a b c", return_alignments=True)
+    assert list(result) == ["translation_text", "word_alignment", "character_alignment"]
+    target = result["translation_text"]
+    words = target.split()
+    assert [number for _, number in result["word_alignment"]] == [*range(len(words))]
+    for (source, number), (source_span, target_span) in zip(result["word_alignment"], result["character_alignment"]):
+        assert "a b c"[slice(*source_span)] == "abc"[source]
+        assert target[slice(*target_span)] == words[number]
+    links = translator.translate("a b c", return_alignments=True).links
+    assert [(link.source, link.target) for link in links] == result["word_alignment"]
+
+
+@pytest.mark.parametrize("text", ["1984 - 5", ""])
+def test_a_text_that_is_not_decoded_has_no_score(translator, text):
+    options = {"return_scores": True, "return_alignments": True, "num_beams": 2, "num_return_sequences": 2}
+    numbers = [(number, number) for number in range(len(text.split()))]
+    for result in translator(text, **options):
+        assert result["translation_text"] == text
+        assert result["score"] is None
+        assert result["word_alignment"] == numbers
+    assert translator.translate([], **options) == []
+
+
+def test_what_is_refused(translator):
+    for options in ({"tags": True}, {"keep": "b"}):
+        with pytest.raises(UserError, match="Alignments are for texts without tags and kept parts"):
+            translator("a <b>c</b> b", return_alignments=True, **options)
+    by_default = pipeline(
+        "translation", model=translator.model, tokenizer=translator.tokenizer, device="cpu", tags=True
+    )
+    for text in ("a <b>c</b> d", "a &amp; b"):
+        with pytest.raises(UserError, match="Alignments are for texts without tags and kept parts"):
+            by_default(text, return_alignments=True)
+    with pytest.raises(UserError, match="Alignments are between texts"):
+        translator("a", return_alignments=True, return_tensors=True)
+    # But a text with tags has scores.
+    [result] = translator("a <b>c</b> d", tags=True, return_scores=True)
+    assert scores([result]) == scores(translator("a c d", return_scores=True))
+
+
+def test_a_model_without_attention():
+    config = preset_config("capsnmt", "tiny", d_model=16, vocab_size=29)
+    translator = pipeline(
+        "translation", model=CapsNMTForConditionalGeneration(config).eval(), tokenizer=tiny_tokenizer(), device="cpu"
+    )
+    with pytest.raises(UserError, match="has no attention"):
+        translator("a b", return_alignments=True)
+    assert isinstance(translator.translate("a b", max_new_tokens=3).score, float)
+
+
+def test_a_program_gets_objects(translator):
+    found = translator.translate(TEXTS, batch_size=2, **BEAMS)
+    plain = translator(TEXTS, **BEAMS)
+    for translation, results in zip(found, plain, strict=True):
+        ranked = [translation, *translation.alternatives]
+        assert [each.text for each in ranked] == [result["translation_text"] for result in results]
+        assert all(each.alternatives == () for each in translation.alternatives)
+    assert torch.is_grad_enabled()
