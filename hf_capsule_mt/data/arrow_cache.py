@@ -23,10 +23,10 @@ from transformers import PreTrainedTokenizerBase
 from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.files import new_folder, read_json, write_json
 
-from .corpus_files import Columns, Corpus, RawPair, find_corpora
-from .encoding import shortened
-from .lines import text_bytes
-from .parallel_text import ReadReport, hub_pairs, read_shard, useful_pairs
+from .batching import tokenize_batch
+from .corpus_files import Columns, Corpus, find_corpora
+from .lines import RawPair, ReadReport, text_bytes, useful_pairs
+from .parallel_text import hub_pairs, read_shard
 from .tokenizer import tokenizer_hash
 
 if TYPE_CHECKING:
@@ -224,29 +224,6 @@ class Sentences:
         for side in ("source", "target"):
             for batch in self._pairs.select_columns(side).iter(_CHUNK):
                 yield from batch[side]
-
-
-def tokenize_batch(
-    batch: Mapping[str, list[str]],
-    tokenizer: PreTrainedTokenizerBase,
-    limits: tuple[int | None, int | None],
-) -> dict[str, list[list[int]]]:
-    """Return input_ids and labels of those pairs of columns source and target that are within the limits."""
-    source_limit, target_limit = limits
-    sources = [shortened(tokenizer, text, source_limit, side="text") for text in batch["source"]]
-    targets = [shortened(tokenizer, text, target_limit, side="text_target") for text in batch["target"]]
-    encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, verbose=False)
-    kept_ids = []
-    kept_labels = []
-    for ids, labels in zip(encoded["input_ids"], encoded["labels"]):
-        if _is_within(ids, source_limit) and _is_within(labels, target_limit):
-            kept_ids.append(ids)
-            kept_labels.append(labels)
-    return {"input_ids": kept_ids, "labels": kept_labels}
-
-
-def _is_within(token_ids: Sequence[int], limit: int | None) -> bool:
-    return limit is None or len(token_ids) <= limit
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int, int]:

@@ -1,17 +1,58 @@
-"""Batches that hold a budget of tokens instead of a number of sentences."""
+"""From pairs of text to token ids, and to batches that hold a budget of tokens instead of a number of sentences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.utils.data import Sampler
+from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.errors import UserError
+
+from .encoding import LETTERS_PER_TOKEN, shortened
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 _CHUNK = 10_000
+
+
+def tokenize_batch(
+    batch: Mapping[str, list[str]],
+    tokenizer: PreTrainedTokenizerBase,
+    limits: tuple[int | None, int | None],
+) -> dict[str, list[list[int]]]:
+    """Return input_ids and labels of those pairs of columns source and target that are within the limits.
+
+    Args:
+        batch: texts, by the names of their columns.
+        tokenizer: makes the token ids.
+        limits: most tokens of a source and of a target, special tokens included. None for no limit.
+    """
+    source_limit, target_limit = limits
+    sources = _beginnings(tokenizer, batch["source"], source_limit, side="text")
+    targets = _beginnings(tokenizer, batch["target"], target_limit, side="text_target")
+    encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, verbose=False)
+    kept_ids = []
+    kept_labels = []
+    for ids, labels in zip(encoded["input_ids"], encoded["labels"]):
+        if _is_within(ids, source_limit) and _is_within(labels, target_limit):
+            kept_ids.append(ids)
+            kept_labels.append(labels)
+    return {"input_ids": kept_ids, "labels": kept_labels}
+
+
+def _is_within(token_ids: Sequence[int], limit: int | None) -> bool:
+    return limit is None or len(token_ids) <= limit
+
+
+def _beginnings(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], limit: int | None, *, side: str
+) -> Sequence[str]:
+    """Return the texts, but only the beginning of one so long that its token ids would fill the memory."""
+    if limit is None or max(map(len, texts), default=0) <= LETTERS_PER_TOKEN * limit:
+        return texts
+    return [shortened(tokenizer, text, limit, side=side) for text in texts]
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -55,6 +96,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             longest = longest.max(axis=1)
         self.longest = longest
         self.max_tokens = max_tokens
+        self.num_replicas = num_replicas
         self.seed = seed
         self.shuffle = shuffle
         self.epoch = 0
@@ -68,6 +110,14 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         sizes = _split_to_multiple(sizes, num_replicas)
         # Batch b has the pairs from the end of batch b - 1 to its own, in the order of length.
         self._ends = np.cumsum(sizes)
+
+    def check_deal(self, processes: int) -> None:
+        """Raise a UserError if the batches cannot be dealt evenly to this number of processes."""
+        if len(self) % processes:
+            raise UserError(
+                f"The {len(self)} batches of an epoch were cut for {self.num_replicas} processes, and cannot be dealt "
+                f"to {processes}. Start {self.num_replicas} processes or a divisor of it."
+            )
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next `iter()` runs through."""

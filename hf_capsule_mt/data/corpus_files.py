@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.errors import UserError
 
-from .lines import decode, without_compression
+from .lines import RawPair, decode, without_compression
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
-
-# One segment of each side, None where its bytes are not UTF-8.
-RawPair = tuple[str | None, str | None]
 
 _FORMATS = {
     ".tsv": "tsv",

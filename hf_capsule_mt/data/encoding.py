@@ -21,7 +21,7 @@ os.register_at_fork(after_in_child=TOKENIZING._at_fork_reinit)
 
 _TOKENIZED_TOGETHER = 2_000
 """Lines of one call of a tokenizer, which needs much memory for each."""
-_LETTERS = 32
+LETTERS_PER_TOKEN = 32
 """Letters for each token of a limit. A text with more is shortened before it is tokenised."""
 
 
@@ -163,12 +163,12 @@ def shortened(
     """
     if max_length is None:
         return text
-    size = _LETTERS * max_length
+    size = LETTERS_PER_TOKEN * max_length
     while size < len(text):
         # At a space no word is cut in two. A text without spaces is cut anywhere.
         last_space = text.rfind(" ", 0, size)
         beginning = text[: max(last_space, size // 2)]
-        if len(_ids(side, tokenizer, beginning)) > max_length + _LETTERS:
+        if len(_ids(side, tokenizer, beginning)) > max_length + LETTERS_PER_TOKEN:
             return beginning
         size *= 4
     return text

@@ -1,4 +1,8 @@
-"""Lines of text in plain and compressed files."""
+"""Lines of text in plain and compressed files, and pairs of lines.
+
+A pair without use is dropped and counted: one side is empty, or its bytes are not UTF-8. A file whose pairs may be
+misaligned is an error.
+"""
 
 import bz2
 import codecs
@@ -12,12 +16,17 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
 from hf_capsule_mt.errors import UserError
 
 logger = logging.getLogger(__name__)
+
+# One segment of each side, None where its bytes are not UTF-8.
+RawPair = tuple[str | None, str | None]
 
 # Where str.splitlines breaks a line. Other tools that read our files do the same.
 _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -157,3 +166,65 @@ def each_unbroken(segments: Iterable[str], what: str) -> Iterator[str]:
 def text_bytes(lines: Iterable[str]) -> bytes:
     """Return lines as the bytes of a file."""
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[RawPair]:
+    """Yield the pairs of a file of sources and the file of their translations.
+
+    Raises:
+        UserError: about `name`, if one has more lines than the other.
+    """
+    sources = byte_lines(source_file)
+    targets = byte_lines(target_file)
+    for number, (source, target) in enumerate(zip_longest(sources, targets)):
+        if source is None or target is None:
+            # One file has ended. Count the lines of the other, so that the message helps.
+            source_count = number + (source is not None) + sum(1 for _ in sources)
+            target_count = number + (target is not None) + sum(1 for _ in targets)
+            raise UserError(
+                f"{name}: {source_file} has {source_count} lines and {target_file} has {target_count}. Line i of one "
+                "must translate line i of the other."
+            )
+        yield decode(source), decode(target)
+
+
+def tsv_pairs(path: Path) -> Iterator[RawPair]:
+    """Yield the pairs of a file with two columns. Raise a UserError for a line with another number of them."""
+    for number, line in enumerate(byte_lines(path), start=1):
+        if not line.strip():
+            yield "", ""
+            continue
+        sides = line.split(b"\t")
+        if len(sides) != 2:
+            raise UserError(f"{path}:{number}: {len(sides)} columns. There must be 2, source and target.")
+        source, target = sides
+        yield decode(source), decode(target)
+
+
+@dataclass
+class ReadReport:
+    """Numbers of pairs of sentences that were read, kept and dropped."""
+
+    read: int = 0
+    kept: int = 0
+    empty: int = 0
+    invalid_utf8: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.read} pairs read, {self.kept} kept, {self.empty} dropped with an empty side, "
+            f"{self.invalid_utf8} dropped as invalid UTF-8"
+        )
+
+
+def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple[str, str]]:
+    """Yield the pairs with text on both sides, and count in `report` what was read, kept and dropped."""
+    for source, target in pairs:
+        report.read += 1
+        if source is None or target is None:
+            report.invalid_utf8 += 1
+        elif not source.strip() or not target.strip():
+            report.empty += 1
+        else:
+            report.kept += 1
+            yield source, target

@@ -1,20 +1,14 @@
-"""Readers of parallel text: pairs of files and of data sets of the Hub.
-
-A pair without use is dropped and counted: one side is empty, or its bytes are not UTF-8. A file whose pairs may be
-misaligned is an error.
-"""
+"""Readers of parallel text: files of every format, and data sets of the Hub."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hf_capsule_mt.errors import UserError, blamed_on_user, sentence_of
 
-from .corpus_files import Columns, RawPair, Shard, find_corpora
-from .lines import byte_lines, decode, opened
+from .corpus_files import Columns, Shard, find_corpora
+from .lines import RawPair, ReadReport, aligned_pairs, byte_lines, decode, opened, tsv_pairs, useful_pairs
 from .translation_memory import memory_pairs
 
 if TYPE_CHECKING:
@@ -39,36 +33,11 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
         UserError: if a line does not have its format, or two files have different numbers of lines.
     """
     if shard.format == "text":
-        return _aligned_pairs(*shard.paths, name)
+        return aligned_pairs(*shard.paths, name)
+    if shard.format == "tsv":
+        return tsv_pairs(shard.paths[0])
     reader = _READERS[shard.format]
     return reader(shard.paths[0], columns)
-
-
-def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[RawPair]:
-    sources = byte_lines(source_file)
-    targets = byte_lines(target_file)
-    for number, (source, target) in enumerate(zip_longest(sources, targets)):
-        if source is None or target is None:
-            # One file has ended. Count the lines of the other, so that the message helps.
-            source_count = number + (source is not None) + sum(1 for _ in sources)
-            target_count = number + (target is not None) + sum(1 for _ in targets)
-            raise UserError(
-                f"{name}: {source_file} has {source_count} lines and {target_file} has {target_count}. Line i of one "
-                "must translate line i of the other."
-            )
-        yield decode(source), decode(target)
-
-
-def _tsv_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
-    for number, line in enumerate(byte_lines(path), start=1):
-        if not line.strip():
-            yield "", ""
-            continue
-        sides = line.split(b"\t")
-        if len(sides) != 2:
-            raise UserError(f"{path}:{number}: {len(sides)} columns. There must be 2, source and target.")
-        source, target = sides
-        yield decode(source), decode(target)
 
 
 def _jsonl_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
@@ -123,7 +92,6 @@ def _parquet_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
 
 
 _READERS: dict[str, Callable[[Path, Columns], Iterator[RawPair]]] = {
-    "tsv": _tsv_pairs,
     "jsonl": _jsonl_pairs,
     "csv": _csv_pairs,
     "parquet": _parquet_pairs,
@@ -138,38 +106,6 @@ def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str
     """Yield all pairs of a data set, also those without use."""
     for row in columns.select(dataset):
         yield columns.pick(row, where)
-
-
-# Pairs with text on both sides
-
-
-@dataclass
-class ReadReport:
-    """Numbers of pairs of sentences that were read, kept and dropped."""
-
-    read: int = 0
-    kept: int = 0
-    empty: int = 0
-    invalid_utf8: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.read} pairs read, {self.kept} kept, {self.empty} dropped with an empty side, "
-            f"{self.invalid_utf8} dropped as invalid UTF-8"
-        )
-
-
-def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple[str, str]]:
-    """Yield the pairs with text on both sides, and count in `report` what was read, kept and dropped."""
-    for source, target in pairs:
-        report.read += 1
-        if source is None or target is None:
-            report.invalid_utf8 += 1
-        elif not source.strip() or not target.strip():
-            report.empty += 1
-        else:
-            report.kept += 1
-            yield source, target
 
 
 class ParallelText(NamedTuple):

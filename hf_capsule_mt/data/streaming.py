@@ -15,11 +15,11 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.errors import UserError, blamed_on_user
 
-from .arrow_cache import tokenize_batch
-from .batching import TokenBudgetBatchSampler
+from .batching import TokenBudgetBatchSampler, tokenize_batch
 from .bpe_dropout import BPEDropout
-from .corpus_files import Columns, Corpus, RawPair, Shard
-from .parallel_text import ReadReport, read_shard, useful_pairs
+from .corpus_files import Columns, Corpus, Shard
+from .lines import RawPair, ReadReport, useful_pairs
+from .parallel_text import read_shard
 from .reading_ahead import each_one_ahead
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -250,6 +251,23 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     def seed_of_data(self) -> int:
         """What the order of the pairs follows from."""
         return self.seed if self.data_seed is None else self.data_seed
+
+    @property
+    def loader_options(self) -> dict[str, Any]:
+        """Options of a loader for its worker processes."""
+        context = None
+        if self.dataloader_num_workers:
+            context = self.dataloader_multiprocessing_context
+            if context is None and sys.platform == "linux":
+                # Other starts of workers than "fork" need a copy of all that workers use.
+                context = "fork"
+        return {
+            "num_workers": self.dataloader_num_workers,
+            "multiprocessing_context": context,
+            "prefetch_factor": self.dataloader_prefetch_factor,
+            "pin_memory": self.dataloader_pin_memory,
+            "persistent_workers": self.dataloader_persistent_workers,
+        }
 
     @property
     def needs_best(self) -> bool:

@@ -23,13 +23,14 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOu
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
+from hf_capsule_mt.data.bpe_dropout import ResegmentedPairs
+from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file, stream_loader
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import locked, replace_text
 
 from .arguments import TranslationTrainingArguments
-from .batch_loading import stream_batches, token_budget_loader
 from .callbacks import DivergenceError, RunEvents, SourceCallback
 from .learning_rates import OptimizerOptions, set_added_rate
 from .meter import RunMeter
@@ -343,16 +344,31 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         """Return the training batches of this process."""
-        if isinstance(self.train_dataset, TokenBudgetStream):
-            return stream_batches(self, self.resumed_from, begins_again=self._begins_data)
-        if self.args.max_tokens_per_batch == 0:
-            return super().get_train_dataloader()
+        args = self.args
         pairs = self.train_dataset
+        if isinstance(pairs, TokenBudgetStream):
+            return self._batches_of_stream(pairs)
+        if args.max_tokens_per_batch == 0:
+            return super().get_train_dataloader()
+        if not isinstance(pairs, Sized):
+            raise TypeError(f"train_dataset is a {type(pairs).__name__} without a length. Stream files with load_data.")
         # The Trainer has no public method for these two. It drops columns that the model does not take.
         if isinstance(getattr(pairs, "column_names", None), list):
             pairs = self._remove_unused_columns(pairs, description="training")
         collate = self._get_collator_with_removed_columns(self.data_collator, description="training")
-        loader = token_budget_loader(pairs, collate, self.args, self.identity.dealt_to or self.args.world_size)
+        lengths = pairs.lengths() if isinstance(pairs, ResegmentedPairs) else longest_sides(pairs)
+        # A resumed run cuts an epoch as it was cut at its start.
+        sampler = TokenBudgetBatchSampler(
+            lengths,
+            args.max_tokens_per_batch,
+            num_replicas=self.identity.dealt_to or args.world_size,
+            seed=args.seed_of_data,
+        )
+        sampler.check_deal(args.world_size)
+        # With its own generator: starting workers draws a seed, in a resumed run at other times.
+        generator = torch.Generator()
+        options = args.loader_options
+        loader = DataLoader(pairs, batch_sampler=sampler, collate_fn=collate, generator=generator, **options)
         # The sampler gives each process as many batches. accelerate evens out the batches of evaluation only, because
         # every process must have a last batch to gather from.
         even_batches = self.accelerator.even_batches
@@ -361,6 +377,21 @@ class TranslationTrainer(Seq2SeqTrainer):
             return self.accelerator.prepare(loader)
         finally:
             self.accelerator.even_batches = even_batches
+
+    def _batches_of_stream(self, stream: TokenBudgetStream) -> Any:
+        """Return the loader of a stream, which begins where the run left it."""
+        args = self.args
+        if self._begins_data:
+            states = Path(self.resumed_from).glob("stream_state_*.json")
+            stream.begin_behind(file.read_text() for file in states)
+        elif self.resumed_from is None:
+            stream.load_state(None)
+        else:
+            stream.load_state(state_file(self.resumed_from, args.process_index).read_text())
+        device = args.device if self.accelerator.device_placement else None
+        # accelerate's loader takes this option under a private name only.
+        options = {**args.loader_options, "_non_blocking": args.accelerator_config.non_blocking}
+        return stream_loader(stream, self.data_collator, device, **options)
 
     def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
         # The only method around the call that spreads weights over processes with FSDP2. It must not see embeddings:

@@ -12,7 +12,7 @@ from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
 from hf_capsule_mt.data.corpus_files import Corpus, expand, find_corpora
 from hf_capsule_mt.data.encoding import positions
 from hf_capsule_mt.data.language_codes import LanguageCodes, each_checked
-from hf_capsule_mt.data.parallel_text import ReadReport
+from hf_capsule_mt.data.lines import ReadReport
 from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub_rows
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.errors import UserError
@@ -194,8 +194,11 @@ class _Loader:
 
     def _check_codes(self, text: TextCorpus) -> None:
         """Warn of sources without a language code that the tokenizer wants, and refuse a code that it lacks."""
+        codes = LanguageCodes(self._tokenizer)
+        if not codes:
+            return
         sources = text.dataset[:_CHECKED_FOR_CODES]["source"]
-        for _ in each_checked(LanguageCodes(self._tokenizer), sources, text.name, self._warn):
+        for _ in each_checked(codes, sources, text.name, self._warn):
             pass
 
     def tokenized(self, texts: Sequence[TextCorpus]) -> _TokenizedTexts:

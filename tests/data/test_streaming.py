@@ -15,7 +15,7 @@ from tiny_marian import WORDS, tiny_tokenizer
 from transformers import DataCollatorForSeq2Seq
 
 from hf_capsule_mt.data import streaming
-from hf_capsule_mt.data.arrow_cache import tokenize_batch
+from hf_capsule_mt.data.batching import tokenize_batch
 from hf_capsule_mt.data.bpe_dropout import BPEDropout
 from hf_capsule_mt.data.corpus_files import Columns, find_corpora
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows, stream_loader
