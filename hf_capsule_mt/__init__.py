@@ -93,15 +93,13 @@ class _NoDefaultModel:
 # Transformers 5 removed this task, and refuses its name before it asks the registry.
 getattr(pipelines, "REMOVED_TASKS", {}).pop("translation", None)
 if "translation" not in PIPELINE_REGISTRY.supported_tasks:
-    PIPELINE_REGISTRY.register_pipeline(
-        "translation",
-        TranslationPipeline,
-        pt_model=_ReportingSeq2SeqLM,
-        default={"model": _NoDefaultModel()},
-        type="text",
-    )
-    # Otherwise a saved pipeline of another library's model would name the class above.
-    del TranslationPipeline._registered_impl
+    # `register_pipeline` would also mark the class, and a saved pipeline of another library's model would name it.
+    PIPELINE_REGISTRY.supported_tasks["translation"] = {
+        "impl": TranslationPipeline,
+        "pt": (_ReportingSeq2SeqLM,),
+        "default": {"model": _NoDefaultModel()},
+        "type": "text",
+    }
     PIPELINE_REGISTRY.task_aliases = _TaskAliases(PIPELINE_REGISTRY.task_aliases)
 
 __all__ = [

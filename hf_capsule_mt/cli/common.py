@@ -202,6 +202,7 @@ def meet(*, cpu: bool) -> PartialState:
             f"Not all processes of this command started within {MEETING}. See why one failed, and start all again."
         ) from error
     if torch.distributed.is_available() and torch.distributed.is_initialized():
+        # A group has one time limit, and PyTorch no public way to change it.
         distributed_c10d._set_pg_timeout(WORK)
     return state
 

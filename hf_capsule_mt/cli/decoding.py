@@ -2,7 +2,7 @@
 
 import argparse
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from accelerate import PartialState
@@ -16,7 +16,14 @@ from hf_capsule_mt.translation.translator import ENGINES
 from .common import at_least, finite, meet, usable_device, warn_if_busy
 
 
-def add_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
+class OptionHolder(Protocol):
+    """A parser, or a group of its options. argparse has no public class for both."""
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
+        """Add an option."""
+
+
+def add_options(parser: OptionHolder, *, required: bool = True) -> None:
     """Add the options that name the model and say how it decodes."""
     add_model(parser, required=required)
     parser.add_argument("--num_beams", type=at_least(1), help="Beam size (default: the model's own).")
@@ -51,7 +58,7 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
 
 
-def add_model(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
+def add_model(parser: OptionHolder, *, required: bool = True) -> None:
     """Add the options that name the model."""
     parser.add_argument("--model", required=required, help="Folder of a checkpoint, or name of a model on the Hub.")
     parser.add_argument("--revision", help="Branch, tag or commit of a model on the Hub (default: main).")

@@ -79,6 +79,7 @@ class _Help(argparse.Action):
     """Shows the options that people use, or all of them with `--help_all`."""
 
     def __call__(self, parser: argparse.ArgumentParser, *args: Any) -> None:
+        # argparse has no public list of a parser's options.
         for action in parser._actions:
             if args[-1] != "--help_all" and action.dest not in (*_SHOWN, argparse.SUPPRESS):
                 action.help = argparse.SUPPRESS
@@ -227,8 +228,8 @@ class _Run:
         trainer = self.trainer
         if self.model_args.lora_rank is not None and not self.keeps_start:
             merge_adapter(trainer)
-        # `_internal_call` saves without pushing, which is done at the end, with the scores.
-        trainer.save_model(_internal_call=True)
+        # It is pushed at the end, with the scores.
+        trainer.save_without_push()
         trainer.save_state()
         metrics = dict(self.result.metrics)
         if trainer.eval_dataset is not None:

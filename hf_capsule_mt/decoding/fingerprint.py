@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 import torch
+from accelerate.hooks import ModelHook
 from torch import Tensor, nn
 
 from hf_capsule_mt.errors import UserError
@@ -121,10 +122,8 @@ def with_shared_weights(module: M) -> M:
     shared: list[object] = [*module.parameters(), *module.buffers()]
     for part in module.modules():
         shared += _added_hooks(part)
-        # accelerate keeps offloaded weights in its hook, for which it has no public name.
-        offloading = part.__dict__.get("_hf_hook")
-        if offloading is not None:
-            shared.append(offloading)
+        # accelerate keeps offloaded weights in its hook.
+        shared += [value for value in vars(part).values() if isinstance(value, ModelHook)]
     return deepcopy(module, {id(each): each for each in shared})
 
 

@@ -16,7 +16,8 @@ def init_words(words: nn.Embedding, width: int) -> None:
     init.normal_(words.weight, mean=0.0, std=width**-0.5)
     if words.padding_idx is None:
         return
+    with_zero_row = words.weight.detach().clone()
+    with_zero_row[words.padding_idx] = 0
     # Transformers marks loaded weights, and `init` leaves those as they are. A row of a weight has no mark, so a loaded
     # row would become zero.
-    if not getattr(words.weight, "_is_hf_initialized", False):
-        init.zeros_(words.weight[words.padding_idx])
+    init.copy_(words.weight, with_zero_row)

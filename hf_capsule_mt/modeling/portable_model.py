@@ -49,7 +49,7 @@ class PortableModel:
         writes = getattr(self, "should_save_on_this_rank", bool)(is_main_process)
         config = self.config
         # With an adapter, Transformers saves only that.
-        if writes and not getattr(self, "_hf_peft_config_loaded", False):
+        if writes and not _has_adapter(self):
             # Before all else, so that config.json is written once, and complete.
             self.config = self.write_source(Path(save_directory))
         try:
@@ -74,3 +74,12 @@ class PortableModel:
             return package_source(self, folder)
         custom_object_save(self, folder)
         return self.config
+
+
+def _has_adapter(model: Any) -> bool:
+    """Return whether Transformers has loaded an adapter into a model. Without PEFT there is none."""
+    try:
+        model.active_adapters()
+    except ValueError:
+        return False
+    return True

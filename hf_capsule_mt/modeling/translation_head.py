@@ -1,5 +1,6 @@
 """What all families share: the forward pass of an encoder-decoder, and the language model head with its loss."""
 
+from collections import OrderedDict
 from inspect import signature
 from typing import Any
 
@@ -268,12 +269,13 @@ class TranslationHead:
 def _is_bare(projection: nn.Module) -> bool:
     """Return whether a projection is only its weight, without adapter, bias or hook.
 
-    Then the loss may read the weight and leave the module out. PyTorch has no public names for the hooks of a module.
+    Then the loss may read the weight and leave the module out.
     """
     if type(projection) is not nn.Linear or projection.bias is not None:
         return False
-    has_forward_hooks = projection._forward_hooks or projection._forward_pre_hooks
-    has_backward_hooks = projection._backward_hooks or projection._backward_pre_hooks
+    attributes = vars(projection)
+    # PyTorch has no public names for hooks. It keeps those of each kind in an ordered mapping, and nothing else there.
+    has_hooks = any(value for value in attributes.values() if isinstance(value, OrderedDict))
     # accelerate replaces the method of the object.
-    is_replaced = "forward" in projection.__dict__
-    return not (has_forward_hooks or has_backward_hooks or is_replaced)
+    is_replaced = "forward" in attributes
+    return not (has_hooks or is_replaced)

@@ -51,7 +51,6 @@ class OptimizerOptions:
         if type(schedule) is not LambdaLR:
             return
         schedule.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        for group, factor in zip(optimizer.param_groups, schedule.lr_lambdas):
-            group["lr"] = group["initial_lr"] * factor(schedule.last_epoch)
-        # `get_last_lr()`, which the Trainer logs, reads this. Otherwise the first entry had the checkpoint's rate.
-        schedule._last_lr = [group["lr"] for group in optimizer.param_groups]
+        # Repeat the last step. Otherwise the next update, and its entry in the log, had the checkpoint's rates.
+        schedule.last_epoch -= 1
+        schedule.step()

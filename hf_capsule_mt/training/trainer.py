@@ -311,7 +311,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.meter.add_losses(outputs)
         return (loss, outputs) if return_outputs else loss
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
         """Save the model as the Trainer does, unless its weights are not finite."""
         folder = Path(output_dir or self.args.output_dir)
         is_checkpoint = step_of(folder) is not None
@@ -323,12 +323,21 @@ class TranslationTrainer(Seq2SeqTrainer):
             (folder / TRAINER_STATE).unlink(missing_ok=True)
         with self._averages_in_model():
             self._check_finite()
-            super().save_model(output_dir, _internal_call)
+            super().save_model(output_dir, *args, **kwargs)
         if is_checkpoint and self._average is not None and self.args.should_save:
             self._average.save_training_weights(folder)
         if is_checkpoint and self._stream_state is not None:
             folder.mkdir(parents=True, exist_ok=True)
             replace_text(state_file(folder, self.args.process_index), self._stream_state)
+
+    def save_without_push(self) -> None:
+        """Save the model in the output folder, and leave the Hub alone."""
+        pushes = self.args.push_to_hub
+        self.args.push_to_hub = False
+        try:
+            self.save_model()
+        finally:
+            self.args.push_to_hub = pushes
 
     def _averages_in_model(self) -> Any:
         """Return a block in which the model has the averages of its weights, if it has any."""
@@ -352,10 +361,9 @@ class TranslationTrainer(Seq2SeqTrainer):
             return super().get_train_dataloader()
         if not isinstance(pairs, Sized):
             raise TypeError(f"train_dataset is a {type(pairs).__name__} without a length. Stream files with load_data.")
-        # The Trainer has no public method for these two. It drops columns that the model does not take.
-        if isinstance(getattr(pairs, "column_names", None), list):
-            pairs = self._remove_unused_columns(pairs, description="training")
-        collate = self._get_collator_with_removed_columns(self.data_collator, description="training")
+        collate = self.data_collator
+        if args.remove_unused_columns:
+            collate = _CollatorOfColumns(collate, self._columns_of_model())
         lengths = pairs.lengths() if isinstance(pairs, ResegmentedPairs) else longest_sides(pairs)
         # A resumed run cuts an epoch as it was cut at its start.
         sampler = TokenBudgetBatchSampler(
@@ -377,6 +385,11 @@ class TranslationTrainer(Seq2SeqTrainer):
             return self.accelerator.prepare(loader)
         finally:
             self.accelerator.even_batches = even_batches
+
+    def _columns_of_model(self) -> set[str]:
+        """Return the columns of pairs that the model, or the collator for it, takes."""
+        arguments = inspect.signature(self._base_model.forward).parameters
+        return {*arguments, *self.label_names, "label", "label_ids"}
 
     def _batches_of_stream(self, stream: TokenBudgetStream) -> Any:
         """Return the loader of a stream, which begins where the run left it."""
@@ -554,6 +567,18 @@ def _copy_arguments(args: TranslationTrainingArguments | None) -> TranslationTra
             "arguments have the same names there."
         )
     return copy.copy(args)
+
+
+class _CollatorOfColumns:
+    """Makes a batch of the columns of rows that a model takes, as the Trainer's own loader does."""
+
+    def __init__(self, collate: Callable, columns: set[str]) -> None:
+        self.collate = collate
+        self.columns = columns
+
+    def __call__(self, rows: list[dict[str, Any]]) -> Any:
+        """Return a batch."""
+        return self.collate([{name: row[name] for name in row if name in self.columns} for row in rows])
 
 
 def _default_metrics(args: TranslationTrainingArguments, tokenizer: Any) -> Callable | None:

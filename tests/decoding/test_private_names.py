@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from accelerate.hooks import ModelHook, add_hook_to_module
 from ending_models import ending, sources
 from transformers import AttentionInterface, DynamicCache, EncoderDecoderCache, GenerationConfig
 from transformers.generation import GenerationMode
 from transformers.generation.utils import GENERATION_MODES_MAPPING
 
 from hf_capsule_mt.decoding import products
+from hf_capsule_mt.decoding.fingerprint import with_shared_weights
 from hf_capsule_mt.modeling.onednn import has_onednn
 from hf_capsule_mt.modeling.transformers_versions import CACHE
 
@@ -21,11 +23,11 @@ def test_hooks_of_a_module():
     assert list(module._forward_pre_hooks.values()) == hooks[1:]
 
 
-def test_the_hook_of_accelerate():
-    from accelerate.hooks import ModelHook, add_hook_to_module
-
+def test_a_copy_shares_the_hook_of_accelerate():
+    """It holds weights that were moved away. A copy of it would hold them again."""
     hook = ModelHook()
-    assert add_hook_to_module(torch.nn.Linear(2, 2), hook).__dict__["_hf_hook"] is hook
+    copy = with_shared_weights(add_hook_to_module(torch.nn.Linear(2, 2), hook))
+    assert [value for value in vars(copy).values() if isinstance(value, ModelHook)] == [hook]
 
 
 def test_the_version_of_a_weight():
