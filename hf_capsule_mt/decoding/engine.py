@@ -130,9 +130,10 @@ class Engine:
         """
         vocabulary = self.vocabulary.for_one_call()
         with torch.inference_mode(), torch.autocast(vocabulary.device.type, enabled=False):
+            # A product in int8 turns NaN into finite values, so the decoder may not show that the encoder overflowed.
             for tensor in encoded.values():
                 if isinstance(tensor, Tensor) and tensor.is_floating_point():
-                    vocabulary.seen.add(tensor)
+                    vocabulary.watch(tensor)
             if banks is not None:
                 settings = banks.settings(settings)
             decoding = self._adapter.decoding(self._adapter, encoded, attention_mask, settings.num_beams)
@@ -144,7 +145,7 @@ class Engine:
             else:
                 search = BeamSearch(decoding, vocabulary, settings, limits)
             translations = search.finish()
-        vocabulary.seen.check(self._name, self._dtype)
+        vocabulary.finite_sum.check(self._name, self._dtype)
         return [_outside_of_inference_mode(translation) for translation in translations]
 
 

@@ -27,10 +27,10 @@ from ..modeling.transformers_versions import CACHE
 from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
+from .finite_scores import FiniteScores
 from .search import Settings
 from .term_automaton import Forms, WordBoundaries
 from .terms import TermBanks, default_bank_width
-from .vocabulary import FiniteScores
 
 logger = logging.get_logger(__name__)
 

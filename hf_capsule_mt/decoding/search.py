@@ -221,7 +221,7 @@ class GreedySearch(Search):
 
     def _extend(self, hidden: Tensor) -> None:
         if self.forced is not None:
-            self.vocabulary.see(hidden)
+            self.vocabulary.watch(hidden)
             tokens = torch.full_like(self.latest[:, 0], self.forced)
         elif self.needs_all_scores:
             scores = self._constrained(self.vocabulary.scores(hidden).float())
@@ -294,7 +294,7 @@ class BeamSearch(Search):
 
     def _forced_candidates(self, hidden: Tensor, token: int) -> Candidates:
         """Return continuations of every beam by one token with the log-probability 0. There are no others."""
-        self.vocabulary.see(hidden)
+        self.vocabulary.watch(hidden)
         sentences, beams = self.scores.shape
         others = self.num_candidates - beams
         no_scores = self.scores.new_full((sentences, others), -torch.inf)

@@ -95,7 +95,7 @@ def test_blocks_with_a_score_that_is_not_finite(token, value, monkeypatch):
         vocabulary = Vocabulary(weight)
         assert (decode(vocabulary) < 600).all()
         with pytest.raises(UserError, match="not finite"):
-            vocabulary.seen.check("a model", "float32")
+            vocabulary.finite_sum.check("a model", "float32")
 
 
 @pytest.mark.parametrize("has_onednn", [True, False])
