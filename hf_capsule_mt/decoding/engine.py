@@ -12,14 +12,16 @@ from transformers.utils import ModelOutput
 from hf_capsule_mt.errors import UserError
 
 from .adapter import Adapter
+from .beam_search import BeamSearch
 from .fingerprint import Fingerprint, UnsupportedModelError, check_plain
 from .marian_adapter import MarianAdapter
 from .pre_norm_adapter import M2M100Adapter, MBartAdapter
 from .products import PRECISIONS, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
-from .search import BeamSearch, GreedySearch, Search, Settings, Translation
+from .search import GreedySearch, Search, Settings, Translation
 from .t5_adapter import MT5Adapter, T5Adapter
-from .terms import TermBanks, TermSearch
+from .term_banks import TermBanks
+from .term_search import TermSearch
 
 _ADAPTERS: tuple[type[Adapter], ...] = (
     MarianAdapter,

@@ -30,7 +30,7 @@ from .fingerprint import UnsupportedError, UnsupportedModelError
 from .finite_scores import FiniteScores
 from .search import Settings
 from .term_automaton import Forms, WordBoundaries
-from .terms import TermBanks, default_bank_width
+from .term_banks import TermBanks, default_bank_width
 
 logger = logging.get_logger(__name__)
 

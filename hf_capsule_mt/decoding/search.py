@@ -1,4 +1,4 @@
-"""Greedy search and beam search, step by step as `generate()` has them, over any model.
+"""What greedy search and beam search share, step by step as `generate()` has them, over any model. And greedy search.
 
 Once nothing can change what a sentence returns, its rows leave the batch. On a CPU that is checked after every step.
 Other devices would have to be waited for, so there it is checked after several. Until then a step is the same
@@ -8,7 +8,7 @@ operations on tensors of the same shapes, in the same memory.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,9 +16,9 @@ from torch import Tensor
 from .adapter import Decoding
 from .constraints import Constraints
 from .step_graph import StepGraph
-from .vocabulary import Candidates, Vocabulary, best_of
+from .vocabulary import Vocabulary
 
-_NEVER = -1e9
+NEVER = -1e9
 """The score of what cannot be chosen."""
 _DROPPED = 16
 """Rows leave once one sentence in so many is finished."""
@@ -141,8 +141,10 @@ class Search(ABC):
 
     def _write(self) -> None:
         """Write the next token of every sentence."""
-        self._extend(self.decoding.step(self.latest))
+        hidden = self.decoding.step(self.latest)
+        self._extend(hidden)
         self.device_column += 1
+        # Sentences whose last column was just written have no room for another token.
         self.done |= self.last_columns < self.device_column
 
     @abstractmethod
@@ -151,7 +153,7 @@ class Search(ABC):
 
     @abstractmethod
     def _translation(self, *parts: Tensor) -> Translation:
-        """The translation of a sentence from the parts that `_RESULT` names, which are on a CPU."""
+        """Return the translation of a sentence from the parts that `_RESULT` names, which are on a CPU."""
 
     def _constrained(self, scores: Tensor) -> Tensor:
         """Return scores `[rows, vocabulary]` of all tokens after the constraints."""
@@ -163,11 +165,13 @@ class Search(ABC):
         finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
         count = len(self.sentences)
         one_in = _DROPPED if self.checks_every_step else _DROPPED_FROM_GRAPH
-        are_enough = len(finished) == count or len(finished) * one_in >= count
+        are_all = len(finished) == count
+        are_enough = are_all or len(finished) * one_in >= count
         if not finished or not are_enough:
             return []
         translations = self._translations_of(finished)
-        self._keep(*_fill(finished, count))
+        rows, moved = _fill_places(finished, count)
+        self._keep(rows, moved)
         return translations
 
     def _translations_of(self, rows: list[int]) -> list[tuple[int, Translation]]:
@@ -179,7 +183,7 @@ class Search(ABC):
         return list(zip(sentences, translations))
 
     def _keep(self, rows: list[int], moved: list[int]) -> None:
-        """Keep only some rows. Those that come to the positions `moved` have changed place."""
+        """Keep only some rows of the batch, as [`_fill_places`] returns them."""
         kept = torch.tensor(rows, dtype=torch.long, device=self.device)
         for name in self._ROWS:
             setattr(self, name, getattr(self, name)[kept])
@@ -199,11 +203,15 @@ def rows_of(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor.gather(1, indices)
 
 
-def _fill(finished: list[int], count: int) -> tuple[list[int], list[int]]:
-    """Let the last of `count` rows go to the places of those that are finished, in ascending order.
+def _fill_places(finished: list[int], count: int) -> tuple[list[int], list[int]]:
+    """Let the last rows of a batch go to the places of those that are finished. So most rows need not be moved.
+
+    Args:
+        finished: the rows that leave, in ascending order.
+        count: the number of rows, those that leave included.
 
     Returns:
-        The row of each place that is left, and the places whose row is another one now.
+        For each place that is left, the row that comes to it. And the places that get another row than they had.
     """
     left = count - len(finished)
     freed = [row for row in finished if row < left]
@@ -215,7 +223,7 @@ def _fill(finished: list[int], count: int) -> tuple[list[int], list[int]]:
 
 
 class GreedySearch(Search):
-    """The best next token, always."""
+    """Writes the best next token, always. The arguments are those of [`Search`]."""
 
     _RESULT = ("tokens", "last_columns")
 
@@ -244,138 +252,3 @@ class GreedySearch(Search):
             # With the start token and the end.
             length = int(ends[0]) + 2
         return Translation(tokens[:, :length].clone(), None)
-
-
-class BeamSearch(Search):
-    """The best translations, `num_beams` of them at a time."""
-
-    _ROWS = (*Search._ROWS, "scores", "ended", "ended_scores", "ended_lengths", "is_complete")
-    _RESULT = ("ended", "ended_scores", "ended_lengths")
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        sentences, beams, _ = self.tokens.shape
-        # Sums of log-probabilities of the running beams, `[sentences, beams]`. All of a sentence begin the same.
-        self.scores = torch.zeros(sentences, beams, dtype=torch.float32, device=self.device)
-        self.scores[:, 1:] = _NEVER
-        # The best translations that have ended, `[sentences, beams, columns]`, their scores, and their lengths with
-        # the start token, both `[sentences, beams]`.
-        self.ended = self.tokens.clone()
-        self.ended_scores = torch.full_like(self.scores, _NEVER)
-        self.ended_lengths = torch.ones_like(self.tokens[:, :, 0])
-        # Whether there is such a translation yet, `[sentences, beams]`.
-        self.is_complete = torch.zeros_like(self.scores, dtype=torch.bool)
-        # If all beams end, so many others are left to go on with.
-        self.num_candidates = max(2, 1 + len(self.settings.eos)) * beams
-        # The candidates that may end, `[candidates]`.
-        self.may_end = torch.arange(self.num_candidates, device=self.device) < beams
-        self.any_complete = not self.checks_every_step
-
-    def _extend(self, hidden: Tensor) -> None:
-        candidates = self._candidates(hidden)
-        is_at_limit = self.last_columns <= self.device_column
-        ending = torch.isin(candidates.tokens, self.eos) | is_at_limit.unsqueeze(-1)
-        any_ending = not self.checks_every_step or bool(ending.any())
-        if any_ending:
-            self._collect(candidates, ending)
-        self._go_on(candidates, ending if any_ending else None)
-        if any_ending or self.any_complete:
-            self._judge()
-
-    def _candidates(self, hidden: Tensor) -> Candidates:
-        """Return the best continuations of all sentences, given states `[sentences * beams, d]`."""
-        if self.forced is not None:
-            return self._forced_candidates(hidden, self.forced)
-        if self.needs_all_scores:
-            log_probabilities = self.vocabulary.scores(hidden).float().log_softmax(-1)
-            return best_of(self._constrained(log_probabilities), self.scores, self.num_candidates)
-        renormalizes = self.settings.constraints.renormalizes
-        return self.vocabulary.best(hidden, self.scores, self.num_candidates, self.suppressed, renormalizes)
-
-    def _forced_candidates(self, hidden: Tensor, token: int) -> Candidates:
-        """Return continuations of every beam by one token with the log-probability 0. There are no others."""
-        self.vocabulary.watch(hidden)
-        sentences, beams = self.scores.shape
-        others = self.num_candidates - beams
-        no_scores = self.scores.new_full((sentences, others), -torch.inf)
-        places = torch.arange(self.num_candidates, device=self.device)
-        parents = places.clamp(max=beams - 1)
-        return Candidates(
-            scores=torch.cat([self.scores, no_scores], dim=1),
-            beams=parents.repeat(sentences, 1),
-            tokens=self.latest.new_full((sentences, self.num_candidates), token),
-        )
-
-    def _go_on(self, candidates: Candidates, ending: Tensor | None) -> None:
-        """Continue the best candidates that do not end. `ending` is `[sentences, candidates]`, or None if none does."""
-        beams = self.scores.shape[1]
-        if ending is None:
-            scores = candidates.scores[:, :beams]
-            parents = candidates.beams[:, :beams]
-            tokens = candidates.tokens[:, :beams]
-        else:
-            running = candidates.scores + ending.float() * _NEVER
-            chosen = running.topk(beams).indices
-            scores = running.gather(1, chosen)
-            parents = candidates.beams.gather(1, chosen)
-            tokens = candidates.tokens.gather(1, chosen)
-        self.scores.copy_(scores)
-        self.latest.copy_(tokens)
-        so_far = self.tokens[:, :, : self.column] if self.checks_every_step else self.tokens
-        so_far.copy_(rows_of(so_far, parents))
-        self.tokens.index_copy_(2, self.device_column, self.latest.unsqueeze(-1))
-        self.decoding.reorder(parents)
-
-    def _collect(self, candidates: Candidates, ending: Tensor) -> None:
-        """Merge candidates that end with the best translations so far. `ending` is `[sentences, candidates]`."""
-        tokens = rows_of(self.tokens, candidates.beams)
-        tokens.index_copy_(2, self.device_column, candidates.tokens.unsqueeze(-1))
-        ending = ending & self.may_end
-        length = self.column if self.checks_every_step else self.device_column
-        scores = candidates.scores / self._penalty(length)
-        # Sums, as in `generate()`: with one score for all of them, others of those that cannot be chosen would follow.
-        # A sentence that is finished collects no more, or its result would depend on when its rows leave.
-        scores = scores + self.done.unsqueeze(-1).float() * _NEVER
-        scores = scores + (~ending).float() * _NEVER
-        beams = self.scores.shape[1]
-        all_scores = torch.cat([self.ended_scores, scores], dim=1)
-        merged_scores, chosen = all_scores.topk(beams)
-        self.ended_scores.copy_(merged_scores)
-        merged_complete = torch.cat([self.is_complete, ending], dim=1)
-        self.is_complete.copy_(merged_complete.gather(1, chosen))
-        lengths = (self.device_column + 1).expand_as(candidates.tokens)
-        merged_lengths = torch.cat([self.ended_lengths, lengths], dim=1)
-        self.ended_lengths.copy_(merged_lengths.gather(1, chosen))
-        merged_tokens = torch.cat([self.ended, tokens], dim=1)
-        self.ended.copy_(rows_of(merged_tokens, chosen))
-        self.any_complete = True
-        if self.checks_every_step:
-            self.any_complete = bool(self.is_complete.all(-1).any())
-
-    def _judge(self) -> None:
-        """Find out which sentences cannot be improved any more, by the best score that a running beam may get."""
-        settings = self.settings
-        if settings.early_stopping == "never" and settings.length_penalty > 0:
-            # The longer a translation, the better is its score.
-            longest: int | Tensor = settings.max_length - 1
-        else:
-            longest = self.column if self.checks_every_step else self.device_column
-        best_running = self.scores[:, :1] / self._penalty(longest)
-        worst_ended = self.ended_scores.amin(1, keepdim=True).where(self.is_complete, _NEVER)
-        can_improve = (best_running > worst_ended).any(-1)
-        self.done |= ~can_improve
-        if settings.early_stopping is True:
-            self.done |= self.is_complete.all(-1)
-
-    def _penalty(self, length: int | Tensor) -> float | Tensor:
-        """Return the divisor of the scores of translations of a length, a number or `[1]`."""
-        if isinstance(length, int):
-            return length**self.settings.length_penalty
-        # As Python computes it.
-        return length.double().pow(self.settings.length_penalty).float()
-
-    def _translation(self, ended: Tensor, scores: Tensor, lengths: Tensor) -> Translation:
-        """Cut the best of the translations `[beams, columns]`. Those that are shorter are filled up from the start."""
-        number = self.settings.num_return_sequences
-        longest = int(lengths[:number].max())
-        return Translation(ended[:number, :longest].clone(), scores[:number].clone())

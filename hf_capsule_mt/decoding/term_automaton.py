@@ -33,6 +33,9 @@ class TermAutomaton:
     Tokens are read from left to right. The longest form at a place counts, forms do not overlap, and each term needs
     tokens of its own.
 
+    With the form [7, 8, 9], the tokens 5, 7, 8 leave the walk (7, 8). With 9 after them the walk is the whole form. The
+    term counts as written once a token follows that does not belong to the same word, or the translation ends.
+
     Args:
         terms: the forms of each term. Two equal terms must be written twice.
         boundaries: forms stand between word boundaries. None: they may stand inside a word.
@@ -122,14 +125,17 @@ class TermAutomaton:
             length = 0
             if can_start:
                 length = self._longest_beginning(tokens[start:], placed)
-                if start + length == len(tokens) and not is_end:
+                is_open = start + length == len(tokens)
+                if is_open and not is_end:
+                    # The tokens to come decide which form it is, if any.
                     return placed, tokens[start:]
             whole = self._longest_form(tokens, start, length, placed)
             if whole is None:
+                # A form may begin with the next token, also inside of what looked like the beginning of another.
                 start += 1
-                continue
-            term, start = whole
-            placed |= 1 << term
+            else:
+                term, start = whole
+                placed |= 1 << term
         return placed, ()
 
     def _longest_beginning(self, tokens: tuple[int, ...], placed: int) -> int:
@@ -163,7 +169,8 @@ class TermAutomaton:
         return None
 
     def _is_missing(self, term: int, placed: int) -> bool:
-        return not placed >> term & 1
+        is_placed = placed >> term & 1
+        return not is_placed
 
     def _are_one_word(self, token: int, following: int) -> bool:
         return self._ends_inside(token) and self._begins_inside(following)

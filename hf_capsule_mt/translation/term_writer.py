@@ -13,7 +13,7 @@ import regex
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
-from hf_capsule_mt.decoding.terms import default_bank_width
+from hf_capsule_mt.decoding.term_banks import default_bank_width
 from hf_capsule_mt.errors import UserError
 
 from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms

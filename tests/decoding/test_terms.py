@@ -14,7 +14,7 @@ from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.generation import engine_of
 from hf_capsule_mt.decoding.search import Settings
 from hf_capsule_mt.decoding.term_automaton import State, TermAutomaton, WordBoundaries
-from hf_capsule_mt.decoding.terms import SentenceBanks, TermBanks, default_bank_width
+from hf_capsule_mt.decoding.term_banks import SentenceBanks, TermBanks, default_bank_width
 from hf_capsule_mt.errors import UserError
 
 
