@@ -64,8 +64,9 @@ class MarianAdapter(TransformerAdapter):
 def folded_aggregation(module: LayerAggregation, make: Make) -> Callable[[list[Tensor]], Tensor]:
     """Return the aggregation of the outputs of L layers, `[rows, d]` each, to `[rows, d]`.
 
-    F, which the votes W and the activations A are computed from, is linear and read by nothing else. So W F and A F
-    are one map of the layers each. They are multiplied in float64, once.
+    A routed aggregation computes votes and activations from its `inputs`, a linear map of the layers whose output
+    nothing else reads. So the votes are one linear map of the layers, and the activations another. The two weights of
+    each are multiplied in float64, once, and every step multiplies once instead of twice.
     """
     aggregate = _aggregator(module.aggregator, make)
     normalise = norm(module.layer_norm)
