@@ -27,24 +27,40 @@ def draw_lines(
         level: what is drawn as a horizontal line.
     """
     # A line has one colour in all panels.
-    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    names: list[str] = []
+    for lines in panels.values():
+        names += [name for name in lines if name not in names]
+    styles = {name: line_style(number) for number, name in enumerate(names)}
     figure, panel_axes = new_panels(len(panels), 2.5 + 4.5 * len(panels))
     for axes, (ylabel, lines) in zip(panel_axes, panels.items(), strict=True):
         for name, points in lines.items():
-            _draw_line(axes, name, points, line_style(names.index(name)))
+            _draw_line(axes, name, points, styles[name])
         for name, values in (level or {}).items():
             axes.axhline(mean(values), color="black", linestyle=":", label=line_label(name))
         if log is not None:
-            axes.set_xscale("log", base=log)
-            ticks = sorted({place for points in lines.values() for place in points})
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-            axes.minorticks_off()
+            _set_log_places(axes, lines, log)
         if log_y:
             axes.set_yscale("log")
         axes.set(xlabel=xlabel.replace("_", " "), ylabel=ylabel)
-    handles = {line.get_label(): line for axes in panel_axes for line in axes.get_lines()}
+    # The legend has each line once, though several panels may have it.
+    handles = {}
+    for axes in panel_axes:
+        for line in axes.get_lines():
+            handles[line.get_label()] = line
     figure.legend(handles=list(handles.values()), loc="outside right upper")
     return figure
+
+
+def _set_log_places(axes: "Axes", lines: Lines, base: int) -> None:
+    """Make the horizontal axis logarithmic, with a tick at each place that a line has."""
+    places: set[float] = set()
+    for points in lines.values():
+        places.update(points)
+    ticks = sorted(places)
+    labels = [f"{tick:g}" for tick in ticks]
+    axes.set_xscale("log", base=base)
+    axes.set_xticks(ticks, labels)
+    axes.minorticks_off()
 
 
 def _draw_line(axes: "Axes", name: str, points: Mapping[float, Sequence[float]], style: Mapping[str, str]) -> None:
@@ -53,7 +69,8 @@ def _draw_line(axes: "Axes", name: str, points: Mapping[float, Sequence[float]],
     means = [mean(points[place]) for place in places]
     # Markers of many points would hide the lines.
     axes.plot(places, means, label=line_label(name), markevery=1 + len(places) // 12, **style)
-    if any(len(values) > 1 for values in points.values()):
+    has_several_runs = any(len(values) > 1 for values in points.values())
+    if has_several_runs:
         lowest = [min(points[place]) for place in places]
         highest = [max(points[place]) for place in places]
         axes.fill_between(places, lowest, highest, color=style["color"], alpha=0.2, linewidth=0)

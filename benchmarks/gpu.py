@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -45,7 +45,8 @@ def measure_tests(args: argparse.Namespace, done: set[str]) -> Measured:
         status, output = _run(command, args.seconds)
         print(output[-3000:])
         if status == 0:
-            yield "cuda", {"result": output.strip().splitlines()[-1]}
+            *_, last_line = output.strip().splitlines()
+            yield "cuda", {"result": last_line}
 
 
 def measure_train(args: argparse.Namespace, done: set[str]) -> Measured:
@@ -54,20 +55,21 @@ def measure_train(args: argparse.Namespace, done: set[str]) -> Measured:
         return
     import torch
 
-    from benchmarks.speed.workload import make_trainer, new_model, peak_memory, training_batches
+    from benchmarks.speed.workload import make_trainer, new_model, number_of_words, peak_memory, training_batches
 
     torch.manual_seed(0)
     batches = training_batches(_workload(args, rounds=1 if args.quick else 8))
-    tokens = sum(int((batch["labels"] >= 0).sum()) for batch in batches)
+    tokens = sum(number_of_words(batch) for batch in batches)
+    trainers = {}
+    for name, config in _configs(args).items():
+        model = new_model(config, args.device)
+        trainers[name] = make_trainer(model, torch.bfloat16)
 
     def train(name: str, times: int) -> None:
         for _ in range(times):
             for batch in batches:
                 trainers[name](batch)
 
-    trainers = {}
-    for name, config in _configs(args).items():
-        trainers[name] = make_trainer(new_model(config, args.device), torch.bfloat16)
     turns = {}
     memory = {}
     for name, update in trainers.items():
@@ -104,7 +106,8 @@ def measure_decode(args: argparse.Namespace, done: set[str]) -> Measured:
         "engine float32": partial(_generate, model, beams, "float32"),
         "engine bfloat16": partial(_generate, model, beams, "bfloat16"),
     }
-    for count in (1, 2) if args.quick else (1, 32, 64, 256, 512, 1024):
+    counts = (1, 2) if args.quick else (1, 32, 64, 256, 512, 1024)
+    for count in counts:
         if str(count) in done:
             continue
         batches = decoding_batches(_workload(args, rounds=3, warmup_rounds=1, batch_size=count))
@@ -129,7 +132,8 @@ def measure_profile(args: argparse.Namespace, done: set[str]) -> Measured:
     for method, config in _configs(args).items():
         name = f"update of {method}"
         if name not in done:
-            update = make_trainer(new_model(config, args.device), torch.bfloat16)
+            model = new_model(config, args.device)
+            update = make_trainer(model, torch.bfloat16)
             [batch] = training_batches(workload)
             yield name, _profile(partial(update, batch), args.device, steps=1)
         name = f"step of {method}"
@@ -155,21 +159,28 @@ def _profile(run: Callable[[], object], device: str, steps: int) -> dict[str, An
         activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities) as profiled:
         _seconds(run, device)
-    kind = torch.autograd.DeviceType.CUDA if is_cuda else torch.autograd.DeviceType.CPU
+    device_types = torch.autograd.DeviceType
+    device_type = device_types.CUDA if is_cuda else device_types.CPU
     host_ms = 0.0
     kernels = []
     for event in profiled.key_averages():
         host_ms += event.self_cpu_time_total / 1e3
-        if event.device_type == kind:
+        if event.device_type == device_type:
             microseconds = event.self_device_time_total if is_cuda else event.self_cpu_time_total
-            kernels.append([event.key, event.count / steps, microseconds / 1e3 / steps])
-    kernels.sort(key=lambda kernel: kernel[2], reverse=True)
+            milliseconds = microseconds / 1e3 / steps
+            kernels.append([event.key, event.count / steps, milliseconds])
+    kernels.sort(key=_milliseconds_of, reverse=True)
     return {
         "wall_ms": 1e3 * wall / steps,
-        "kernel_ms": sum(milliseconds for _, _, milliseconds in kernels),
+        "kernel_ms": sum(map(_milliseconds_of, kernels)),
         "host_ms": host_ms / steps,
         "largest": kernels[:5],
     }
+
+
+def _milliseconds_of(kernel: list[Any]) -> float:
+    _, _, milliseconds = kernel
+    return milliseconds
 
 
 def measure_study(args: argparse.Namespace, done: set[str]) -> Measured:
@@ -177,9 +188,11 @@ def measure_study(args: argparse.Namespace, done: set[str]) -> Measured:
     if args.study.stem in done:
         return
     launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
+    name = args.study.stem
+    runs = args.output_dir / name
+    records = args.output_dir / f"{name}.jsonl"
     command = [sys.executable, "-m", "benchmarks.studies", "run", str(args.study)]
-    command += ["--output_dir", str(args.output_dir / args.study.stem)]
-    command += ["--records", str(args.output_dir / f"{args.study.stem}.jsonl")]
+    command += ["--output_dir", str(runs), "--records", str(records)]
     command += ["--launcher", launcher, "--jobs", str(_STUDY_AT_ONCE), "--without_scores"]
     if args.quick:
         command.append("--dry_run")
@@ -189,12 +202,25 @@ def measure_study(args: argparse.Namespace, done: set[str]) -> Measured:
         yield args.study.stem, {"result": "done"}
 
 
+_MEASURES = {
+    "tests": measure_tests,
+    "train": measure_train,
+    "decode": measure_decode,
+    "profile": measure_profile,
+    "study": measure_study,
+}
+"""What measures each of `PIECES`."""
+
+
 def table(piece: str, records: Sequence[dict[str, Any]]) -> str:
     """Return the table of a piece in Markdown."""
     tables = {"train": _train_table, "decode": _decode_table, "profile": _profile_table}
-    rows = tables.get(piece, _result_table)(records)
+    make_table = tables.get(piece, _result_table)
+    rows = make_table(records)
     head, *lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([head, "|" + " --- |" * len(rows[0]), *lines])
+    # Not by the package's own function, whose imports a machine with a GPU may lack.
+    rule = "|" + " --- |" * len(rows[0])
+    return "\n".join([head, rule, *lines])
 
 
 def _train_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -209,9 +235,11 @@ def _train_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def _decode_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
-    rows = [["sentences at a time", *(f"{name}, tokens/s" for name in records[0]["tokens_per_second"])]]
+    columns = [f"{name}, tokens/s" for name in records[0]["tokens_per_second"]]
+    rows = [["sentences at a time", *columns]]
     for record in records:
-        rows.append([record["name"], *(_spread(rates) for rates in record["tokens_per_second"].values())])
+        cells = [_spread(rates) for rates in record["tokens_per_second"].values()]
+        rows.append([record["name"], *cells])
     return rows
 
 
@@ -225,7 +253,10 @@ def _profile_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def _result_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
-    return [["", "result"], *([record["name"], record["result"]] for record in records)]
+    rows = [["", "result"]]
+    for record in records:
+        rows.append([record["name"], record["result"]])
+    return rows
 
 
 def _spread(rates: Sequence[float]) -> str:
@@ -318,14 +349,12 @@ def _run_piece(args: argparse.Namespace, piece: str) -> bool:
     """Run a piece and print its table. Return whether it is done."""
     path = args.output_dir / "records.jsonl"
     settings = {"piece": piece, "device": args.device, "quick": args.quick}
-    records = []
-    if path.exists():
-        known = [json.loads(line) for line in path.read_text().splitlines()]
-        records = [record for record in known if settings.items() <= record.items()]
+    records = _known_records(path, settings)
+    done = {record["name"] for record in records}
     until = time.monotonic() + args.seconds
     is_complete = True
-    measure = globals()[f"measure_{piece}"]
-    for name, values in measure(args, {record["name"] for record in records}):
+    measure = _MEASURES[piece]
+    for name, values in measure(args, done):
         record = {**settings, "name": name, **values, **_environment(args.device)}
         records.append(record)
         with path.open("a") as file:
@@ -338,6 +367,18 @@ def _run_piece(args: argparse.Namespace, piece: str) -> bool:
     if not is_complete:
         print(f"{piece}: the minutes are over. Run it again.", flush=True)
     return bool(records) and is_complete
+
+
+def _known_records(path: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the records of a file that were measured with these settings."""
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        if settings.items() <= record.items():
+            records.append(record)
+    return records
 
 
 def _environment(device: str) -> dict[str, Any]:

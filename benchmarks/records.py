@@ -3,6 +3,7 @@
 python -m benchmarks.records add benchmarks/records/speed.jsonl outputs/gpu/records/*.json
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping
@@ -32,9 +33,20 @@ def append_records(file: Path, records: Mapping[str, Any]) -> None:
             output.write(f"{line}\n")
 
 
+def json_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a command as a record has them."""
+    settings = {}
+    for name, value in vars(args).items():
+        settings[name] = str(value) if isinstance(value, Path) else value
+    return settings
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 4 or sys.argv[1] != "add":
         raise SystemExit(__doc__)
     _, _, target, *names = sys.argv
-    files = [Path(name) for name in names]
-    append_records(Path(target), {file.stem: json.loads(file.read_text("utf-8")) for file in files})
+    added = {}
+    for name in names:
+        file = Path(name)
+        added[file.stem] = json.loads(file.read_text("utf-8"))
+    append_records(Path(target), added)

@@ -22,7 +22,8 @@ def main() -> None:
     args = parser.parse_args()
     source_file, target_file = args.text
     clean = list(zip(read_lines(source_file), read_lines(target_file), strict=True))
-    pairs = clean + noise(clean, random.Random(args.seed))
+    noisy = noise(clean, random.Random(args.seed))
+    pairs = clean + noisy
     args.output_dir.mkdir(parents=True, exist_ok=True)
     write_lines(args.output_dir / source_file.stem, [source for source, _ in pairs])
     write_lines(args.output_dir / target_file.stem, [target for _, target in pairs])
@@ -37,7 +38,8 @@ def read_lines(path: Path) -> list[str]:
 
 def write_lines(path: Path, lines: list[str]) -> None:
     """Write a text file."""
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_text(text, encoding="utf-8")
 
 
 def noise(pairs: list[tuple[str, str]], draw: random.Random) -> list[tuple[str, str]]:
@@ -56,9 +58,10 @@ def noise(pairs: list[tuple[str, str]], draw: random.Random) -> list[tuple[str, 
             if draw.random() < 0.5:
                 source = source.lower()
         elif number < 0.30:
-            more = draw.sample(pairs, draw.randint(1, 4))
-            source = " ".join([source, *(added_source for added_source, _ in more)])
-            target = " ".join([target, *(added_target for _, added_target in more)])
+            number_of_others = draw.randint(1, 4)
+            for other_source, other_target in draw.sample(pairs, number_of_others):
+                source = f"{source} {other_source}"
+                target = f"{target} {other_target}"
         else:
             continue
         added.append((source, target))

@@ -14,8 +14,9 @@ import json
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 import regex
@@ -98,30 +99,24 @@ class Dictionary:
         sentences_of_pair: Counter[tuple[str, str]] = Counter()
         for source, target in pairs:
             source_words = source_words_of(source)
-            target_words = {*WORD.findall(target)}
+            target_words = set(WORD.findall(target))
             sentences_of_source.update(source_words)
             sentences_of_target.update(target_words)
-            for source_word in source_words:
-                sentences_of_pair.update((source_word, target_word) for target_word in target_words)
-        targets_of: dict[str, list[tuple[float, str]]] = defaultdict(list)
-        best_source: dict[str, tuple[float, str]] = {}
+            sentences_of_pair.update(product(source_words, target_words))
+        dice_of_pairs: dict[tuple[str, str], float] = {}
         for (source, target), both in sentences_of_pair.items():
-            is_seldom = both < FEWEST_PAIRS or sentences_of_source[source] < FEWEST_SENTENCES
-            is_frequent = sentences_of_source[source] > MOST_SENTENCES
-            if is_seldom or is_frequent or sentences_of_target[target] > MOST_SENTENCES_OF_TARGET:
-                continue
-            dice = 2 * both / (sentences_of_source[source] + sentences_of_target[target])
-            targets_of[source].append((-dice, target))
-            best_source[target] = min(best_source.get(target, (0.0, "")), (-dice, source))
-        self._best_source = {target: source for target, (_, source) in best_source.items()}
-        self._best_targets = {}
+            of_source = sentences_of_source[source]
+            of_target = sentences_of_target[target]
+            is_seldom = both < FEWEST_PAIRS or of_source < FEWEST_SENTENCES
+            is_frequent = of_source > MOST_SENTENCES or of_target > MOST_SENTENCES_OF_TARGET
+            if not is_seldom and not is_frequent:
+                dice_of_pairs[source, target] = 2 * both / (of_source + of_target)
+        self._best_source = _best_sources(dice_of_pairs)
+        self._best_targets = _best_targets(dice_of_pairs)
         self._forms: dict[str, list[str]] = defaultdict(list)
         """Target words by their best source."""
         for target, source in self._best_source.items():
             self._forms[source].append(target)
-        for source, targets in targets_of.items():
-            best = sorted(targets)[:BEST_TARGETS]
-            self._best_targets[source] = [target for dice, target in best if -dice >= LEAST_DICE]
 
     def terms(self, source: str, reference: str) -> dict[str, dict[str, list[str]]]:
         """Return the proper and the random terms of a sentence, with their forms."""
@@ -150,6 +145,27 @@ class Dictionary:
             if word != target and word.startswith(beginning) and len(word) <= longest:
                 forms.append(word)
         return forms
+
+
+def _best_sources(dice_of_pairs: Mapping[tuple[str, str], float]) -> dict[str, str]:
+    """Return the source word with the highest Dice for every target word. Of equal ones it is the first by name."""
+    best: dict[str, tuple[float, str]] = {}
+    for (source, target), dice in dice_of_pairs.items():
+        known = best.get(target, (0.0, ""))
+        best[target] = min(known, (-dice, source))
+    return {target: source for target, (_, source) in best.items()}
+
+
+def _best_targets(dice_of_pairs: Mapping[tuple[str, str], float]) -> dict[str, list[str]]:
+    """Return the target words with the highest Dice for every source word, best first."""
+    targets_of: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for (source, target), dice in dice_of_pairs.items():
+        targets_of[source].append((-dice, target))
+    best_targets = {}
+    for source, targets in targets_of.items():
+        best = sorted(targets)[:BEST_TARGETS]
+        best_targets[source] = [target for negative_dice, target in best if -negative_dice >= LEAST_DICE]
+    return best_targets
 
 
 def source_words_of(source: str) -> set[str]:
@@ -225,7 +241,9 @@ def translate(
         before = time.process_time()
         completed = [(of_row, ()) for of_row in written]
         if terms is not None:
-            sentences = [TermSentence(encoded[i], terms[i], row) for i, row in zip(batch, written, strict=True)]
+            sentences = []
+            for index, row in zip(batch, written, strict=True):
+                sentences.append(TermSentence(encoded[index], terms[index], row))
             completed = writer.complete(sentences, options)
         for index, (row, placed) in zip(batch, completed, strict=True):
             written_of[index] = row
@@ -245,22 +263,28 @@ def measure(plain: Result, result: Result, references: Sequence[str], terms: Seq
         references: one for each sentence.
         terms: of each sentence.
     """
-    before = [measure_terms([text], [of_line]) for text, of_line in zip(plain.texts, terms, strict=True)]
-    has_all = [row for row, scores in enumerate(before) if scores.terms and scores.success == 1]
-    missed = [row for row, scores in enumerate(before) if scores.terms and scores.success != 1]
+    has_all = []
+    missed = []
+    for row, (text, of_line) in enumerate(zip(plain.texts, terms, strict=True)):
+        scores = measure_terms([text], [of_line])
+        if scores.terms and scores.success == 1:
+            has_all.append(row)
+        elif scores.terms:
+            missed.append(row)
     with_terms = sorted(has_all + missed)
-    copies = [row for row in with_terms if has_copies(result.texts[row], terms[row])]
-    copies_before = [row for row in with_terms if has_copies(plain.texts[row], terms[row])]
+    copies = {row for row in with_terms if has_copies(result.texts[row], terms[row])}
+    copies_before = {row for row in with_terms if has_copies(plain.texts[row], terms[row])}
     tokens = sum(result.lengths[row] for row in missed)
     tokens_before = sum(plain.lengths[row] for row in missed)
+    all_seconds = result.seconds + result.seconds_of_terms
     return {
         "before": asdict(measure_terms(plain.texts, terms)),
         "after": asdict(measure_terms(result.texts, terms)),
         "states": Counter(placed.state for of_line in result.placed for placed in of_line),
         "sentences searched again": len(missed),
         "copies": {
-            "searched again": len({*copies} & {*missed}),
-            "searched again, without terms": len({*copies_before} & {*missed}),
+            "searched again": len(copies.intersection(missed)),
+            "searched again, without terms": len(copies_before.intersection(missed)),
             "file": len(copies),
             "file, without terms": len(copies_before),
         },
@@ -271,7 +295,7 @@ def measure(plain: Result, result: Result, references: Sequence[str], terms: Seq
             "file": _chrf_pair(plain, result, references, range(len(references))),
         },
         "changed although already right": sum(plain.texts[row] != result.texts[row] for row in has_all),
-        "time": round((result.seconds + result.seconds_of_terms) / result.seconds, 4),
+        "time": round(all_seconds / result.seconds, 4),
         "seconds": [round(result.seconds, 2), round(result.seconds_of_terms, 2)],
     }
 
@@ -279,12 +303,14 @@ def measure(plain: Result, result: Result, references: Sequence[str], terms: Seq
 def _chrf_pair(plain: Result, result: Result, references: Sequence[str], rows: Iterable[int]) -> list[float]:
     """Return chrF without and with terms of some sentences."""
     rows = list(rows)
-    chosen = [references[row] for row in rows]
     if not rows:
         return []
+    chosen_references = [references[row] for row in rows]
     scores = []
     for texts in (plain.texts, result.texts):
-        scores.append(round(CHRF().corpus_score([texts[row] for row in rows], [chosen]).score, 2))
+        chosen = [texts[row] for row in rows]
+        chrf = CHRF().corpus_score(chosen, [chosen_references])
+        scores.append(round(chrf.score, 2))
     return scores
 
 

@@ -19,31 +19,34 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from damaged_references import KINDS, damage, first_only
 from scipy.optimize import minimize
+from trust_tables import tables_of
 
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit_calibration, sentence_chrf
 from hf_capsule_mt.evaluation.report_fields import auroc
-from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.files import read_json, replace_text, write_json
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.surface_checks import WORD, compare_numbers, copied_share, wrong_script
+from hf_capsule_mt.translation.expected_quality import Quality
+from hf_capsule_mt.translation.surface_checks import compare_numbers, copied_share, wrong_script
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translation_report import judge
 from hf_capsule_mt.translation.trust import force_targets, read_signs
 
-KINDS = ("third", "clause", "one word", "two words", "first only", "added", "repeated", "wrong word", "swapped")
-KINDS += ("copied",)
 OMISSIONS = ("third", "clause")
 BAD = 40.0
+"""chrF below which a translation is bad."""
 SEED = 1
 BATCH = 50
+"""Sentences that are read or translated together."""
 FIELDS = {
     "mean log-probability": ("score", -1),
     "lowest log-probability": ("lowest", -1),
@@ -97,73 +100,25 @@ def make_errors(args: argparse.Namespace) -> None:
     rows = []
     for number, (source, target) in enumerate(long_pairs):
         for kind in KINDS:
-            if kind != "first only":
-                damaged = damage(kind, source, target, long_pairs, generator)
-                if damaged is not None and damaged != target:
-                    rows.append({"group": number, "kind": kind, "source": source, "whole": target, "damaged": damaged})
+            if kind == "first only":
+                continue
+            damaged = damage(kind, source, target, long_pairs, generator)
+            if damaged is not None and damaged != target:
+                rows.append({"group": number, "kind": kind, "source": source, "whole": target, "damaged": damaged})
     for number in range(args.sentences):
         first, second = short_pairs[2 * number : 2 * number + 2]
-        row = {"source": f"{first[0]} {second[0]}", "whole": f"{first[1]} {second[1]}", "damaged": first[1]}
-        rows.append({"group": args.sentences + number, "kind": "first only", **row})
-    replace_text(args.output_file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        row = first_only(first, second)
+        rows.append({"group": args.sentences + number, **row})
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    text = "".join(f"{line}\n" for line in lines)
+    replace_text(args.output_file, text)
 
 
 def read_pairs(folder: Path, name: str) -> list[tuple[str, str]]:
     """Return the pairs of a part of the corpus."""
-    return list(zip(read_lines(folder / f"{name}.en.gz"), read_lines(folder / f"{name}.de.gz"), strict=True))
-
-
-def damage(
-    kind: str, source: str, target: str, pairs: Sequence[tuple[str, str]], generator: random.Random
-) -> str | None:
-    """Return a damaged translation, or None if it cannot be damaged in this way."""
-    words = target.split()
-    mark = words[-1][-1] if words[-1][-1] in ".!?" else ""
-    content = [index for index, word in enumerate(words) if len(WORD.findall(word)) == 1 and len(word) >= 4]
-    if kind == "third":
-        return " ".join(words[: len(words) * 2 // 3]).rstrip(",") + mark
-    if kind == "clause":
-        return without_clause(words, mark, generator)
-    if kind in ("one word", "two words"):
-        number = 1 if kind == "one word" else 2
-        if len(content) < number:
-            return None
-        removed = generator.sample(content, number)
-        kept = " ".join(word for index, word in enumerate(words) if index not in removed)
-        return kept if kept.endswith(mark) else kept + mark
-    if kind == "added":
-        other = generator.choice(pairs)[1].split()
-        return f"{target} {' '.join(other[: max(len(other) // 2, 1)])}"
-    if kind == "repeated":
-        place = generator.randrange(max(len(words) - 3, 1))
-        return " ".join([*words[: place + 3], *words[place : place + 3] * 2, *words[place + 3 :]])
-    if kind == "wrong word":
-        if not content:
-            return None
-        place = generator.choice(content)
-        others = [word for word in generator.choice(pairs)[1].split() if len(word) >= 4 and word.isalpha()]
-        if not others:
-            return None
-        return " ".join([*words[:place], generator.choice(others), *words[place + 1 :]])
-    if kind == "swapped":
-        others = [other for _, other in pairs if other != target]
-        return min(others, key=lambda other: (abs(len(other) - len(target)), other))
-    return source
-
-
-def without_clause(words: Sequence[str], mark: str, generator: random.Random) -> str:
-    """Return words without what stands between two commas, or after the only one, or without a quarter."""
-    commas = [index for index, word in enumerate(words) if word.endswith(",")]
-    if commas:
-        place = generator.choice(range(len(commas)))
-        end = commas[place + 1] if place + 1 < len(commas) else len(words) - 1
-        kept = [*words[: commas[place] + 1], *words[end + 1 :]]
-    else:
-        length = max(len(words) // 4, 1)
-        place = generator.randrange(len(words) - length)
-        kept = [*words[:place], *words[place + length :]]
-    text = " ".join(kept).rstrip(",")
-    return text if text.endswith(mark) else text + mark
+    sources = read_lines(folder / f"{name}.en.gz")
+    targets = read_lines(folder / f"{name}.de.gz")
+    return list(zip(sources, targets, strict=True))
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -202,9 +157,12 @@ def write_page(args: argparse.Namespace) -> None:
 
 def processor() -> str:
     """Return the name of the processor by lscpu."""
-    lines = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout.splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("Model name:")]
-    return names[0] if names else platform.machine()
+    process = subprocess.run(["lscpu"], capture_output=True, text=True, check=True)
+    for line in process.stdout.splitlines():
+        name, _, value = line.partition(":")
+        if name == "Model name":
+            return value.strip()
+    return platform.machine()
 
 
 def fields_of(translator: TextTranslator, sources: Sequence[str], targets: Sequence[str]) -> list[dict[str, Any]]:
@@ -212,58 +170,104 @@ def fields_of(translator: TextTranslator, sources: Sequence[str], targets: Seque
     tokenizer = translator.tokenizer
     source_ids = [tokenizer(source)["input_ids"] for source in sources]
     target_ids = [tokenizer(text_target=target)["input_ids"] for target in targets]
+
+    def length(index: int) -> int:
+        return len(source_ids[index]) + len(target_ids[index])
+
     # Sentences of like length share a batch.
-    order = sorted(range(len(sources)), key=lambda index: len(source_ids[index]) + len(target_ids[index]))
+    order = sorted(range(len(sources)), key=length)
     records: list[dict[str, Any]] = [{} for _ in order]
     for begin in range(0, len(order), BATCH):
         batch = order[begin : begin + BATCH]
-        forced_targets = force_targets(
-            translator.model, [source_ids[index] for index in batch], [target_ids[index] for index in batch]
-        )
+        batch_sources = [source_ids[index] for index in batch]
+        batch_targets = [target_ids[index] for index in batch]
+        forced_targets = force_targets(translator.model, batch_sources, batch_targets)
         for index, forced in zip(batch, forced_targets, strict=True):
+            # The end is no word.
+            words = target_ids[index][:-1]
             source = (sources[index], source_ids[index])
-            target = (targets[index], target_ids[index][:-1])
+            target = (targets[index], words)
             signs = read_signs(forced, tokenizer, source, target, has_end=True)
-            judgement = judge(source_ids[index], target[1], True, targets[index], forced.score, signs)
+            judgement = judge(source_ids[index], words, True, targets[index], forced.score, signs)
             records[index] = judgement.fields()
     return records
 
 
 def values_of(records: Sequence[dict[str, Any]], field: str) -> np.ndarray:
     """Return a field of all records as numbers. A list counts its entries."""
-    values = [record[field] for record in records]
-    return np.array([len(value) if isinstance(value, list) else float(value) for value in values])
+    values = []
+    for record in records:
+        value = record[field]
+        values.append(len(value) if isinstance(value, list) else float(value))
+    return np.array(values)
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A damaged reference and its whole one, with the fields of a report for both."""
+
+    kind: str
+    group: int
+    """The number of its sentence. What is made of one sentence has the same."""
+    damaged: dict[str, Any]
+    whole: dict[str, Any]
 
 
 def measure_errors(
     translator: TextTranslator, rows: Sequence[dict[str, Any]]
 ) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """Return the AUROC of each field for each kind of error, and what fields do together for omissions."""
-    # Several damaged translations share a whole one.
-    wholes = list(dict.fromkeys((row["source"], row["whole"]) for row in rows))
-    of_whole = dict(zip(wholes, fields_of(translator, *zip(*wholes)), strict=True))
-    damaged = fields_of(translator, [row["source"] for row in rows], [row["damaged"] for row in rows])
+    pairs = read_damaged(translator, rows)
+    # A model without guided routing has no share of FUTURE.
+    known_fields = [field for field, value in pairs[0].damaged.items() if value is not None]
     errors: dict[str, dict[str, float]] = {}
     for name, (field, direction) in FIELDS.items():
-        if damaged[0][field] is None:
-            continue
-        errors[name] = {}
-        for kind in KINDS:
-            indices = [index for index, row in enumerate(rows) if row["kind"] == kind]
-            bad = values_of([damaged[index] for index in indices], field)
-            good = values_of([of_whole[rows[index]["source"], rows[index]["whole"]] for index in indices], field)
-            is_bad = np.arange(len(bad) + len(good)) < len(bad)
-            errors[name][kind] = auroc(is_bad, direction * np.concatenate([bad, good]))
-    indices = [index for index, row in enumerate(rows) if row["kind"] in OMISSIONS]
-    bad_records = [damaged[index] for index in indices]
-    good_records = [of_whole[rows[index]["source"], rows[index]["whole"]] for index in indices]
-    groups = np.array([rows[index]["group"] for index in indices] * 2)
-    is_bad = np.arange(2 * len(indices)) < len(indices)
-    combined = {"seven fields": combine([*bad_records, *good_records], COMBINED, is_bad, groups)}
-    if damaged[0]["future_share"] is not None:
-        fields = (*COMBINED, "future_share")
-        combined["with FUTURE's share"] = combine([*bad_records, *good_records], fields, is_bad, groups)
+        if field in known_fields:
+            errors[name] = {kind: area_of(pairs, kind, field, direction) for kind in KINDS}
+    omissions = [pair for pair in pairs if pair.kind in OMISSIONS]
+    records = [pair.damaged for pair in omissions] + [pair.whole for pair in omissions]
+    groups = np.array([pair.group for pair in omissions] * 2)
+    is_bad = first_of(len(omissions), len(records))
+    combined = {"seven fields": combine(records, COMBINED, is_bad, groups)}
+    if "future_share" in known_fields:
+        combined["with FUTURE's share"] = combine(records, (*COMBINED, "future_share"), is_bad, groups)
     return errors, combined
+
+
+def read_damaged(translator: TextTranslator, rows: Sequence[dict[str, Any]]) -> list[Damaged]:
+    """Return damaged references with the fields of a report."""
+    # Several damaged translations share a whole one.
+    wholes = list(dict.fromkeys((row["source"], row["whole"]) for row in rows))
+    whole_fields = fields_of(translator, *zip(*wholes))
+    fields_of_whole = dict(zip(wholes, whole_fields, strict=True))
+    sources = [row["source"] for row in rows]
+    damaged_fields = fields_of(translator, sources, [row["damaged"] for row in rows])
+    pairs = []
+    for row, fields in zip(rows, damaged_fields, strict=True):
+        whole = fields_of_whole[row["source"], row["whole"]]
+        pairs.append(Damaged(row["kind"], row["group"], fields, whole))
+    return pairs
+
+
+def area_of(pairs: Sequence[Damaged], kind: str, field: str, direction: int) -> float:
+    """Return the AUROC of a field for a kind of error.
+
+    Args:
+        pairs: damaged references of all kinds.
+        kind: one of `KINDS`.
+        field: of a report.
+        direction: 1 if larger values are signs of errors, else -1.
+    """
+    of_kind = [pair for pair in pairs if pair.kind == kind]
+    bad = values_of([pair.damaged for pair in of_kind], field)
+    good = values_of([pair.whole for pair in of_kind], field)
+    values = np.concatenate([bad, good])
+    return auroc(first_of(len(bad), len(values)), direction * values)
+
+
+def first_of(count: int, size: int) -> np.ndarray:
+    """Return which of `size` are among the first `count`, `[size]`."""
+    return np.arange(size) < count
 
 
 def combine(
@@ -271,25 +275,26 @@ def combine(
 ) -> dict[str, Any]:
     """Predict errors by logistic regression, in five folds over sentences.
 
+    Args:
+        records: fields of damaged and whole references.
+        fields: those that the prediction reads.
+        is_bad: whether a reference is damaged, `[records]`.
+        groups: the number of its sentence, `[records]`.
+
     Returns:
         `auroc`, and `false_alarms` where nine of ten errors are found, each with an interval of 95 % by a bootstrap
         over sentences.
     """
-    features = np.stack([values_of(records, field) for field in fields], axis=1)
-    features = (features - features.mean(0)) / features.std(0).clip(min=1e-9)
-    features = np.concatenate([features, np.ones((len(features), 1))], axis=1)
-    predicted = np.zeros(len(is_bad))
-    for fold in range(5):
-        is_held_out = groups % 5 == fold
-        weights = logistic_weights(features[~is_held_out], is_bad[~is_held_out])
-        predicted[is_held_out] = features[is_held_out] @ weights
+    predicted = held_out_predictions(features_of(records, fields), is_bad, groups)
     generator = np.random.default_rng(SEED)
     different = np.unique(groups)
     rows_of = {group: np.flatnonzero(groups == group) for group in different}
     samples = []
     for _ in range(200):
-        drawn = np.concatenate([rows_of[group] for group in generator.choice(different, len(different))])
-        samples.append((auroc(is_bad[drawn], predicted[drawn]), false_alarms(is_bad[drawn], predicted[drawn])))
+        drawn_groups = generator.choice(different, len(different))
+        drawn = np.concatenate([rows_of[group] for group in drawn_groups])
+        area = auroc(is_bad[drawn], predicted[drawn])
+        samples.append((area, false_alarms(is_bad[drawn], predicted[drawn])))
     low, high = np.quantile(np.array(samples), [0.025, 0.975], axis=0)
     return {
         "auroc": [auroc(is_bad, predicted), low[0], high[0]],
@@ -297,16 +302,39 @@ def combine(
     }
 
 
+def features_of(records: Sequence[dict[str, Any]], fields: Sequence[str]) -> np.ndarray:
+    """Return fields with mean 0 and deviation 1, and a last column of ones, `[records, fields + 1]`."""
+    columns = [values_of(records, field) for field in fields]
+    features = np.stack(columns, axis=1)
+    deviations = features.std(0).clip(min=1e-9)
+    features = (features - features.mean(0)) / deviations
+    ones = np.ones((len(features), 1))
+    return np.concatenate([features, ones], axis=1)
+
+
+def held_out_predictions(features: np.ndarray, is_bad: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return the logits of errors, each by weights that were fitted to other sentences, `[records]`."""
+    predicted = np.zeros(len(is_bad))
+    for fold in range(5):
+        is_held_out = groups % 5 == fold
+        weights = logistic_weights(features[~is_held_out], is_bad[~is_held_out])
+        predicted[is_held_out] = features[is_held_out] @ weights
+    return predicted
+
+
 def logistic_weights(features: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
     """Return the weights of a logistic regression."""
 
-    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+    def loss_and_gradient(weights: np.ndarray) -> tuple[float, np.ndarray]:
         logits = features @ weights
+        losses = np.logaddexp(0, logits) - is_bad * logits
+        loss = losses.mean() + 5e-4 * weights @ weights
         errors = 1 / (1 + np.exp(-logits)) - is_bad
-        value = (np.logaddexp(0, logits) - is_bad * logits).mean() + 5e-4 * weights @ weights
-        return value, features.T @ errors / len(is_bad) + 1e-3 * weights
+        gradient = features.T @ errors / len(is_bad) + 1e-3 * weights
+        return loss, gradient
 
-    return minimize(loss, np.zeros(features.shape[1]), jac=True, method="L-BFGS-B").x
+    start = np.zeros(features.shape[1])
+    return minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B").x
 
 
 def false_alarms(is_bad: np.ndarray, predicted: np.ndarray) -> float:
@@ -317,29 +345,32 @@ def false_alarms(is_bad: np.ndarray, predicted: np.ndarray) -> float:
 
 def measure_calibration(translator: TextTranslator, args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Calibrate on val, and measure on test and test_long."""
-    scored = {}
-    for name in ("val", "test", "test_long"):
-        pairs = read_pairs(args.data_dir, name)
-        # The sentences of a part have no order.
-        scored[name] = translate(translator, pairs[: args.test_sentences] if name != "val" else pairs, args.num_beams)
-    scores, lengths, qualities = scored["val"]
+    scores, lengths, qualities = translate(translator, read_pairs(args.data_dir, "val"), args.num_beams)
     calibration = fit_calibration(scores, lengths, qualities, settings={}, bad=BAD)
     measured = {"val, held out": dict(calibration.held_out)}
     for name in ("test", "test_long"):
-        scores, lengths, qualities = scored[name]
-        expected = calibration.expect(scores, lengths)
-        probabilities = np.array([row.p_bad for row in expected])
-        is_bad = qualities < BAD
-        lows = np.array([row.interval[0] for row in expected])
-        highs = np.array([row.interval[1] for row in expected])
-        measured[name] = {
-            "ece": expected_calibration_error(probabilities, is_bad),
-            "brier": float(np.mean((probabilities - is_bad) ** 2)),
-            "coverage": float(np.mean((lows <= qualities) & (qualities <= highs))),
-            "share_bad": float(is_bad.mean()),
-            "auroc": auroc(is_bad, probabilities),
-        }
+        # The sentences of a part have no order.
+        pairs = read_pairs(args.data_dir, name)[: args.test_sentences]
+        scores, lengths, qualities = translate(translator, pairs, args.num_beams)
+        measured[name] = measure_expected(calibration.expect(scores, lengths), qualities)
     return measured
+
+
+def measure_expected(expected: Sequence[Quality], qualities: np.ndarray) -> dict[str, float]:
+    """Compare what a calibration expects of translations with their chrF, `[sentences]`."""
+    is_bad = qualities < BAD
+    probabilities = np.array([row.p_bad for row in expected])
+    lows = np.array([row.interval[0] for row in expected])
+    highs = np.array([row.interval[1] for row in expected])
+    is_covered = (lows <= qualities) & (qualities <= highs)
+    squares = (probabilities - is_bad) ** 2
+    return {
+        "ece": expected_calibration_error(probabilities, is_bad),
+        "brier": float(squares.mean()),
+        "coverage": float(is_covered.mean()),
+        "share_bad": float(is_bad.mean()),
+        "auroc": auroc(is_bad, probabilities),
+    }
 
 
 def translate(
@@ -347,69 +378,37 @@ def translate(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean log-probability, the source length and the chrF of the translation of each pair."""
     sentences = [translator.reader.prepare(source).sentences[0] for source, _ in pairs]
+
+    def length(index: int) -> int:
+        return len(sentences[index].token_ids)
+
     kept = [index for index, sentence in enumerate(sentences) if sentence.token_ids]
-    kept.sort(key=lambda index: len(sentences[index].token_ids))
+    kept.sort(key=length)
     batches = [kept[begin : begin + BATCH] for begin in range(0, len(kept), BATCH)]
-    found = {}
+    translations = {}
     for batch in translator.decode_batches(sentences, batches, judges=True, num_beams=num_beams):
-        found.update(batch)
-    indices = sorted(found)
-    judgements = [found[index].judgement for index in indices]
-    qualities = sentence_chrf([found[index].text for index in indices], [pairs[index][1] for index in indices])
-    return (
-        np.array([judgement.score for judgement in judgements]),
-        np.array([judgement.source_length for judgement in judgements]),
-        np.array(qualities),
-    )
+        translations.update(batch)
+    indices = sorted(translations)
+    texts = [translations[index].text for index in indices]
+    references = [pairs[index][1] for index in indices]
+    judgements = [translations[index].judgement for index in indices]
+    scores = [judgement.score for judgement in judgements]
+    lengths = [judgement.source_length for judgement in judgements]
+    return np.array(scores), np.array(lengths), np.array(sentence_chrf(texts, references))
 
 
 def measure_flags(folder: Path) -> dict[str, float]:
     """Return the share of the references of test and test_long that are marked wrongly."""
+    marked = {"copies": 0, "adds_numbers": 0, "other_script": 0, "missing numbers (no flag)": 0}
     pairs = [*read_pairs(folder, "test"), *read_pairs(folder, "test_long")]
-    marked = {
-        "copies": [(copied_share(source, target) or 0) >= 0.5 for source, target in pairs],
-        "adds_numbers": [bool(compare_numbers(source, target)[0]) for source, target in pairs],
-        "other_script": [wrong_script(source, target, "de") is not None for source, target in pairs],
-        "missing numbers (no flag)": [bool(compare_numbers(source, target)[1]) for source, target in pairs],
-    }
-    return {name: sum(values) / len(pairs) for name, values in marked.items()}
-
-
-def tables_of(records: Sequence[dict[str, Any]]) -> str:
-    """Return the tables of the records of several models in Markdown."""
-    parts = []
-    for record in records:
-        rows = [["field", *KINDS]]
-        for field, areas in record["errors"].items():
-            rows.append([field, *(f"{areas[kind]:.2f}" for kind in KINDS)])
-        parts += [f"### AUROC by kind of error, `{record['model']}`", table_in_markdown(rows)]
-    rows = [["model", "fields", "AUROC", "false alarms where 90 % are found"]]
-    for record in records:
-        for fields, numbers in record["combined"].items():
-            area, low, high = numbers["auroc"]
-            alarms, fewest, most = numbers["false_alarms"]
-            cells = [f"{area:.3f} ({low:.3f} to {high:.3f})", f"{alarms:.0%} ({fewest:.0%} to {most:.0%})"]
-            rows.append([f"`{record['model']}`", fields, *cells])
-    parts += ["### Omissions (third, clause), fields together", table_in_markdown(rows)]
-    rows = [["model", "sentences", "ECE", "Brier", "80 % intervals cover", "AUROC of p_bad", "bad"]]
-    for record in records:
-        for test, numbers in record["calibration"].items():
-            area = f"{numbers['auroc']:.2f}" if numbers.get("auroc") is not None else ""
-            cells = [f"{numbers['ece']:.3f}", f"{numbers['brier']:.3f}", f"{numbers['coverage']:.1%}"]
-            rows.append([f"`{record['model']}`", test, *cells, area, f"{numbers['share_bad']:.0%}"])
-    parts += ["### Calibration on val", table_in_markdown(rows)]
-    rows = [["flag", "references marked"]]
-    rows += [[name, f"{share:.2%}"] for name, share in records[0]["false_flags"].items()]
-    parts += ["### False flags on 3,000 references", table_in_markdown(rows)]
-    for record in records:
-        minutes = record["cpu_seconds"] / 60
-        parts.append(
-            f"*{record['machine']}, one thread, {record['date']}, {minutes:.1f} CPU minutes. "
-            f"{record['made_errors']:,} made errors. Calibration: 1,000 sentences of val, and "
-            f"{record['test_sentences']:,} of each test, with {record['num_beams']} beam(s).*"
-        )
-        parts.append(f"    {record['command']}")
-    return "\n\n".join(parts)
+    for source, target in pairs:
+        copied = copied_share(source, target) or 0
+        added_numbers, missing_numbers = compare_numbers(source, target)
+        marked["copies"] += copied >= 0.5
+        marked["adds_numbers"] += bool(added_numbers)
+        marked["other_script"] += wrong_script(source, target, "de") is not None
+        marked["missing numbers (no flag)"] += bool(missing_numbers)
+    return {name: count / len(pairs) for name, count in marked.items()}
 
 
 if __name__ == "__main__":

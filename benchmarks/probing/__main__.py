@@ -22,7 +22,7 @@ import torch
 from benchmarks.probing.classifiers import Probed, probe, report
 from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
 from benchmarks.probing.tasks import TASKS, format_probing_data, generate_task, read_probing_data, unique_sentences
-from benchmarks.records import append_records, read_records
+from benchmarks.records import append_records, json_settings, read_records
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.files import hash_file, hash_text, replace_text, write_json
@@ -78,7 +78,8 @@ def run(args: argparse.Namespace) -> None:
     # All is read here, so that mistakes are found before training.
     data = {name: read_probing_data(files[name]) for name in names}
     if not data:
-        raise SystemExit(f"{args.data_dir} has none of the files {', '.join(f'{name}.txt' for name in TASKS)}.")
+        file_names = [file.name for file in files.values()]
+        raise SystemExit(f"{args.data_dir} has none of the files {', '.join(file_names)}.")
     encoders = _encoders(args)
     known = read_records(args.output_file)
     chosen = []
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
             record = {"kind": "probing", "version": 2, "settings": settings, **result, "environment": environment()}
             append_records(args.output_file, {name: record})
             known[name] = record
-        elif any(known[name]["settings"].get(key) != value for key, value in settings.items()):
+        elif not settings.items() <= known[name]["settings"].items():
             raise SystemExit(f"{args.output_file} has {name} with other settings. Name another file.")
         chosen.append(known[name])
     print(report(chosen))
@@ -123,8 +124,10 @@ def generate(args: argparse.Namespace) -> None:
     sentences = unique_sentences(lines)
     sizes = (args.num_train, args.num_validation, args.num_test)
     # All are made before any is written, so that mistakes leave nothing.
-    tasks = {name: generate_task(name, sentences, sizes, args.num_words, args.seed) for name in args.tasks}
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
+    tasks = {}
+    for name in args.tasks:
+        tasks[name] = generate_task(name, sentences, sizes, args.num_words, args.seed)
+    settings = json_settings(args)
     made_from = {"settings": settings, "text_sha256": hash_text(lines), "environment": environment("cpu")}
     args.data_dir.mkdir(parents=True, exist_ok=True)
     for name, (data, choice) in tasks.items():

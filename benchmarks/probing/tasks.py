@@ -15,7 +15,7 @@ Classes are balanced, no sentence comes twice, and a seed gives the same files o
 """
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import unescape
 from itertools import islice, pairwise
@@ -45,6 +45,14 @@ _SHORTEST_WORD = 4
 _QUOTES = frozenset(['"', "``", "''", "“", "”"])
 
 
+def _no_sentences() -> ProbingData:
+    return {"tr": [], "va": [], "te": []}
+
+
+def _with_single_spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
 def labels_of(data: ProbingData) -> list[str]:
     """Return the labels of the training split, sorted."""
     return sorted({label for label, _ in data["tr"]})
@@ -56,14 +64,16 @@ def read_probing_data(path: str | Path) -> ProbingData:
     Raises:
         ValueError: if a line is not in the format, or a label of a split is not in the training split.
     """
-    data: ProbingData = {"tr": [], "va": [], "te": []}
+    data = _no_sentences()
+    all_labels = set()
     for number, line in enumerate(read_lines(path), start=1):
         columns = [column.strip() for column in line.rstrip().split("\t")]
         if len(columns) < 3 or columns[0] not in data or not columns[1]:
             raise ValueError(f"{path}:{number} must have tr, va or te, the label and the sentence, with tabs between.")
-        data[columns[0]].append((columns[1], " ".join(columns[-1].split())))
+        split, label, *_, sentence = columns
+        data[split].append((label, _with_single_spaces(sentence)))
+        all_labels.add(label)
     labels = set(labels_of(data))
-    all_labels = {label for split in data.values() for label, _ in split}
     if not all(data.values()) or len(labels) < 2 or all_labels > labels:
         raise ValueError(
             f"{path} must have sentences of tr, va and te, and two labels or more, all of which are in tr."
@@ -81,7 +91,7 @@ def format_probing_data(data: ProbingData) -> str:
 
 def unique_sentences(lines: Iterable[str]) -> list[str]:
     """Return the different sentences of a text, tokens with one space between them, without empty ones."""
-    sentences = dict.fromkeys(" ".join(line.split()) for line in lines)
+    sentences = dict.fromkeys(map(_with_single_spaces, lines))
     sentences.pop("", None)
     return list(sentences)
 
@@ -115,16 +125,18 @@ def generate_task(
 def _draw(name: str, by_label: Mapping[str, Sequence[str]], sizes: Sequence[int], rng: random.Random) -> ProbingData:
     """Return splits in which every label has as many sentences as any other, in random order."""
     shares = [size // len(by_label) for size in sizes]
-    data: ProbingData = {"tr": [], "va": [], "te": []}
+    needed = sum(shares)
+    data = _no_sentences()
     for label, sentences in by_label.items():
-        if len(sentences) < sum(shares) or not all(shares):
+        if len(sentences) < needed or not all(shares):
             raise ValueError(
-                f"{name}: the text gives {len(sentences)} sentences of class {label}, and {sum(shares)} are needed, at "
+                f"{name}: the text gives {len(sentences)} sentences of class {label}, and {needed} are needed, at "
                 "least one in each split. Change num_train, num_validation and num_test, or take more text."
             )
-        drawn = iter(rng.sample(sentences, sum(shares)))
+        drawn = iter(rng.sample(sentences, needed))
         for split, share in zip(data.values(), shares, strict=True):
-            split.extend((label, sentence) for sentence in islice(drawn, share))
+            for sentence in islice(drawn, share):
+                split.append((label, sentence))
     for split in data.values():
         rng.shuffle(split)
     return data
@@ -140,41 +152,59 @@ def _sentence_length(sentences: Sequence[str], sizes: Sequence[int]) -> tuple[di
         bins = _quantile_bins(sentences)
         origin = "quantiles of the text, which does not fill the published bins"
         by_label = _by_length(sentences, bins)
-    lengths = ", ".join(f"{lengths.start}-{lengths.stop - 1}" for lengths in bins)
-    return by_label, f"lengths {lengths} ({origin})"
+    named_bins = []
+    for lengths in bins:
+        longest = lengths.stop - 1
+        named_bins.append(f"{lengths.start}-{longest}")
+    return by_label, f"lengths {', '.join(named_bins)} ({origin})"
 
 
 def _quantile_bins(sentences: Sequence[str]) -> list[range]:
     """Return as many bins of lengths as are published, with about as many sentences in each."""
     lengths = [len(sentence.split()) for sentence in sentences]
     cuts = [int(cut) + 1 for cut in quantiles(lengths, n=len(PUBLISHED_BINS))]
-    bins = [range(start, end) for start, end in pairwise([min(lengths), *cuts, max(lengths) + 1])]
+    borders = [min(lengths), *cuts, max(lengths) + 1]
+    bins = [range(start, end) for start, end in pairwise(borders)]
+    # Two equal borders have no length between them.
     if not all(bins):
         raise ValueError("sentence_length: too many sentences have one length. Take text of more lengths.")
     return bins
 
 
 def _by_length(sentences: Sequence[str], bins: Sequence[range]) -> dict[str, list[str]]:
-    by_label: dict[str, list[str]] = {str(number): [] for number in range(len(bins))}
-    label_of = {length: label for label, lengths in zip(by_label, bins) for length in lengths}
+    by_label: dict[str, list[str]] = {}
+    label_of: dict[int, str] = {}
+    for number, lengths in enumerate(bins):
+        label = str(number)
+        by_label[label] = []
+        label_of |= dict.fromkeys(lengths, label)
     for sentence in sentences:
-        label = label_of.get(len(sentence.split()))
+        length = len(sentence.split())
         # Sentences of other lengths are not asked for.
-        if label is not None:
-            by_label[label].append(sentence)
+        if length in label_of:
+            by_label[label_of[length]].append(sentence)
     return by_label
 
 
 def _word_content(sentences: Sequence[str], sizes: Sequence[int], num_words: int) -> tuple[dict[str, list[str]], str]:
     needed = sum(size // num_words for size in sizes)
     tokens = [sentence.split() for sentence in sentences]
-    counts = Counter(token for sentence in tokens for token in sentence)
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    counts: Counter[str] = Counter()
+    for sentence in tokens:
+        counts.update(sentence)
+
+    def most_frequent_first(word: str) -> tuple[int, str]:
+        return -counts[word], word
+
+    ranked = sorted(counts, key=most_frequent_first)
     for rank in _RANKS:
-        candidates = [word for word in ranked[rank:] if counts[word] >= needed and _may_be_asked_for(word)]
+        candidates = []
+        for word in ranked[rank:]:
+            if counts[word] >= needed and _may_be_asked_for(word):
+                candidates.append(word)
         by_word = _sentences_of_words(tokens, candidates, num_words, needed)
         if by_word:
-            last = max(ranked.index(word) for word in by_word) + 1
+            last = 1 + max(ranked.index(word) for word in by_word)
             return by_word, f"{num_words} words of frequency rank {rank + 1} to {last}"
     raise ValueError(
         f"word_content: the text has no {num_words} words of {_SHORTEST_WORD} letters or more, each alone among them "
@@ -189,25 +219,37 @@ def _may_be_asked_for(word: str) -> bool:
 def _sentences_of_words(
     tokens: Sequence[Sequence[str]], candidates: Sequence[str], num_words: int, needed: int
 ) -> dict[str, list[str]]:
-    """The first `num_words` candidates that have `needed` sentences without another of them; {} if there are fewer."""
-    chosen: dict[str, None] = {}
+    """Return the first candidates that are alone among them in enough sentences, with these sentences.
+
+    Args:
+        tokens: the words of every sentence.
+        candidates: words, in the order in which they are tried.
+        num_words: how many of them are wanted.
+        needed: how many sentences each needs.
+
+    Returns:
+        Sentences by word, nothing if there are fewer words.
+    """
+    chosen: list[str] = []
     following = iter(candidates)
     while True:
-        chosen |= dict.fromkeys(islice(following, num_words - len(chosen)))
+        chosen += islice(following, num_words - len(chosen))
         if len(chosen) < num_words:
             return {}
+        # The candidates that follow are in sentences of these, so all are counted again.
         by_word = _by_only_word(tokens, chosen)
-        chosen = {word: None for word in chosen if len(by_word[word]) >= needed}
+        chosen = [word for word in chosen if len(by_word[word]) >= needed]
         if len(chosen) == num_words:
             return {word: by_word[word] for word in chosen}
 
 
-def _by_only_word(tokens: Sequence[Sequence[str]], words: Mapping[str, None]) -> dict[str, list[str]]:
-    by_word = defaultdict(list)
+def _by_only_word(tokens: Sequence[Sequence[str]], words: Iterable[str]) -> dict[str, list[str]]:
+    """Return the sentences that have one of the words, once, and none of the others, by their word."""
+    by_word: dict[str, list[str]] = {word: [] for word in words}
     for sentence in tokens:
         # A capital does not hide a second one.
-        asked_for = [token for token in sentence if token in words or token.lower() in words]
-        if len(asked_for) == 1 and asked_for[0] in words:
+        asked_for = [token for token in sentence if token in by_word or token.lower() in by_word]
+        if len(asked_for) == 1 and asked_for[0] in by_word:
             by_word[asked_for[0]].append(" ".join(sentence))
     return by_word
 
@@ -217,11 +259,12 @@ def _bigram_shift(sentences: Sequence[str], rng: random.Random) -> dict[str, lis
     suitable = [sentence for sentence in sentences if _places(sentence.split())]
     rng.shuffle(suitable)
     half = len(suitable) // 2
-    inverted = dict.fromkeys(_invert(sentence, rng) for sentence in suitable[half:])
+    original = suitable[:half]
+    inverted = [_invert(sentence, rng) for sentence in suitable[half:]]
     # The other order may be a sentence of the text, too.
     known = set(sentences)
-    new = [sentence for sentence in inverted if sentence not in known]
-    return {"I": new, "O": suitable[:half]}
+    new = [sentence for sentence in dict.fromkeys(inverted) if sentence not in known]
+    return {"I": new, "O": original}
 
 
 def _invert(sentence: str, rng: random.Random) -> str:
@@ -236,10 +279,14 @@ def _places(tokens: Sequence[str]) -> list[int]:
     plain = [unescape(token) for token in tokens]
     if not _QUOTES.isdisjoint(plain):
         return []
-    is_word = [any(map(str.isalnum, token)) for token in plain]
     places = []
-    for place in range(1, len(plain) - 1):
-        differ = plain[place].lower() != plain[place + 1].lower()
-        if is_word[place] and is_word[place + 1] and differ:
+    for place, (token, following) in enumerate(pairwise(plain)):
+        are_words = _is_word(token) and _is_word(following)
+        if place > 0 and are_words and token.lower() != following.lower():
             places.append(place)
     return places
+
+
+def _is_word(token: str) -> bool:
+    """Whether a token has a letter or a digit, and so is no punctuation."""
+    return any(map(str.isalnum, token))

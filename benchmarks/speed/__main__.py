@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.records import json_settings
 from benchmarks.speed.decoding_tables import render_page
 from benchmarks.speed.workload import clock
 from hf_capsule_mt.environment import environment
@@ -27,8 +28,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv = sys.argv[1:]
     name, *options = argv or ["--help"]
     if name == "page":
-        for page in options:
-            replace_text(Path(page), render_page(Path(page)))
+        for option in options:
+            page = Path(option)
+            replace_text(page, render_page(page))
         return
     if name not in COMMANDS:
         raise SystemExit(__doc__)
@@ -47,8 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     results, table = command.measure(args)
     record = {"kind": KINDS.get(name, "speed"), "version": 2, **results, "environment": environment(args.device)}
     if name != "trained":
-        settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
-        record["settings"] = {"dtype": "float32", **settings, "clock": clock(args.device)}
+        record["settings"] = {"dtype": "float32", **json_settings(args), "clock": clock(args.device)}
     print(table(record))
     if args.output_file is not None:
         write_json(Path(args.output_file), record)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
@@ -23,15 +23,17 @@ def render_page(page: Path) -> str:
     """
     records = read_records(FOLDER / "decoding.jsonl")
 
-    def rates(name: str, row: str, decoder: str) -> list[float] | None:
-        decoders = records.get(name, {}).get("decoders", {})
-        return decoders.get(row, {}).get("rates", {}).get(decoder)
+    def rates_of_row(name: str, row: str) -> dict[str, list[float]]:
+        record = records.get(name, {})
+        decoders = record.get("decoders", {})
+        return decoders.get(row, {}).get("rates", {})
 
     def has(name: str, row: str, decoder: str) -> bool:
-        return rates(name, row, decoder) is not None
+        return decoder in rates_of_row(name, row)
 
     def ratio(name: str, row: str, decoder: str, reference: str = f"plain {GENERATE}") -> float:
-        return median(ratios(rates(name, row, reference), rates(name, row, decoder)))
+        rates = rates_of_row(name, row)
+        return median(ratios(rates[reference], rates[decoder]))
 
     environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = page.with_name(f"{page.name}.jinja").read_text(encoding="utf-8")
@@ -54,16 +56,19 @@ def ratios(plain: list[float], method: list[float]) -> list[float]:
 def ratio_cell(plain: list[float], method: list[float]) -> str:
     """Return the median of the ratios, and the smallest and the largest."""
     of_rounds = ratios(plain, method)
-    return f"{median(of_rounds):.2f} ({min(of_rounds):.2f}–{max(of_rounds):.2f})"
+    smallest = min(of_rounds)
+    largest = max(of_rounds)
+    return f"{median(of_rounds):.2f} ({smallest:.2f}–{largest:.2f})"
 
 
 def machine(environment: Mapping[str, Any], **versions: str | None) -> str:
     """Return the machine of a record, and the versions of its software, as text."""
     packages = environment["packages"]
     versions = {"torch": packages.get("torch"), "transformers": packages.get("transformers"), **versions}
-    known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    known = [f"{name} {version}" for name, version in versions.items() if version]
     number = environment["cpu_threads"]
-    parts = [str(environment["device"]), f"{number} threads" if number > 1 else f"{number} thread", f"`{known}`"]
+    threads = "threads" if number > 1 else "thread"
+    parts = [str(environment["device"]), f"{number} {threads}", f"`{', '.join(known)}`"]
     # Old records have no date.
     if environment.get("date"):
         parts.append(environment["date"])
@@ -79,17 +84,21 @@ def decoders_report(record: Mapping[str, Any]) -> str:
     """Return the table of the decoders in Markdown, and under it how they were measured."""
     options, rounds, clock, where = _settings(record)
     return (
-        f"{decoders_table(record)}\n\nTimes as fast as the first decoder of the line. Higher is faster. Median of "
+        f"{decoders_table(record)}\n\n"
+        f"Times as fast as the first decoder of the line. Higher is faster. Median of "
         f"{rounds} rounds (smallest–largest), {clock}. {options}. {where}."
     )
 
 
 def decoders_table(record: Mapping[str, Any]) -> str:
     """Return the table of the decoders in Markdown."""
-    rates_of_rows = {row: measured["rates"] for row, measured in record["decoders"].items()}
-    names = list(dict.fromkeys(name for rates in rates_of_rows.values() for name in rates))
+    names: list[str] = []
+    for measured in record["decoders"].values():
+        names += [name for name in measured["rates"] if name not in names]
     table = [["weights of", "reference, sentences/s", *names]]
-    for row, rates in rates_of_rows.items():
+    for row, measured in record["decoders"].items():
+        rates = measured["rates"]
+        # The first decoder of a row is the one that others are compared with.
         reference = next(iter(rates.values()))
         cells = [_decoder_cell(reference, rates.get(name)) for name in names]
         table.append([row, f"{median(reference):.2f}", *cells])
@@ -108,8 +117,9 @@ def _settings(record: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Return options, rounds, clock and machine of a record, in words."""
     settings = record["settings"]
     options = f"--size {settings['size']}"
-    if settings["config_overrides"]:
-        options += f" --config_overrides {' '.join(settings['config_overrides'])}"
+    overrides = settings["config_overrides"]
+    if overrides:
+        options += f" --config_overrides {' '.join(overrides)}"
     for name in ("vocab_size", "batch_size", "num_beams", "new_tokens", "seed"):
         # The records have another name for this option.
         option = "max_new_tokens" if name == "new_tokens" else name
@@ -125,10 +135,13 @@ def memory_report(record: Mapping[str, Any]) -> str:
     for row, measured in record["decoders"].items():
         sizes = measured["memory"]
         for name, size in sizes.items():
-            table.append([row, name, f"{size / 2**20:.0f}", f"{size / sizes[GENERATE]:.2f}"])
+            mebibytes = size / 2**20
+            times_as_much = size / sizes[GENERATE]
+            table.append([row, name, f"{mebibytes:.0f}", f"{times_as_much:.2f}"])
     settings = record["settings"]
     return (
-        f"{table_in_markdown(table)}\n\nThe most memory of tensors at one time, without the weights. Less is better. "
+        f"{table_in_markdown(table)}\n\n"
+        "The most memory of tensors at one time, without the weights. Less is better. "
         f"`--batch_size {settings['batch_size']} --num_beams {settings['num_beams']} "
         f"--memory_length {settings['memory_length']}`."
     )
@@ -139,22 +152,28 @@ def file_report(record: Mapping[str, Any]) -> str:
     points = {}
     for row, decoders in record["models"].items():
         for name, decoder in decoders.items():
-            points[row, name] = (decoder["bleu"]["score"], median(decoder["seconds"]))
+            points[row, name] = _Point(decoder["bleu"]["score"], median(decoder["seconds"]))
             rounds = len(decoder["seconds"])
     table = [["weights of", "decoder", "BLEU", "seconds", "frontier"]]
     for (row, name), point in points.items():
-        bleu, seconds = point
-        is_beaten = any(_beats(other, point) for other in points.values())
-        table.append([row, name, f"{bleu:.2f}", f"{seconds:.1f}", "" if is_beaten else "yes"])
+        is_beaten = any(other.beats(point) for other in points.values())
+        frontier = "" if is_beaten else "yes"
+        table.append([row, name, f"{point.bleu:.2f}", f"{point.seconds:.1f}", frontier])
     return (
-        f"{table_in_markdown(table)}\n\nSeconds of {clock_in_words(record['clock'])}, median of {rounds} rounds, with "
-        f"{record['num_beams']} beams. Frontier: no other line is as good and as fast, and better in one of the two. "
-        f"A difference of less than about 1 BLEU between two models may be chance. {machine(record['environment'])}."
+        f"{table_in_markdown(table)}\n\n"
+        f"Seconds of {clock_in_words(record['clock'])}, median of {rounds} rounds, with {record['num_beams']} beams. "
+        "Frontier: no other line is as good and as fast, and better in one of the two. "
+        "A difference of less than about 1 BLEU between two models may be chance. "
+        f"{machine(record['environment'])}."
     )
 
 
-def _beats(point: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Return whether a point of BLEU and seconds is as good as another one and as fast, and not equal to it."""
-    bleu, seconds = point
-    other_bleu, other_seconds = other
-    return point != other and bleu >= other_bleu and seconds <= other_seconds
+class _Point(NamedTuple):
+    """What a decoder reaches, and what it costs."""
+
+    bleu: float
+    seconds: float
+
+    def beats(self, other: "_Point") -> bool:
+        """Return whether this is as good as another one and as fast, and not equal to it."""
+        return self != other and self.bleu >= other.bleu and self.seconds <= other.seconds

@@ -10,15 +10,18 @@ import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import linear_regression, median
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from benchmarks.figures import draw_lines
 from benchmarks.speed.decoding_tables import machine
 from benchmarks.speed.workload import (
+    Batch,
     add_row_options,
     configs_of_rows,
     decode,
@@ -32,6 +35,8 @@ from hf_capsule_mt.evaluation.drawing import save_figure
 from hf_capsule_mt.evaluation.tables import markdown_table
 
 KINDS = ("training", "decoding")
+AXES = {"training": "seconds of an update", "decoding": "seconds of greedy decoding"}
+"""Labels of the vertical axes of a figure."""
 Place = tuple[str, str, int]
 """One of `KINDS`, a row and a length."""
 
@@ -56,27 +61,43 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
     configs = configs_of_rows(args, max(args.lengths))
     models = {row: new_model(config, args.device) for row, config in configs.items()}
     trainers = {row: make_trainer(model) for row, model in models.items()}
+    # The first round warms up.
+    for length in args.lengths:
+        _time_length(args, models, trainers, length)
     measurements = []
-    for number in range(args.rounds + 1):
+    for _ in range(args.rounds):
         for length in args.lengths:
-            generator = torch.Generator().manual_seed(args.seed)
-            batch = random_batch([(length, length)] * args.batch_size, args.vocab_size, generator, args.device)
-            for kind in KINDS:
-                for row, model in models.items():
-                    model.train(kind == "training")
-                    run = partial(trainers[row], batch)
-                    if kind == "decoding":
-                        run = partial(decode, model, without_labels(batch), length, 1)
-                    taken = seconds(run, args.device)
-                    # The first round warms up.
-                    if number > 0:
-                        measurements.append({"row": row, "kind": kind, "length": length, "seconds": taken})
+            measurements += _time_length(args, models, trainers, length)
     medians = _medians(measurements)
     exponents = _exponents(args, medians)
     if args.figure_file is not None:
         _draw(args, medians, exponents)
-    found = [{"row": row, "kind": kind, "length": n, "seconds": time} for (kind, row, n), time in medians.items()]
-    return {"measurements": measurements, "medians": found, "exponents": exponents}, report
+    median_entries = []
+    for (kind, row, length), taken in medians.items():
+        median_entries.append({"row": row, "kind": kind, "length": length, "seconds": taken})
+    return {"measurements": measurements, "medians": median_entries, "exponents": exponents}, report
+
+
+def _time_length(
+    args: argparse.Namespace,
+    models: Mapping[str, PreTrainedModel],
+    trainers: Mapping[str, Callable[[Batch], None]],
+    length: int,
+) -> list[dict[str, Any]]:
+    """Train and decode once with every model, on sentences of a length, and return the seconds of each."""
+    generator = torch.Generator().manual_seed(args.seed)
+    lengths = [(length, length)] * args.batch_size
+    batch = random_batch(lengths, args.vocab_size, generator, args.device)
+    measurements = []
+    for kind in KINDS:
+        for row, model in models.items():
+            model.train(kind == "training")
+            run = partial(trainers[row], batch)
+            if kind == "decoding":
+                run = partial(decode, model, without_labels(batch), length, 1)
+            taken = seconds(run, args.device)
+            measurements.append({"row": row, "kind": kind, "length": length, "seconds": taken})
+    return measurements
 
 
 def _medians(measurements: Sequence[Mapping[str, Any]]) -> dict[Place, float]:
@@ -93,7 +114,8 @@ def _exponents(args: argparse.Namespace, medians: Mapping[Place, float]) -> dict
     exponents: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
     for kind in KINDS:
         for row in args.methods:
-            exponents[kind][row] = fit_exponent(lengths, [medians[kind, row, length] for length in lengths])
+            times = [medians[kind, row, length] for length in lengths]
+            exponents[kind][row] = fit_exponent(lengths, times)
     return exponents
 
 
@@ -102,13 +124,15 @@ def _draw(
 ) -> None:
     """Draw a panel for training and one for decoding."""
     panels = {}
-    for label, kind in (("seconds of an update", "training"), ("seconds of greedy decoding", "decoding")):
+    for kind, label in AXES.items():
         lines = {}
         for row in args.methods:
+            exponent = exponents[kind][row]
             times = {length: [medians[kind, row, length]] for length in args.lengths}
-            lines[f"{row} (exponent {exponents[kind][row]:.2f})"] = times
+            lines[f"{row} (exponent {exponent:.2f})"] = times
         panels[label] = lines
-    save_figure(draw_lines(panels, "words of source and of target", log=2, log_y=True), args.figure_file)
+    figure = draw_lines(panels, "words of source and of target", log=2, log_y=True)
+    save_figure(figure, args.figure_file)
 
 
 def fit_exponent(lengths: list[int], times: list[float]) -> float:
@@ -122,17 +146,27 @@ def report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown, and under it how it was measured."""
     settings = record["settings"]
     exponents = record["exponents"]
-    columns = [(kind, row) for kind in exponents for row in settings["methods"]]
-    times = {(one["kind"], one["row"], one["length"]): one["seconds"] for one in record["medians"]}
-    rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]
+    columns = list(product(exponents, settings["methods"]))
+    times: dict[Place, float] = {}
+    for entry in record["medians"]:
+        place = (entry["kind"], entry["row"], entry["length"])
+        times[place] = entry["seconds"]
+    head = ["words"]
+    last = ["exponent"]
+    for kind, row in columns:
+        exponent = exponents[kind][row]
+        head.append(f"{kind}: {row}")
+        last.append(f"{exponent:.2f}")
+    rows = [head, ["---:"] * len(head)]
     for length in settings["lengths"]:
-        rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
-    rows.append(["exponent", *(f"{exponents[kind][row]:.2f}" for kind, row in columns)])
+        cells = [f"{times[kind, row, length]:.3f}" for kind, row in columns]
+        rows.append([str(length), *cells])
+    rows.append(last)
     clock = {"cpu": " of CPU time", "wall": " that passed"}.get(settings.get("clock"), "")
     caption = (
         f"Seconds{clock}, medians of {settings['rounds']} rounds over all lengths in which the models take turns; "
-        f"exponents from {settings['fit_from']} words on. `{settings['size']}`, vocabulary of "
-        f"{settings['vocab_size']}, {settings['batch_size']} sentence(s) at a time, float32, "
+        f"exponents from {settings['fit_from']} words on. `{settings['size']}`, "
+        f"vocabulary of {settings['vocab_size']}, {settings['batch_size']} sentence(s) at a time, float32, "
         f"{machine(record['environment'])}."
     )
     return "\n".join([*markdown_table(rows), "", caption])

@@ -8,21 +8,26 @@ the vocabulary is the tokenizer's. Every decoder of every model takes its turn o
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from benchmarks.speed.decode import decoders
+from benchmarks.speed.decode import Decoder, decoders
 from benchmarks.speed.decoding_tables import GENERATE, clock_in_words, machine
 from benchmarks.speed.workload import add_row_options, configs_of_rows, new_model, seconds
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
-_ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))
+_ROWS = (
+    "transformer",
+    "capsnmt num_sentence_capsules=4",
+    "capsnmt num_sentence_capsules=6",
+    "capsnmt num_sentence_capsules=8",
+)
 _WARM_UP = 3  # translations that do not count
 
 
@@ -42,20 +47,17 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_name)
     args.vocab_size = len(tokenizer)
     sentences = _sentences(args, tokenizer)
-    longest = max(max(len(token_ids), new_tokens) for token_ids, new_tokens in sentences)
-    torch.manual_seed(args.seed)
-    runs = {}
-    for row, config in configs_of_rows(args, longest).items():
-        for name, decoder in decoders(new_model(config, args.device), args.num_beams).items():
-            runs[row if name == GENERATE else f"{row}, {name}"] = decoder
+    runs = _decoders_of_rows(args, sentences)
     times: dict[str, list[float]] = {row: [] for row in runs}
-    for token_ids, new_tokens in [*sentences[:1] * _WARM_UP, *sentences * args.rounds]:
-        input_ids = torch.tensor([token_ids], device=args.device)
+    warm_up = sentences[:1] * _WARM_UP
+    for sentence in [*warm_up, *sentences * args.rounds]:
+        input_ids = torch.tensor([sentence.token_ids], device=args.device)
         batch = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
         for row, decoder in runs.items():
-            times[row].append(seconds(partial(decoder, batch, new_tokens), args.device))
-    source_tokens = sum(len(token_ids) for token_ids, _ in sentences)
-    target_tokens = sum(new_tokens for _, new_tokens in sentences)
+            taken = seconds(partial(decoder, batch, sentence.new_tokens), args.device)
+            times[row].append(taken)
+    source_tokens = sum(len(sentence.token_ids) for sentence in sentences)
+    target_tokens = sum(sentence.new_tokens for sentence in sentences)
     results = {
         "sentences": len(sentences),
         "seconds": {row: taken[_WARM_UP:] for row, taken in times.items()},
@@ -64,31 +66,58 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
     return results, report
 
 
-def _sentences(args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> list[tuple[list[int], int]]:
-    """Return the token ids of every source, and how many tokens its reference has."""
+class Sentence(NamedTuple):
+    """A source, and how much is written for it."""
+
+    token_ids: list[int]
+    new_tokens: int
+    """How many tokens its reference has."""
+
+
+def _sentences(args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> list[Sentence]:
+    """Return the sources that are translated. Pairs with an empty side are left out."""
     sources = read_lines(args.input_file)
     targets = read_lines(args.references or args.input_file)
-    pairs = [pair for pair in zip(sources, targets, strict=True) if all(side.strip() for side in pair)]
+    pairs = []
+    for source, target in zip(sources, targets, strict=True):
+        if source.strip() and target.strip():
+            pairs.append((source, target))
     pairs = pairs[: args.num_sentences]
     source_ids = tokenizer([source for source, _ in pairs])["input_ids"]
     target_ids = tokenizer(text_target=[target for _, target in pairs])["input_ids"]
-    return [(source, len(target)) for source, target in zip(source_ids, target_ids, strict=True)]
+    return [Sentence(ids, len(target)) for ids, target in zip(source_ids, target_ids, strict=True)]
+
+
+def _decoders_of_rows(args: argparse.Namespace, sentences: Sequence[Sentence]) -> dict[str, Decoder]:
+    """Return every decoder of every model, by the name of its row in the table."""
+    longest_source = max(len(sentence.token_ids) for sentence in sentences)
+    longest_target = max(sentence.new_tokens for sentence in sentences)
+    torch.manual_seed(args.seed)
+    runs = {}
+    for row, config in configs_of_rows(args, max(longest_source, longest_target)).items():
+        model = new_model(config, args.device)
+        for name, decoder in decoders(model, args.num_beams).items():
+            title = row if name == GENERATE else f"{row}, {name}"
+            runs[title] = decoder
+    return runs
 
 
 def report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown, and under it how it was measured."""
-    means = {row: 1000 * sum(taken) / len(taken) for row, taken in record["seconds"].items()}
-    first = next(iter(means))
+    milliseconds = {row: 1000 * sum(taken) / len(taken) for row, taken in record["seconds"].items()}
+    first = next(iter(milliseconds))
     rows = [["model", "milliseconds a sentence", f"times as fast as {first}"]]
-    for row, mean in means.items():
-        rows.append([row, f"{mean:.1f}", f"{means[first] / mean:.2f}"])
+    for row, mean in milliseconds.items():
+        times_as_fast = milliseconds[first] / mean
+        rows.append([row, f"{mean:.1f}", f"{times_as_fast:.2f}"])
     settings = record["settings"]
     words = record["words"]
     search = "greedy" if settings["num_beams"] == 1 else f"{settings['num_beams']} beams"
     return (
         f"{table_in_markdown(rows)}\n\n"
         f"Means over {record['sentences']} sentences ({words['source']} source tokens, {words['target']} written), one "
-        f"at a time, {settings['rounds']} round(s), the models in turns; {search}. `{settings['size']}`, vocabulary of "
-        f"{settings['vocab_size']}, float32 but where it says otherwise, "
-        f"{clock_in_words(settings.get('clock'))}, {machine(record['environment'])}."
+        f"at a time, {settings['rounds']} round(s), the models in turns; {search}. `{settings['size']}`, "
+        f"vocabulary of {settings['vocab_size']}, float32 but where it says otherwise, "
+        f"{clock_in_words(settings.get('clock'))}, "
+        f"{machine(record['environment'])}."
     )

@@ -30,6 +30,7 @@ from benchmarks.speed.workload import (
     decoding_batches,
     make_trainer,
     new_model,
+    number_of_words,
     peak_memory,
     plain_config,
     random_batch,
@@ -44,6 +45,17 @@ METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-
 MEMORY_LENGTH = 128  # words of source and target of every sentence, where memory is measured
 _PLAIN = {"marian": "plain `transformers.MarianMTModel`", "rnmt": "RNMT without capsules"}
 _SITES = ("encoder_self", "cross", "decoder_self")
+_HEAD = (
+    "system",
+    "parameters",
+    "added",
+    "training, tokens/s",
+    "of plain",
+    "decoding, sentences/s",
+    "of plain",
+    "training, MiB",
+    "of plain",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -73,21 +85,25 @@ def compare_with_plain(config: PreTrainedConfig, args: argparse.Namespace) -> di
     model = new_model(config, args.device)
     trainers = [make_trainer(plain, dtype), make_trainer(model, dtype)]
     batches = training_batches(args)
-    words = [int((batch["labels"] >= 0).sum()) for batch in batches]
-    training = _rates(take_turns(trainers, batches, args.device), words, args.warmup_rounds)
+    words = [number_of_words(batch) for batch in batches]
+    seconds_of_updates = take_turns(trainers, batches, args.device)
+    generator = torch.Generator().manual_seed(args.seed)
     lengths = [(MEMORY_LENGTH, MEMORY_LENGTH)] * max(1, args.max_tokens // MEMORY_LENGTH)
-    batch = random_batch(lengths, args.vocab_size, torch.Generator().manual_seed(args.seed), args.device)
+    batch = random_batch(lengths, args.vocab_size, generator, args.device)
     plain_memory = update_memory(plain, trainers[0], batch)
     memory = update_memory(model, trainers[1], batch)
-    options = {"new_tokens": args.new_tokens, "num_beams": args.num_beams}
-    decoders = [partial(decode, decoding.to(dtype).eval(), **options) for decoding in (plain, model)]
+    decoders = []
+    for trained in (plain, model):
+        decoding = trained.to(dtype).eval()
+        decoders.append(partial(decode, decoding, new_tokens=args.new_tokens, num_beams=args.num_beams))
     batches = decoding_batches(args)
     sentences = [args.batch_size] * len(batches)
+    seconds_of_searches = take_turns(decoders, batches, args.device)
     return {
         "plain_parameters": count_parameters(plain),
         "parameters": count_parameters(model),
-        "training": training,
-        "decoding": _rates(take_turns(decoders, batches, args.device), sentences, args.warmup_rounds),
+        "training": _rates(seconds_of_updates, words, args.warmup_rounds),
+        "decoding": _rates(seconds_of_searches, sentences, args.warmup_rounds),
         "plain_memory": plain_memory,
         "memory": memory,
     }
@@ -96,7 +112,7 @@ def compare_with_plain(config: PreTrainedConfig, args: argparse.Namespace) -> di
 def _rates(seconds: Sequence[Sequence[float]], counts: Sequence[int], warmup: int) -> dict[str, list[float]]:
     """Return counts a second of the plain model and the method, without the rounds that warm up."""
     rates: dict[str, list[float]] = {"plain": [], "method": []}
-    for count, (plain, method) in list(zip(counts, seconds, strict=True))[warmup:]:
+    for count, (plain, method) in zip(counts[warmup:], seconds[warmup:], strict=True):
         rates["plain"].append(count / plain)
         rates["method"].append(count / method)
     return rates
@@ -131,37 +147,59 @@ def report(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig], p
 
 
 def _table(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig]) -> list[list[str]]:
-    results = record["results"]
-    table = [
-        ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
-        + ["training, MiB", "of plain"]
-    ]
     # Of rows of several widths or depths, each size has a plain model of its own.
-    for parameters in dict.fromkeys(measured["plain_parameters"] for measured in results.values()):
-        of_size = {row: measured for row, measured in results.items() if measured["plain_parameters"] == parameters}
-        table.append(_plain_cells(list(of_size.values())))
-        for row, measured in of_size.items():
+    rows_of_size: dict[int, dict[str, Any]] = {}
+    for row, measured in record["results"].items():
+        rows_of_size.setdefault(measured["plain_parameters"], {})[row] = measured
+    table = [list(_HEAD)]
+    for rows in rows_of_size.values():
+        table.append(_plain_cells(list(rows.values())))
+        for row, measured in rows.items():
             table.append([row, *_cells(measured)])
     if record["settings"]["size"] == "base":
-        head, *rows = table
+        head, *lines = table
         head += ["paper: training", "paper: decoding"]
-        for row in rows:
-            config = configs.get(row[0])
-            published = () if config is None else published_speed(config)
-            cells = [f"{ratio:.2f}" for ratio in published]
-            # Some papers print only the speed of training, or none.
-            row += [*cells, "", ""][:2]
+        for line in lines:
+            line += _published_cells(configs.get(line[0]))
     return table
+
+
+def _published_cells(config: PreTrainedConfig | None) -> list[str]:
+    """Return the ratios that a paper prints. Some papers print only the speed of training, or none."""
+    if config is None:
+        return ["", ""]
+    cells = [f"{ratio:.2f}" for ratio in published_speed(config)]
+    missing = 2 - len(cells)
+    return cells + [""] * missing
 
 
 def _plain_cells(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the row of the plain model that all these were compared with."""
     first = results[0]
-    training = median(rate for measured in results for rate in measured["training"]["plain"])
-    decoding = median(rate for measured in results for rate in measured["decoding"]["plain"])
-    cells = ["plain", f"{first['plain_parameters'] / 1e6:.2f}M", ""]
-    cells += [f"{training:.0f}", "1", f"{decoding:.2f}", "1", f"{first['plain_memory'] / 2**20:.0f}", "1"]
-    return cells
+    training: list[float] = []
+    decoding: list[float] = []
+    for measured in results:
+        training += measured["training"]["plain"]
+        decoding += measured["decoding"]["plain"]
+    return [
+        "plain",
+        _millions(first["plain_parameters"]),
+        "",
+        f"{median(training):.0f}",
+        "1",
+        f"{median(decoding):.2f}",
+        "1",
+        _mebibytes(first["plain_memory"]),
+        "1",
+    ]
+
+
+def _millions(number: int) -> str:
+    return f"{number / 1e6:.2f}M"
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:.0f}"
 
 
 def _cells(measured: Mapping[str, Any]) -> list[str]:
@@ -169,15 +207,16 @@ def _cells(measured: Mapping[str, Any]) -> list[str]:
     training = measured["training"]
     decoding = measured["decoding"]
     added = measured["parameters"] - measured["plain_parameters"]
+    times_memory = measured["memory"] / measured["plain_memory"]
     return [
-        f"{measured['parameters'] / 1e6:.2f}M",
-        f"+{added / 1e6:.2f}M",
+        _millions(measured["parameters"]),
+        f"+{_millions(added)}",
         f"{median(training['method']):.0f}",
         ratio_cell(training["plain"], training["method"]),
         f"{median(decoding['method']):.2f}",
         ratio_cell(decoding["plain"], decoding["method"]),
-        f"{measured['memory'] / 2**20:.0f}",
-        f"{measured['memory'] / measured['plain_memory']:.2f}",
+        _mebibytes(measured["memory"]),
+        f"{times_memory:.2f}",
     ]
 
 
@@ -207,8 +246,10 @@ def published_speed(config: PreTrainedConfig) -> tuple[float, ...]:
         return _guided_speed("guided", config)
     if config.layer_aggregation is not None:
         return _find("layers", layer_aggregation=config.layer_aggregation)
-    layers = {site: [layer for layer in range(6) if config.aggregates_heads(site, layer)] for site in _SITES}
-    return _find("heads", routing=config.head_aggregation, **layers)
+    layers_of_sites = {}
+    for site in _SITES:
+        layers_of_sites[site] = [layer for layer in range(6) if config.aggregates_heads(site, layer)]
+    return _find("heads", routing=config.head_aggregation, **layers_of_sites)
 
 
 def _is_as_published(config: PreTrainedConfig) -> bool:
@@ -240,10 +281,11 @@ def _guided_speed(table: str, config: PreTrainedConfig) -> tuple[float, ...]:
 
 def _find(table: str, **fields: Any) -> tuple[float, ...]:
     """Return the ratios in the row of a table that has these fields; none if there is no such row."""
-    tables = yaml.safe_load(Path(__file__).with_name("published_speed.yaml").read_text(encoding="utf-8"))
-    for row in tables[table]["rows"]:
+    file = Path(__file__).with_name("published_speed.yaml")
+    published = yaml.safe_load(file.read_text(encoding="utf-8"))[table]
+    for row in published["rows"]:
         if fields.items() <= row.items():
             # A row may lack the speed of decoding.
-            speeds = zip(row["speed"], tables[table]["plain"], strict=False)
+            speeds = zip(row["speed"], published["plain"], strict=False)
             return tuple(speed / plain for speed, plain in speeds)
     return ()

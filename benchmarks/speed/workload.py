@@ -117,6 +117,12 @@ def decoding_batches(args: argparse.Namespace) -> list[Batch]:
     return batches
 
 
+def number_of_words(batch: Batch) -> int:
+    """Return the number of target words of a batch, without padding."""
+    is_word = batch["labels"] >= 0
+    return int(is_word.sum())
+
+
 def without_labels(batch: Batch) -> Batch:
     """Return the sources of a batch."""
     return {name: value for name, value in batch.items() if name != "labels"}

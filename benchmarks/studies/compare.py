@@ -1,25 +1,21 @@
 """Rows of a study beside the rows that they are against: differences, their intervals, and answers to questions.
 
-Training draws the seed and the test set draws the sentences, so the interval is a bootstrap over both (Koehn 2004, with
-runs drawn as well: in pairs, for runs of one seed may share their beginning or their data). Approximate randomization
-(Riezler and Maxwell 2005) exchanges translations of a sentence between the two rows, in the runs of all seeds together,
-for what a method does to a sentence recurs from seed to seed.
+significance.py computes intervals and p.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.studies.results import Result, of_seeds
+from benchmarks.studies.results import Result
+from benchmarks.studies.score_tables import of_seeds
+from benchmarks.studies.significance import SAMPLES, compare_seeds
 from benchmarks.studies.study import Question, Study
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.evaluation.bleu_statistics import bleu, unpack_statistics
+from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
 
-SAMPLES = 10000
-# Samples that are summed up together: each has a number for every run and sentence.
-_AT_ONCE = 250
 P_VALUE = 0.05
 _FEWEST_SEEDS = 2  # one run does not show how much another seed would change
 _FAR = 3.0  # BLEU, a choice: more than another seed is thought to change
@@ -79,6 +75,10 @@ class Comparison:
         """Return whether both rows translate well enough to tell anything."""
         return min(self.baseline, self.score) >= _LEAST_BLEU
 
+    def is_gain_of(self, effect: float) -> bool:
+        """Return whether the row gains so much BLEU, and chance does not explain it."""
+        return self.difference >= effect and self.low > 0 and self.p_value < P_VALUE
+
     @property
     def named_against(self) -> str:
         """Return the other row's name, with what else is not the same."""
@@ -100,83 +100,6 @@ class Comparison:
         return f"{self.with_interval}, {p_value}"
 
 
-def compare_seeds(
-    baseline: Sequence[np.ndarray], system: Sequence[np.ndarray], samples: int = SAMPLES
-) -> dict[str, Any]:
-    """Compare the runs of a system with as many of a baseline, by the statistics `[sentences, 10]` of their BLEU.
-
-    Runs in the same place share a seed. Returns the fields of a [`Comparison`] from `seeds` on.
-    """
-    old = np.stack(baseline).astype(np.float64)
-    new = np.stack(system).astype(np.float64)
-    generator = np.random.default_rng(12345)
-    differences = _differences(old, new, samples, generator)
-    low, high = np.percentile(differences, [2.5, 97.5])
-    p_value = _randomization(old, new, samples, generator)
-    return {
-        "seeds": len(old),
-        "baseline": _mean_bleu(old),
-        "score": _mean_bleu(new),
-        "low": float(low),
-        "high": float(high),
-        "p_value": p_value,
-    }
-
-
-def _mean_bleu(runs: np.ndarray) -> float:
-    """Return the mean over runs of their BLEU, from statistics `[runs, sentences, 10]`."""
-    return float(bleu(runs.sum(1)).mean())
-
-
-def _differences(old: np.ndarray, new: np.ndarray, samples: int, generator: np.random.Generator) -> np.ndarray:
-    """Return differences of the means, of pairs of runs and sentences drawn with replacement, `[samples]`."""
-    seeds, sentences, _ = old.shape
-    # Means of n that are drawn from n spread by (n - 1) / n of the variance that those of n new ones have.
-    scale = np.sqrt(seeds / max(1, seeds - 1))
-    differences = []
-    for start in range(0, samples, _AT_ONCE):
-        number = min(_AT_ONCE, samples - start)
-        texts = _times_drawn(generator, number, sentences)
-        pairs = _times_drawn(generator, number, seeds)
-        gains = bleu(_sums(texts, new)) - bleu(_sums(texts, old))
-        mean = gains.mean(-1)
-        mean_of_pairs = (gains * pairs).sum(-1) / seeds
-        differences.append(mean + scale * (mean_of_pairs - mean))
-    return np.concatenate(differences)
-
-
-def _times_drawn(generator: np.random.Generator, samples: int, size: int) -> np.ndarray:
-    """Return how often each of `size` is among as many that are drawn with replacement, `[samples, size]`."""
-    drawn = generator.integers(size, size=(samples, size))
-    # Every sample has numbers of its own, so that all are counted in one call.
-    numbered = drawn + size * np.arange(samples)[:, None]
-    counts = np.bincount(numbered.ravel(), minlength=samples * size)
-    return counts.reshape(samples, size)
-
-
-def _sums(times: np.ndarray, statistics: np.ndarray) -> np.ndarray:
-    """Return sums of `[runs, sentences, 10]`, `[samples, runs, 10]`; a sentence counts `times[sample, sentence]`."""
-    # Products of integers would take a loop.
-    return np.einsum("bn,snk->bsk", times.astype(np.float64), statistics, optimize=True)
-
-
-def _randomization(old: np.ndarray, new: np.ndarray, samples: int, generator: np.random.Generator) -> float:
-    """Return the share of exchanges that make the means differ as much as they do."""
-    change = new - old
-    old_total = old.sum(1)
-    new_total = new.sum(1)
-    observed = abs(bleu(new_total).mean() - bleu(old_total).mean())
-    as_large = 0
-    for start in range(0, samples, _AT_ONCE):
-        number = min(_AT_ONCE, samples - start)
-        exchanged = generator.integers(2, size=(number, change.shape[1]), dtype=bool)
-        moved = _sums(exchanged, change)
-        differences = (bleu(new_total - moved) - bleu(old_total + moved)).mean(-1)
-        # Sums of the same sentences may differ in the last bit.
-        as_large += int((np.abs(differences) >= observed - 1e-9).sum())
-    return (as_large + 1) / (samples + 1)
-
-
 def compare_rows(study: Study, results: Sequence[Result]) -> list[Comparison]:
     """Compare every row with those that it is against, on every test set, by the seeds that both have.
 
@@ -184,66 +107,83 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[Comparison]:
         UserError: if rows were scored on a test set with other references or another BLEU.
     """
     comparisons = []
-    runs = {(result.row.name, one.seed): one.run for result in results for one in result.seeds}
     for test in study.tests:
-        scores = _scores_with_statistics(results, test.name)
-        _check_scored_alike(test.name, scores.values())
-        statistics = {run: unpack_statistics(score["bleu_statistics"]) for run, score in scores.items()}
+        runs = _runs_with_statistics(results, test.name)
+        _check_scored_alike(test.name, [run.evaluation for run in runs.values()])
         for result in results:
             for other in study.against(result.row):
-                seeds = _shared_seeds(result, other, statistics)
-                if seeds:
-                    comparisons.append(_compare_pair(result.row.name, other, test.name, seeds, statistics, runs))
+                pairs = _pairs_of_runs(result, other, runs)
+                if pairs:
+                    comparisons.append(_compare_pairs(result.row.name, other, test.name, pairs))
     return comparisons
 
 
-def _scores_with_statistics(results: Sequence[Result], test: str) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """Return what the evaluations on a test set wrote, by row and seed."""
-    scores = {}
+class _Run(NamedTuple):
+    """A run that was scored on a test set."""
+
+    record: Mapping[str, Any]
+    """Of its training."""
+    evaluation: Mapping[str, Any]
+    """What `evaluate` wrote."""
+    statistics: np.ndarray
+    """Of BLEU, `[sentences, 10]`."""
+
+
+def _runs_with_statistics(results: Sequence[Result], test: str) -> dict[tuple[str, int], _Run]:
+    """Return the runs whose evaluation on a test set wrote the statistics of its sentences, by row and seed."""
+    runs = {}
     for result in results:
         for one in result.seeds:
-            if one.scores[test].get("bleu_statistics"):
-                scores[result.row.name, one.seed] = one.scores[test]
-    return scores
+            evaluation = one.scores[test]
+            packed = evaluation.get("bleu_statistics")
+            if packed:
+                runs[result.row.name, one.seed] = _Run(one.run, evaluation, unpack_statistics(packed))
+    return runs
 
 
 def _check_scored_alike(test: str, scores: Iterable[Mapping[str, Any]]) -> None:
     kinds = set()
     for score in scores:
         references = [file["sha256"] for file in score["references"]]
-        kinds.add((score["scores"]["bleu"]["signature"], *references))
+        signature = score["scores"]["bleu"]["signature"]
+        kinds.add((signature, *references))
     if len(kinds) > 1:
         raise UserError(f"{test} was scored with several references or kinds of BLEU. Score the rows alike.")
 
 
-def _shared_seeds(result: Result, other: str, statistics: Mapping[tuple[str, int], np.ndarray]) -> list[int]:
-    name = result.row.name
-    seeds = [one.seed for one in result.seeds]
-    return [seed for seed in seeds if (name, seed) in statistics and (other, seed) in statistics]
+def _pairs_of_runs(result: Result, other: str, runs: Mapping[tuple[str, int], _Run]) -> dict[int, tuple[_Run, _Run]]:
+    """Return the runs of a row and of another one by the seeds that both have."""
+    pairs = {}
+    for one in result.seeds:
+        run = runs.get((result.row.name, one.seed))
+        other_run = runs.get((other, one.seed))
+        if run is not None and other_run is not None:
+            pairs[one.seed] = (run, other_run)
+    return pairs
 
 
-def _compare_pair(
-    name: str,
-    other: str,
-    test: str,
-    seeds: Sequence[int],
-    statistics: Mapping[tuple[str, int], np.ndarray],
-    runs: Mapping[tuple[str, int], Mapping[str, Any]],
-) -> Comparison:
-    baseline = [statistics[other, seed] for seed in seeds]
-    system = [statistics[name, seed] for seed in seeds]
-    unlike = _unlike({seed: (runs[name, seed], runs[other, seed]) for seed in seeds})
-    return Comparison(name, other, test, unlike, **compare_seeds(baseline, system))
+def _compare_pairs(row: str, against: str, test: str, pairs: Mapping[int, tuple[_Run, _Run]]) -> Comparison:
+    """Compare a row with another one on a test set.
+
+    Args:
+        row: the name of the row.
+        against: the name of the other one.
+        test: the name of the test set.
+        pairs: the runs of both, by seed.
+    """
+    system = [run.statistics for run, _ in pairs.values()]
+    baseline = [other_run.statistics for _, other_run in pairs.values()]
+    return Comparison(row, against, test, _unlike(pairs), **compare_seeds(baseline, system))
 
 
-def _unlike(pairs: Mapping[int, Sequence[Mapping[str, Any]]]) -> list[str]:
+def _unlike(pairs: Mapping[int, tuple[_Run, _Run]]) -> list[str]:
     """Return in what the two runs of each seed differ, next to their rows."""
     unlike = []
     for name, value_of in _LIKENESS.items():
         seeds = []
         for seed, (run, other_run) in pairs.items():
-            value = value_of(run)
-            other_value = value_of(other_run)
+            value = value_of(run.record)
+            other_value = value_of(other_run.record)
             # Old records do not have all values.
             if value and other_value and value != other_value:
                 seeds.append(seed)
@@ -275,16 +215,25 @@ def judge(
     answers = {answer for answer, _ in verdicts.values()}
     answer = next(first for first in ("yes", "open", "undecided", "no") if first in answers)
     compared = [name for name in question.rows if _of_row(study, question, name, comparisons)]
-    reasons = []
-    # What decides comes first.
-    for name in sorted(compared, key=lambda name: verdicts[name][0] != answer):
+    deciding = []
+    others = []
+    for name in compared:
         row_answer, why = verdicts[name]
-        if row_answer != answer:
-            why = f"{row_answer}, {why}"
-        reasons.append(f"`{name}`: {why}")
-    missing = [name for name in question.rows if name not in compared]
-    unscored = [name for name in missing if {name, *study.against(study.row(name), question)} & {*unknown}]
-    not_run = [name for name in missing if name not in unscored]
+        if row_answer == answer:
+            deciding.append(f"`{name}`: {why}")
+        else:
+            others.append(f"`{name}`: {row_answer}, {why}")
+    reasons = deciding + others
+    unscored = []
+    not_run = []
+    for name in question.rows:
+        needed = {name, *study.against(study.row(name), question)}
+        if name in compared:
+            continue
+        if needed.isdisjoint(unknown):
+            not_run.append(name)
+        else:
+            unscored.append(name)
     if unscored:
         reasons.append(f"no statistics of sentences to compare (score them again): {_quoted(unscored)}")
     if not_run:
@@ -329,14 +278,16 @@ def judge_row(study: Study, question: Question, name: str, comparisons: Sequence
     others = study.against(row, question)
     seeds = min(one.seeds for one in of_row)
     if len(of_row) < len(others) * len(study.tests) or seeds < len(row.seeds):
-        return "open", ", ".join(_so_far(other, of_row, len(row.seeds)) for other in others)
+        known = [_so_far(other, of_row, len(row.seeds)) for other in others]
+        return "open", ", ".join(known)
     for one in of_row:
         if not one.has_learned:
             bleu_of_both = f"{one.score:.1f} BLEU, and {one.baseline:.1f} of `{one.against}`"
             return "undecided", f"{bleu_of_both}, are too little to tell"
-    is_ahead = all(one.difference >= effect and one.low > 0 and one.p_value < P_VALUE for one in of_row)
+    is_ahead = all(one.is_gain_of(effect) for one in of_row)
     if is_ahead and seeds >= _FEWEST_SEEDS:
-        return "yes", ", ".join(_measured(other, of_row) for other in others)
+        measured = [_measured(other, of_row) for other in others]
+        return "yes", ", ".join(measured)
     least = min(of_row, key=lambda one: one.difference)
     return "undecided", _measured(least.against, of_row)
 
@@ -344,9 +295,11 @@ def judge_row(study: Study, question: Question, name: str, comparisons: Sequence
 def _measured(other: str, comparisons: Sequence[Comparison]) -> str:
     """Return the differences from another row on all test sets as text."""
     with_other = [one for one in comparisons if one.against == other]
-    differences = " and ".join(one.with_interval for one in with_other)
-    unlike = _in_brackets(what for one in with_other for what in one.unlike)
-    return f"{differences} against `{other}`{unlike}"
+    differences = [one.with_interval for one in with_other]
+    unlike: list[str] = []
+    for one in with_other:
+        unlike += one.unlike
+    return f"{' and '.join(differences)} against `{other}`{_in_brackets(unlike)}"
 
 
 def _so_far(other: str, comparisons: Sequence[Comparison], seeds: int) -> str:
@@ -354,15 +307,16 @@ def _so_far(other: str, comparisons: Sequence[Comparison], seeds: int) -> str:
     with_other = [one for one in comparisons if one.against == other]
     if not with_other:
         return f"nothing yet against `{other}`"
-    differences = " and ".join(f"{one.difference:+.2f}" for one in with_other)
+    differences = [f"{one.difference:+.2f}" for one in with_other]
     fewest = min(one.seeds for one in with_other)
-    return f"{differences} against `{other}` with {fewest} of {seeds} seeds"
+    return f"{' and '.join(differences)} against `{other}` with {fewest} of {seeds} seeds"
 
 
 def question_table(study: Study, question: Question, comparisons: Sequence[Comparison]) -> list[list[str]]:
     """Return the differences of the question's rows, a line for each row and each row it is against."""
     tests = [test.name for test in study.tests]
-    table = [["row", "against", "seeds", *(f"Δ {test}" for test in tests), "answer"]]
+    deltas = [f"Δ {test}" for test in tests]
+    table = [["row", "against", "seeds", *deltas, "answer"]]
     for name in question.rows:
         of_row = _of_row(study, question, name, comparisons)
         answer, _ = judge_row(study, question, name, comparisons)

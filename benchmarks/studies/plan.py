@@ -123,7 +123,8 @@ class Plan:
         """Return the files that become records, by the names of the records."""
         row = self.study.row(job.row)
         files = {}
-        for kind in ("run_record", *(test.name for test in self.study.tests), "trainer_state"):
+        tests = [test.name for test in self.study.tests]
+        for kind in ("run_record", *tests, "trainer_state"):
             name = record_name(self.study, row, job.seed, kind)
             files[name] = self.run_of(job) / f"{kind}.json"
         return files
@@ -151,7 +152,10 @@ class Plan:
             UserError: if it is of another row, whose records would go under this name.
         """
         file = self.row_file(job)
-        if file.exists() and json.loads(file.read_text("utf-8")) != json.loads(self.row_text(job)):
+        if not file.exists():
+            return
+        saved_row = json.loads(file.read_text("utf-8"))
+        if saved_row != json.loads(self.row_text(job)):
             raise UserError(f"{file} is of another row. Rename the row, or the file of the study.")
 
     def steps(self, job: Job) -> Iterator[Step]:
@@ -159,33 +163,55 @@ class Plan:
         study = self.study
         row = study.row(job.row)
         run = self.run_of(job)
-        data = dict(study.data)
         if row.start is None and study.tokenizer is None:
             yield self._train_tokenizer()
         if row.teacher is not None:
-            distill = self._distill(row)
-            yield distill
-            data = self._given("source_lang", "target_lang", "validation_file")
-            if "validation_file" not in data and row.train.get("eval_strategy", "no") != "no":
+            yield self._distill(row)
+            if self._exports_validation(row):
                 yield self._export("validation")
-                data["validation_file"] = self._exported("validation")
-            data["train_file"] = distill.options["output_file"]
-        # Without a checkpoint, what a kill left is deleted.
-        where = {"seed": job.seed, "output_dir": run, "resume_from_checkpoint": "auto", "overwrite_output_dir": True}
-        train = {**self._model_options(row, job.seed), **data, **row.train, **where}
-        yield Step("train", train, run / "run_record.json", row.mixed_precision)
+        options = {
+            **self._model_options(row, job.seed),
+            **self._data_options(row),
+            **row.train,
+            "seed": job.seed,
+            "output_dir": run,
+            # Without a checkpoint, what a kill left is deleted.
+            "resume_from_checkpoint": "auto",
+            "overwrite_output_dir": True,
+        }
+        yield Step("train", options, run / "run_record.json", row.mixed_precision)
         if "average_checkpoints" in study.options:
             average = {"run_dir": run, **study.options["average_checkpoints"], "output_dir": run / "average"}
             yield Step("average_checkpoints", average, run / "average")
         for test in study.tests:
             yield from self._test(job, test)
 
+    def _data_options(self, row: Row) -> dict[str, Any]:
+        """Return the options of training that say what is read. A row with a teacher reads its translations."""
+        if row.teacher is None:
+            return dict(self.study.data)
+        data = self._given("source_lang", "target_lang", "validation_file")
+        if self._exports_validation(row):
+            data["validation_file"] = self._exported("validation")
+        data["train_file"] = self._distilled(row)
+        return data
+
+    def _exports_validation(self, row: Row) -> bool:
+        """Whether validation text must become a file: with files to train on, `train` reads no split of a data set."""
+        is_evaluated = row.train.get("eval_strategy", "no") != "no"
+        return is_evaluated and "validation_file" not in self.study.data
+
     def _model_options(self, row: Row, seed: int) -> dict[str, Any]:
         """Return the options of training that say what is trained."""
-        overrides = [f"{name}={json.dumps(value)}" for name, value in row.config.items()] or None
+        fields = [f"{name}={json.dumps(value)}" for name, value in row.config.items()]
+        overrides = fields or None
         if row.start is None:
-            scratch = {"method": row.method, "size": row.size, "config_overrides": overrides}
-            return {**scratch, "tokenizer_name": self._tokenizer()}
+            return {
+                "method": row.method,
+                "size": row.size,
+                "config_overrides": overrides,
+                "tokenizer_name": self._tokenizer(),
+            }
         # The tokenizer is that of the start: with another one, its embeddings would mean other words.
         start = self.study.row(row.start)
         if start is None:
@@ -198,20 +224,30 @@ class Plan:
 
     def _train_tokenizer(self) -> Step:
         folder = self._tokenizer()
-        where = {"output_dir": folder, "overwrite_output_dir": True}
-        options = {**self._training_text(), **self.study.options["train_tokenizer"], **where}
+        options = {
+            **self._training_text(),
+            **self.study.options["train_tokenizer"],
+            "output_dir": folder,
+            "overwrite_output_dir": True,
+        }
         return Step("train_tokenizer", options, folder / "tokenizer_config.json")
 
     def _distill(self, row: Row) -> Step:
         """Return the step that makes a teacher's translations."""
         teacher = self.study.row(row.teacher)
         model = row.teacher if teacher is None else self.model(Job(teacher.name, teacher.seeds[0]))
-        # A teacher may be the name of a model, which has slashes.
-        name = re.sub(r"[^\w.=+-]", "-", row.teacher)
-        files = [self.runs / "distilled" / f"{name}.{language}" for language in self._languages()]
+        files = self._distilled(row)
         asked = self.study.options.get("distill", {})
         options = {"model": model, **self._training_text(), **asked, "output_file": files}
-        return Step("distill", options, files[0].with_name(f"{files[0].name}.manifest.json"))
+        manifest = f"{files[0].name}.manifest.json"
+        return Step("distill", options, files[0].with_name(manifest))
+
+    def _distilled(self, row: Row) -> list[Path]:
+        """Return the files of a teacher's translations and their sources."""
+        # A teacher may be the name of a model, which has slashes.
+        name = re.sub(r"[^\w.=+-]", "-", row.teacher)
+        folder = self.runs / "distilled"
+        return [folder / f"{name}.{language}" for language in self._languages()]
 
     def _test(self, job: Job, test: Test) -> Iterator[Step]:
         """Yield the steps that translate and score a test set."""
@@ -222,19 +258,34 @@ class Plan:
         source, *references = files
         _, target_language = self._languages()
         written = self.run_of(job) / f"{test.name}.{target_language}"
-        translate = {"model": self.model(job), "input_file": source, "output_file": written}
-        yield Step("translate", {**translate, **self.study.options.get("translate", {})}, written)
+        translate = {
+            "model": self.model(job),
+            "input_file": source,
+            "output_file": written,
+            **self.study.options.get("translate", {}),
+        }
+        yield Step("translate", translate, written)
         scores = self.run_of(job) / f"{test.name}.json"
+        evaluate = {
+            "hypotheses": written,
+            "references": references,
+            "output_file": scores,
+            **self._evaluation_options(source),
+        }
+        yield Step("evaluate", evaluate, scores)
+
+    def _evaluation_options(self, source: str | Path) -> dict[str, Any]:
+        """Return the options that the study gives to the evaluation of a test set, and the files that these need."""
         asked = self.study.options.get("evaluate", {})
-        evaluate: dict[str, Any] = {"hypotheses": written, "references": references, "output_file": scores}
+        options: dict[str, Any] = {}
         if {"adequacy", "length_buckets", "length_edges"} & asked.keys():
-            evaluate["input_file"] = source
+            options["input_file"] = source
         text = self.study.data.get("train_file", ())
         aligns_by_attention = {"model", "aligner"} & asked.keys()
         if asked.get("adequacy") and not aligns_by_attention and len(text) == 2:
             # More text makes word alignment better.
-            evaluate["alignment_data"] = text
-        yield Step("evaluate", {**evaluate, **asked}, scores)
+            options["alignment_data"] = text
+        return {**options, **asked}
 
     def _export(self, split: str) -> Step:
         """Return the step that writes a split of the data set as files."""
@@ -243,7 +294,8 @@ class Plan:
         return Step("export", {**data_set, "split": split, "output_file": files}, files[-1])
 
     def _exported(self, split: str) -> list[Path]:
-        return [self.runs / "data" / f"{split}.{language}" for language in self._languages()]
+        folder = self.runs / "data"
+        return [folder / f"{split}.{language}" for language in self._languages()]
 
     def _training_text(self) -> dict[str, Any]:
         return {name: value for name, value in self.study.data.items() if name != "validation_file"}
@@ -255,7 +307,10 @@ class Plan:
     def _languages(self) -> Sequence[str]:
         """Return the different endings of the training files, or else the languages that the data names."""
         data = self.study.data
-        endings = [Path(file.removesuffix(".gz")).suffix[1:] for file in data.get("train_file", ())]
+        endings = []
+        for file in data.get("train_file", ()):
+            path = Path(file.removesuffix(".gz"))
+            endings.append(path.suffix[1:])
         if len(set(endings)) == 2:
             return endings
         return data.get("source_lang", "source"), data.get("target_lang", "target")

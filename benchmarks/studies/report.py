@@ -21,9 +21,9 @@ from benchmarks.figures import draw_lines
 from benchmarks.records import FOLDER, read_records
 from benchmarks.speed.decoding_tables import file_report
 from benchmarks.studies.compare import CRITERION, HOW, Comparison, compare_rows, judge, judge_row, question_table
-from benchmarks.studies.results import (
+from benchmarks.studies.results import Result, read_results
+from benchmarks.studies.score_tables import (
     ADEQUACY,
-    Result,
     Table,
     adequacy_table,
     caption,
@@ -31,7 +31,6 @@ from benchmarks.studies.results import (
     length_table,
     machine_table,
     metric_table,
-    read_results,
     score_table,
     time_curve_table,
 )

@@ -9,7 +9,8 @@ import yaml
 
 from benchmarks.studies.compare import compare_rows, compare_seeds
 from benchmarks.studies.plan import Job, Plan, Step
-from benchmarks.studies.results import Result, SeedRecords, time_curve_table
+from benchmarks.studies.results import Result, SeedRecords
+from benchmarks.studies.score_tables import time_curve_table
 from benchmarks.studies.study import Question, read_study
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics

@@ -4,12 +4,17 @@ import gzip
 import json
 import random
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny_marian import WORDS, save_tiny_marian
 
-from benchmarks import trust
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import damaged_references
+import trust
+
+sys.path.pop(0)
 
 TARGET = "Mein alter Hund schläft, aber deine Katze fängt heute Mäuse."
 PAIRS = [
@@ -30,23 +35,23 @@ PAIRS = [
 )
 def test_damage(kind, expected):
     pairs = PAIRS if kind == "swapped" else PAIRS[1:]
-    assert trust.damage(kind, *PAIRS[0], pairs, random.Random(0)) == expected
+    assert damaged_references.damage(kind, *PAIRS[0], pairs, random.Random(0)) == expected
 
 
 def test_damage_at_random_places():
     whole = TARGET.split()
     for seed in range(20):
         generator = random.Random(seed)
-        one = trust.damage("one word", *PAIRS[0], PAIRS, generator).split()
+        one = damaged_references.damage("one word", *PAIRS[0], PAIRS, generator).split()
         assert len(one) == len(whole) - 1
         assert one[-1].endswith(".")
-        assert len(trust.damage("two words", *PAIRS[0], PAIRS, generator).split()) == len(whole) - 2
-        repeated = trust.damage("repeated", *PAIRS[0], PAIRS, generator).split()
+        assert len(damaged_references.damage("two words", *PAIRS[0], PAIRS, generator).split()) == len(whole) - 2
+        repeated = damaged_references.damage("repeated", *PAIRS[0], PAIRS, generator).split()
         assert len(repeated) == len(whole) + 6
         assert any(repeated[place : place + 3] == repeated[place + 3 : place + 6] for place in range(10))
-        changed = trust.damage("wrong word", *PAIRS[0], PAIRS[1:], generator).split()
+        changed = damaged_references.damage("wrong word", *PAIRS[0], PAIRS[1:], generator).split()
         assert sum(old != new for old, new in zip(whole, changed, strict=True)) == 1
-    assert trust.damage("one word", "You.", "Du.", PAIRS, random.Random(0)) is None
+    assert damaged_references.damage("one word", "You.", "Du.", PAIRS, random.Random(0)) is None
 
 
 def test_false_alarms():
@@ -76,7 +81,7 @@ def test_from_a_corpus_to_a_page(tmp_path, monkeypatch):
     command("make", *data, "--sentences", 20, "--output_file", errors)
     first = errors.read_text()
     rows = [json.loads(line) for line in first.splitlines()]
-    assert {row["kind"] for row in rows} == set(trust.KINDS)
+    assert {row["kind"] for row in rows} == set(damaged_references.KINDS)
     assert all(row["damaged"] != row["whole"] for row in rows)
     command("make", *data, "--sentences", 20, "--output_file", errors)
     assert errors.read_text() == first
