@@ -60,35 +60,24 @@ def make_model_card(
 ) -> ModelCard:
     """Write a card, with `model-index` metadata, from what `run_record.json` has.
 
-    Evaluations are what `hf-capsule-mt evaluate --output_file` wrote for translations by these weights.
+    Args:
+        record: of the run.
+        evaluations: what `hf-capsule-mt evaluate --output_file` wrote for translations by these weights.
+        details: what no record says.
     """
     details = details or CardDetails()
     fields = dict(record["config"])
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    source, target = _languages(record["data"], details)
     # A plain model is saved as Marian.
-    family = "marian" if isinstance(config, MarianConfig) and is_plain(config) else config.model_type
-    pair = f"{_language_name(source)} to {_language_name(target)}" if source and target else None
-    title = _title(pair, _method(record["model"], config) or family, record["model"].get("size"))
-    dataset = record["data"].get("dataset_name")
-    files = [Path(file).name for file in record["data"]["train_file"]]
-    results = _results(evaluations, dataset)
-    data = ModelCardData(
-        # Data may call its languages en_XX, which the Hub refuses.
-        language=[code for code in (source, target) if code and len(code) < 4] or None,
-        license=details.license,
-        license_name=details.license_name,
-        library_name="transformers",
-        pipeline_tag="translation",
-        tags=["translation", "hf-capsule-mt", family],
-        datasets=[dataset] if dataset else None,
-        base_model=(record.get("base_model") or {}).get("name"),
-        metrics=sorted({result.metric_type for result in results}) or None,
-        model_name=title,
-        eval_results=results or None,
-    )
+    is_plain_marian = isinstance(config, MarianConfig) and is_plain(config)
+    family = "marian" if is_plain_marian else config.model_type
+    languages = _languages(record["data"], details)
+    pair = _pair(*languages)
+    method = _method(record["model"], config) or family
+    title = _title(pair, method, record["model"].get("size"))
+    results = _results(evaluations, record["data"].get("dataset_name"))
     return ModelCard.from_template(
-        data,
+        _metadata(record, details, results, languages, family, title),
         template_path=str(TEMPLATE),
         title=title,
         record=record,
@@ -101,12 +90,71 @@ def make_model_card(
         example=json.dumps(details.example, ensure_ascii=False),
         metrics=list(dict.fromkeys(result.metric_name for result in results)),
         scores=_score_table(results),
-        data_name=details.data_name or dataset or ", ".join(files),
-        command=shlex.join(map(_without_folder, shlex.split(record["command"]))),
+        data_name=_data_name(record["data"], details),
+        command=_shared_command(record["command"]),
         started=_started(record),
         pair=pair,
         output=[{"translation_text": details.translation}],
     )
+
+
+def _metadata(
+    record: Mapping[str, Any],
+    details: CardDetails,
+    results: Sequence[EvalResult],
+    languages: Sequence[str | None],
+    family: str,
+    title: str,
+) -> ModelCardData:
+    """Return what the Hub reads of a card.
+
+    Args:
+        record: of the run.
+        details: what no record says.
+        results: the scores.
+        languages: the codes of the source and the target, or None.
+        family: the type of the model in its checkpoint.
+        title: of the card.
+    """
+    dataset = record["data"].get("dataset_name")
+    base_model = record.get("base_model") or {}
+    # Data may call its languages en_XX, which the Hub refuses.
+    codes = [code for code in languages if code and len(code) < 4]
+    # The Hub takes None as "not said", and an empty list as a mistake.
+    return ModelCardData(
+        language=codes or None,
+        license=details.license,
+        license_name=details.license_name,
+        library_name="transformers",
+        pipeline_tag="translation",
+        tags=["translation", "hf-capsule-mt", family],
+        datasets=[dataset] if dataset else None,
+        base_model=base_model.get("name"),
+        metrics=sorted({result.metric_type for result in results}) or None,
+        model_name=title,
+        eval_results=list(results) or None,
+    )
+
+
+def _pair(source: str | None, target: str | None) -> str | None:
+    """Return for example "English to German", or None if a language is not known."""
+    if source is None or target is None:
+        return None
+    return f"{_language_name(source)} to {_language_name(target)}"
+
+
+def _data_name(data: Mapping[str, Any], details: CardDetails) -> str:
+    """Return what the card calls the training data."""
+    name = details.data_name or data.get("dataset_name")
+    if name:
+        return name
+    return ", ".join(Path(file).name for file in data["train_file"])
+
+
+def _shared_command(command: str) -> str:
+    """Return the command of a run without the folders of the machine that it ran on."""
+    words = [_without_folder(word) for word in shlex.split(command)]
+    return shlex.join(words)
 
 
 def _title(pair: str | None, method: str, size: str | None) -> str:
@@ -124,14 +172,18 @@ def _method(model: Mapping[str, Any], config: PreTrainedConfig) -> str | None:
     name = model.get("method")
     if name is None:
         return None
-    config_class, fields = method_config_class(name), method_fields(name)
+    config_class = method_config_class(name)
+    fields = method_fields(name)
     changed = []
     for field in _PARTS:
         of_method = fields.get(field, getattr(config_class, field, None))
         value = getattr(config, field, None)
-        if value != of_method:
-            changed.append(f"without {field}" if value is None else f"with {field} {value}")
-    return " ".join([name, " and ".join(changed)]).strip()
+        if value == of_method:
+            continue
+        changed.append(f"without {field}" if value is None else f"with {field} {value}")
+    if not changed:
+        return name
+    return f"{name} {' and '.join(changed)}"
 
 
 def _language_name(code: str) -> str:
@@ -150,7 +202,7 @@ def _score_table(results: Sequence[EvalResult]) -> dict[str, dict[str, str]]:
 
 def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
     """Return the papers whose methods a model with this configuration uses, the oldest method first."""
-    used = {
+    is_used = {
         "bahdanau2015neural": config.model_type == "rnmt",
         "vaswani2017attention": config.model_type in ("capsule_aggregated_marian", "marian"),
         "dou2019dynamic": getattr(config, "layer_aggregation", None),
@@ -159,17 +211,20 @@ def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
         "wang2019towards": getattr(config, "sentence_aggregation", None),
     }
     known = yaml.safe_load(PAPERS.read_text(encoding="utf-8"))
-    return [{"key": key, **fields} for key, fields in known.items() if used[key]]
+    return [{"key": key, **fields} for key, fields in known.items() if is_used[key]]
 
 
 def _languages(data: Mapping[str, Any], details: CardDetails) -> tuple[str | None, str | None]:
     """Return the codes of the source and the target: as somebody said, or as the names of two files say."""
     source = details.source_lang or data.get("source_lang")
     target = details.target_lang or data.get("target_lang")
-    endings = [without_compression(Path(file)).suffix[1:] for file in data["train_file"]]
+    endings = []
+    for file in data["train_file"]:
+        path = without_compression(Path(file))
+        endings.append(path.suffix[1:])
     # train.en and train.de, but not train.src and train.tgt.
-    are_codes = len(endings) == 2 and endings[0] != endings[1] and all(len(ending) == 2 for ending in endings)
-    if are_codes:
+    are_codes = len(endings) == 2 and all(len(ending) == 2 for ending in endings)
+    if are_codes and endings[0] != endings[1]:
         source = source or endings[0]
         target = target or endings[1]
     return source, target
@@ -178,9 +233,12 @@ def _languages(data: Mapping[str, Any], details: CardDetails) -> tuple[str | Non
 def _results(evaluations: Sequence[Mapping[str, Any]], dataset: str | None) -> list[EvalResult]:
     results = []
     for evaluation in evaluations:
-        name = without_compression(Path(evaluation["references"][0]["file"])).stem
-        # Only the validation data is known to be of the Hub's data set.
-        data = dataset or name if name == VALIDATION else name
+        first_file = Path(evaluation["references"][0]["file"])
+        name = without_compression(first_file).stem
+        data = name
+        if name == VALIDATION and dataset:
+            # Other files may be of anything.
+            data = dataset
         for metric, score in (evaluation.get("scores") or {}).items():
             result = EvalResult(
                 task_type="translation",

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import transformers
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
@@ -19,12 +19,25 @@ from .model_card import PLACEHOLDER
 logger = logging.get_logger(__name__)
 
 CARD = "README.md"
-# Files of an earlier model at the top of a repository, which would contradict the new one.
-_REPLACED = (
-    *("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json"),
-    *("*.py", "generation_config.json", "adapter_config.json", "adapter_model.*"),
-    *("special_tokens_map.json", "added_tokens.json", "tokenizer*", "vocab.*", "merges.txt", "*.spm", "*.model"),
+_WEIGHT_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin",
+    "pytorch_model*.bin.index.json",
+    "adapter_model.*",
 )
+_SETTING_FILES = ("*.py", "generation_config.json", "adapter_config.json")
+_TOKENIZER_FILES = (
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer*",
+    "vocab.*",
+    "merges.txt",
+    "*.spm",
+    "*.model",
+)
+_REPLACED = (*_WEIGHT_FILES, *_SETTING_FILES, *_TOKENIZER_FILES)
+"""Files of an earlier model at the top of a repository, which would contradict the new one."""
 
 
 def push_checkpoint(
@@ -66,22 +79,30 @@ def push_checkpoint(
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         before = api.model_info(repo_id, revision=revision)
-        sent = sorted(file.name for file in files.iterdir())
-        others = {file.rfilename for file in before.siblings or []} - set(sent)
-        # `upload_folder(delete_patterns=...)` would also delete what matches in folders of the repository.
-        deleted = sorted(name for name in others if _is_of_earlier_model(name))
-        if deleted:
-            logger.warning(f"Files of an earlier model are deleted from {repo_id}: {', '.join(deleted)}")
-        additions = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=files / name) for name in sent]
-        deletions = [CommitOperationDelete(path_in_repo=name) for name in deleted]
         return api.create_commit(
             repo_id,
-            [*additions, *deletions],
+            _changes(files, before),
             commit_message=commit_message or f"Upload {type(model).__name__}",
             revision=revision,
             # The Hub refuses if somebody else has changed the branch in the meantime.
             parent_commit=before.sha,
         )
+
+
+def _changes(files: Path, repository: ModelInfo) -> list[CommitOperationAdd | CommitOperationDelete]:
+    """Return the additions and deletions that make a repository that of the new model."""
+    changes: list[CommitOperationAdd | CommitOperationDelete] = []
+    sent = sorted(file.name for file in files.iterdir())
+    for name in sent:
+        changes.append(CommitOperationAdd(path_in_repo=name, path_or_fileobj=files / name))
+    # `upload_folder(delete_patterns=...)` would also delete what matches in folders of the repository.
+    others = {file.rfilename for file in repository.siblings or []} - set(sent)
+    deleted = sorted(name for name in others if _is_of_earlier_model(name))
+    if deleted:
+        logger.warning(f"Files of an earlier model are deleted from {repository.id}: {', '.join(deleted)}")
+    for name in deleted:
+        changes.append(CommitOperationDelete(path_in_repo=name))
+    return changes
 
 
 def _is_of_earlier_model(name: str) -> bool:
@@ -98,16 +119,9 @@ def files_to_push(folder: Path) -> list[str]:
 
 def _save(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     """Write the files to send: the weights as they are, and the configuration, source and tokenizer saved again."""
-    [name, *_] = load_config(folder).architectures or ["MarianMTModel"]
-    model = load_model(folder, getattr(modeling, name, None) or getattr(transformers, name))
+    model = load_model(folder, _model_class(folder))
     model.save_pretrained(target)
-    weights = list(folder.glob("model*.safetensors*"))
-    if weights:
-        # Weights that are saved again may have another dtype.
-        for file in target.glob("*.safetensors*"):
-            file.unlink()
-        for file in weights:
-            shutil.copyfile(file, target / file.name)
+    _copy_weights(folder, target)
     load_tokenizer(folder).save_pretrained(target)
     if (folder / CARD).is_file():
         card = (folder / CARD).read_text(encoding="utf-8")
@@ -115,3 +129,21 @@ def _save(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     else:
         logger.warning(f"{folder} has no model card, {CARD}")
     return model
+
+
+def _model_class(folder: Path) -> type[PreTrainedModel]:
+    """Return the class that a checkpoint names, which may be a classifier. Old checkpoints of Marian name none."""
+    architectures = load_config(folder).architectures or ["MarianMTModel"]
+    name = architectures[0]
+    return getattr(modeling, name, None) or getattr(transformers, name)
+
+
+def _copy_weights(folder: Path, target: Path) -> None:
+    """Replace weights that were saved again, which may have another dtype, by those of the checkpoint."""
+    weights = list(folder.glob("model*.safetensors*"))
+    if not weights:
+        return
+    for file in target.glob("*.safetensors*"):
+        file.unlink()
+    for file in weights:
+        shutil.copyfile(file, target / file.name)

@@ -60,15 +60,23 @@ def write_source(model: PreTrainedModel, folder: Path) -> PreTrainedConfig:
     """
     if isinstance(model, MarianModel | MarianMTModel) and is_plain(model.config):
         return _as_marian(model)
-    # Sharding gives a model a class of its own, made from that of the package.
-    model_class = next(kind for kind in type(model).__mro__ if kind.__module__.startswith(f"{modeling.__name__}."))
-    for name, text in files_of(model_class, _routing_modules(model.config)).items():
+    model_class = _class_of_package(model)
+    files = files_of(model_class, _routing_modules(model.config))
+    for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     references: dict[str, Any] = {"auto_map": _auto_map(model_class)}
     if not _classifies(model_class):
         references["custom_pipelines"] = _CUSTOM_PIPELINES
     model.config.source_references = references
     return model.config
+
+
+def _class_of_package(model: PreTrainedModel) -> type[PreTrainedModel]:
+    """Return the class of a model. Sharding gives it another one, which is made from that of the package."""
+    for model_class in type(model).__mro__:
+        if model_class.__module__.startswith(f"{modeling.__name__}."):
+            return model_class
+    raise TypeError(f"{type(model).__name__} is not a model of this package.")
 
 
 class _SavedAsMarian(MarianConfig):
@@ -90,9 +98,11 @@ class _SavedAsMarianModel(_SavedAsMarian):
 
 def _as_marian(model: PreTrainedModel) -> PreTrainedConfig:
     """Return the configuration of a plain model without the fields that Marian lacks, except for label smoothing."""
-    of_marian = {field.name for field in fields_of(MarianConfig)}
-    ours = {field.name for field in fields_of(type(model.config))} - of_marian - {"label_smoothing"}
-    fields = {name: value for name, value in model.config.to_dict().items() if name not in ours}
+    marian_names = {field.name for field in fields_of(MarianConfig)}
+    added_names = {field.name for field in fields_of(type(model.config))} - marian_names
+    fields = model.config.to_dict()
+    for name in added_names - {"label_smoothing"}:
+        fields.pop(name, None)
     fields["model_type"] = MarianConfig.model_type
     saved_class = _SavedAsMarianModel if isinstance(model, MarianModel) else _SavedAsMarian
     return saved_class.from_dict(fields)
@@ -194,10 +204,12 @@ def _concatenate(room: str, roots: list[str], configuration_file: str = "") -> s
             imported_from = f".{configuration_file}" if source == ".." else source
             named_imports.setdefault(imported_from, set()).update(names)
     imports = _import_lines(plain_imports, named_imports)
-    bodies = [module.body for module in modules.values()]
-    made_from = f"# Made by hf-capsule-mt {__version__} from its modules {', '.join(modules)}.\n"
-    wrapped = textwrap.fill(made_from, 120, subsequent_indent="#   ") + "\n"
-    return _LICENCE + wrapped + "\n\n\n".join(["\n".join(imports), *bodies]) + "\n"
+    parts = ["\n".join(imports)]
+    parts += [module.body for module in modules.values()]
+    code = "\n\n\n".join(parts)
+    made_from = f"# Made by hf-capsule-mt {__version__} from its modules {', '.join(modules)}."
+    wrapped = textwrap.fill(made_from, 120, subsequent_indent="#   ")
+    return f"{_LICENCE}{wrapped}\n{code}\n"
 
 
 def _in_import_order(room: str, roots: list[str]) -> dict[str, _Module]:
@@ -243,7 +255,8 @@ def _take_apart(path: Path) -> _Module:
 def _import_lines(plain: set[str], named: dict[str, set[str]]) -> list[str]:
     """Return the import statements of a file, those of other carried files last."""
     statements = [f"import {module}" for module in sorted(plain)]
-    for module in sorted(named, key=lambda name: (name.startswith("."), name)):
+    carried = {module for module in named if module.startswith(".")}
+    for module in [*sorted(named.keys() - carried), *sorted(carried)]:
         names = sorted(named[module])
         line = ", ".join(names)
         if len(line) < 80:

@@ -9,7 +9,8 @@ from transformers import T5Config
 from hf_capsule_mt.cli.export import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.hub import exporting
-from hf_capsule_mt.hub.exporting import EncoderProgram, StepProgram, check_numbers
+from hf_capsule_mt.hub.export_programs import EncoderProgram, StepProgram
+from hf_capsule_mt.hub.exporting import check_numbers
 
 
 def small_model(kind="capsule", **fields):
