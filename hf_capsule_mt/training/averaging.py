@@ -45,6 +45,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
         raise UserError(f"{_listed(folders)} have different weights, so they have no average.")
     with new_folder(output_dir) as temporary:
         _copy_other_files(folders[-1], temporary)
+        # One file after the other, so that the weights of only one are in memory.
         for path in sorted(set(newest_files.values())):
             averages = {}
             for name, file in newest_files.items():
@@ -88,8 +89,14 @@ def best_checkpoints(run_dir: str | Path, count: int, metric: str = "bleu") -> l
     scores = {entry["step"]: entry[name] for entry in log if name in entry}
     scored = [folder for folder in folders if step_of(folder) in scores]
     _check_enough(scored, count, run_dir)
-    # Of equal scores the newer checkpoint's is the better BLEU, and the older one's the better loss.
-    scored.sort(key=lambda folder: (scores[step_of(folder)], step_of(folder)), reverse=not name.endswith("loss"))
+
+    def score_and_step(folder: Path) -> tuple[float, int]:
+        # Of equal scores the newer checkpoint's is the better BLEU, and the older one's the better loss.
+        step = step_of(folder)
+        return scores[step], step
+
+    less_is_better = name.endswith("loss")
+    scored.sort(key=score_and_step, reverse=not less_is_better)
     return scored[:count]
 
 

@@ -49,6 +49,7 @@ class OptimizerOptions:
         for group, options in zip(optimizer.param_groups, self._groups):
             group.update(options)
         if type(schedule) is not LambdaLR:
+            # Only a LambdaLR tells the rate of any update.
             return
         schedule.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         # Repeat the last step. Otherwise the next update, and its entry in the log, had the checkpoint's rates.

@@ -44,9 +44,13 @@ class RunMeter:
     def add_losses(self, outputs: Mapping[str, Any]) -> None:
         """Add the parts of a batch's loss that a model returns."""
         for name in LOSS_TERMS:
-            if name in outputs:
-                loss = outputs[name].detach()
-                self._losses[name] = self._losses[name] + loss if name in self._losses else loss
+            if name not in outputs:
+                continue
+            loss = outputs[name].detach()
+            if name in self._losses:
+                # A new tensor: the first sum is the model's own output.
+                loss = self._losses[name] + loss
+            self._losses[name] = loss
 
     def entry(self, update: int, accelerator: Accelerator, loss_reduction: str) -> dict[str, float]:
         """Return the mean losses, if there are several, and the speed since the last entry, and begin a new one.

@@ -53,6 +53,10 @@ class _Decoder:
         texts = self.texts(token_ids)
         has_unknown = np.isin(token_ids, self._unknown_ids).any(axis=1)
         for number in np.flatnonzero(has_unknown):
-            kept = [token for token in token_ids[number].tolist() if token >= 0 and token not in self._special_ids]
-            texts[number] = self._tokenizer.decode(kept).replace(self._tokenizer.unk_token, _UNKNOWN)
+            kept = []
+            for token in token_ids[number].tolist():
+                if token >= 0 and token not in self._special_ids:
+                    kept.append(token)
+            text = self._tokenizer.decode(kept)
+            texts[number] = text.replace(self._tokenizer.unk_token, _UNKNOWN)
         return texts
