@@ -13,7 +13,11 @@ _UNCHANGED = ("adapter", "vocabulary", "settings", "routing")
 """Attributes of a search and its parts that stay the same from step to step."""
 
 
-def _record_on_cuda(step: Callable[[], None]) -> Callable[[], None]:
+Step = Callable[[], None]
+"""Writes the next token of every sentence, in place."""
+
+
+def _record_on_cuda(step: Step) -> Step:
     """Record a step on the current device without running it, and return what runs it again."""
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.Stream()
@@ -29,7 +33,7 @@ def _record_on_cuda(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-_RECORDERS: dict[str, Callable[[Callable[[], None]], Callable[[], None]]] = {"cuda": _record_on_cuda}
+_RECORDERS: dict[str, Callable[[Step], Step]] = {"cuda": _record_on_cuda}
 """By the kind of device: records a step without running it, and returns what runs it again."""
 
 
@@ -42,7 +46,7 @@ class StepGraph:
     def __init__(self, device: torch.device) -> None:
         self._record = _RECORDERS.get(device.type)
         self._places: list[Any] | None = None
-        self._replay: Callable[[], None] | None = None
+        self._replay: Step | None = None
         self._is_warm = False
 
     def prepare(self, owner: object) -> None:
@@ -54,9 +58,10 @@ class StepGraph:
                 self._replay = None
                 self._is_warm = False
 
-    def run(self, step: Callable[[], None]) -> None:
+    def run(self, step: Step) -> None:
         """Run a step, which reads and writes these tensors without a look at what is in them."""
-        if self._record is not None and self._replay is None and self._is_warm:
+        is_to_record = self._record is not None and self._replay is None and self._is_warm
+        if is_to_record:
             try:
                 self._replay = self._record(step)
             except RuntimeError as error:
@@ -71,7 +76,9 @@ class StepGraph:
 
 def _place_of(part: Any) -> Any:
     """Return what a graph depends on of a tensor or a slice."""
-    return (part.data_ptr(), part.shape) if isinstance(part, Tensor) else part
+    if isinstance(part, Tensor):
+        return part.data_ptr(), part.shape
+    return part
 
 
 def _parts(owner: object) -> Iterator[Any]:
