@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 from hf_capsule_mt.translation.surface_checks import WORD
 
+Pair = tuple[str, str]
+"""A sentence and its translation."""
+
 KINDS = (
     "third",
     "clause",
@@ -22,9 +25,7 @@ SHORTEST_CONTENT = 4
 """Letters of a word that is removed or replaced: shorter ones are mostly articles and prepositions."""
 
 
-def damage(
-    kind: str, source: str, target: str, pairs: Sequence[tuple[str, str]], generator: random.Random
-) -> str | None:
+def damage(kind: str, source: str, target: str, pairs: Sequence[Pair], generator: random.Random) -> str | None:
     """Return a damaged translation, or None if it cannot be damaged in this way.
 
     Args:
@@ -78,7 +79,7 @@ def content_places(words: Sequence[str]) -> list[int]:
     return places
 
 
-def words_of_another(pairs: Sequence[tuple[str, str]], generator: random.Random) -> list[str]:
+def words_of_another(pairs: Sequence[Pair], generator: random.Random) -> list[str]:
     """Return the words of a drawn translation."""
     _, target = generator.choice(pairs)
     return target.split()
@@ -122,7 +123,7 @@ def without_clause(words: Sequence[str], mark: str, generator: random.Random) ->
     return ended(" ".join(kept).rstrip(","), mark)
 
 
-def with_wrong_word(words: Sequence[str], pairs: Sequence[tuple[str, str]], generator: random.Random) -> str | None:
+def with_wrong_word(words: Sequence[str], pairs: Sequence[Pair], generator: random.Random) -> str | None:
     """Return words with one that another translation has in its place, or None if one of them has no such word."""
     places = content_places(words)
     if not places:
@@ -139,7 +140,7 @@ def with_wrong_word(words: Sequence[str], pairs: Sequence[tuple[str, str]], gene
     return " ".join(changed)
 
 
-def other_of_like_length(target: str, pairs: Sequence[tuple[str, str]]) -> str:
+def other_of_like_length(target: str, pairs: Sequence[Pair]) -> str:
     """Return another translation, the one whose length is closest."""
     others = [other for _, other in pairs if other != target]
 
@@ -150,7 +151,7 @@ def other_of_like_length(target: str, pairs: Sequence[tuple[str, str]]) -> str:
     return min(others, key=distance)
 
 
-def first_only(first: tuple[str, str], second: tuple[str, str]) -> dict[str, str]:
+def first_only(first: Pair, second: Pair) -> dict[str, str]:
     """Return two pairs as one, with the translation of the first as the damaged one."""
     first_source, first_target = first
     second_source, second_target = second

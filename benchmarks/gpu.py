@@ -35,6 +35,10 @@ _LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precis
 
 Measured = Iterator[tuple[str, dict[str, Any]]]
 """Names and values of measurements."""
+Records = Sequence[dict[str, Any]]
+"""Measurements of a piece, with their names."""
+Table = list[list[str]]
+"""Rows of cells."""
 
 
 def measure_tests(args: argparse.Namespace, done: set[str]) -> Measured:
@@ -212,7 +216,7 @@ _MEASURES = {
 """What measures each of `PIECES`."""
 
 
-def table(piece: str, records: Sequence[dict[str, Any]]) -> str:
+def table(piece: str, records: Records) -> str:
     """Return the table of a piece in Markdown."""
     tables = {"train": _train_table, "decode": _decode_table, "profile": _profile_table}
     make_table = tables.get(piece, _result_table)
@@ -223,7 +227,7 @@ def table(piece: str, records: Sequence[dict[str, Any]]) -> str:
     return "\n".join([head, rule, *lines])
 
 
-def _train_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _train_table(records: Records) -> Table:
     medians = {record["name"]: median(record["tokens_per_second"]) for record in records}
     rows = [["training", "tokens/s", "times Marian", "memory of an update, MiB"]]
     for record in records:
@@ -234,7 +238,7 @@ def _train_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
-def _decode_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _decode_table(records: Records) -> Table:
     columns = [f"{name}, tokens/s" for name in records[0]["tokens_per_second"]]
     rows = [["sentences at a time", *columns]]
     for record in records:
@@ -243,7 +247,7 @@ def _decode_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
-def _profile_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _profile_table(records: Records) -> Table:
     rows = [["", "wall, ms", "kernels, ms", "host, ms", "five largest: calls, ms"]]
     for record in records:
         largest = [f"`{name[:60]}` {count:.0f}, {ms:.3f}" for name, count, ms in record["largest"]]
@@ -252,7 +256,7 @@ def _profile_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
-def _result_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _result_table(records: Records) -> Table:
     rows = [["", "result"]]
     for record in records:
         rows.append([record["name"], record["result"]])

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "records"
+Record = Mapping[str, Any]
+"""A measurement: what was measured, with its settings and its environment."""
 
 
 def read_records(file: Path) -> dict[str, dict[str, Any]]:

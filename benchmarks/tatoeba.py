@@ -12,6 +12,9 @@ import gzip
 import random
 from pathlib import Path
 
+Pair = tuple[str, str]
+"""A source and its target."""
+
 
 def main() -> None:
     """Read two aligned files and write two others."""
@@ -42,7 +45,7 @@ def write_lines(path: Path, lines: list[str]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def noise(pairs: list[tuple[str, str]], draw: random.Random) -> list[tuple[str, str]]:
+def noise(pairs: list[Pair], draw: random.Random) -> list[Pair]:
     """Return changed copies of some pairs."""
     added = []
     for source, target in pairs:

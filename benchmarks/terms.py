@@ -48,6 +48,10 @@ LONGEST_ENDING = 3
 LEFT_OUT = {"tom", "mary"}
 """They stand in a tenth of Tatoeba's sentences, and have no translation."""
 TOKENS_PER_BATCH = 4096
+Pair = tuple[str, str]
+"""A source and its target, sentences or words."""
+Terms = dict[str, dict[str, list[str]]]
+"""The forms of the terms of a sentence, by kind and source word."""
 
 
 def main() -> None:
@@ -93,17 +97,17 @@ class Dictionary:
         pairs: sources and targets.
     """
 
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, pairs: Iterable[Pair]) -> None:
         sentences_of_source: Counter[str] = Counter()
         sentences_of_target: Counter[str] = Counter()
-        sentences_of_pair: Counter[tuple[str, str]] = Counter()
+        sentences_of_pair: Counter[Pair] = Counter()
         for source, target in pairs:
             source_words = source_words_of(source)
             target_words = set(WORD.findall(target))
             sentences_of_source.update(source_words)
             sentences_of_target.update(target_words)
             sentences_of_pair.update(product(source_words, target_words))
-        dice_of_pairs: dict[tuple[str, str], float] = {}
+        dice_of_pairs: dict[Pair, float] = {}
         for (source, target), both in sentences_of_pair.items():
             of_source = sentences_of_source[source]
             of_target = sentences_of_target[target]
@@ -118,10 +122,10 @@ class Dictionary:
         for target, source in self._best_source.items():
             self._forms[source].append(target)
 
-    def terms(self, source: str, reference: str) -> dict[str, dict[str, list[str]]]:
+    def terms(self, source: str, reference: str) -> Terms:
         """Return the proper and the random terms of a sentence, with their forms."""
         words = WORD.findall(reference)
-        terms: dict[str, dict[str, list[str]]] = {"proper": {}, "random": {}}
+        terms: Terms = {"proper": {}, "random": {}}
         for source_word in sorted(source_words_of(source) - LEFT_OUT):
             target = self._target(source_word, words)
             if target is None:
@@ -147,7 +151,7 @@ class Dictionary:
         return forms
 
 
-def _best_sources(dice_of_pairs: Mapping[tuple[str, str], float]) -> dict[str, str]:
+def _best_sources(dice_of_pairs: Mapping[Pair, float]) -> dict[str, str]:
     """Return the source word with the highest Dice for every target word. Of equal ones it is the first by name."""
     best: dict[str, tuple[float, str]] = {}
     for (source, target), dice in dice_of_pairs.items():
@@ -156,7 +160,7 @@ def _best_sources(dice_of_pairs: Mapping[tuple[str, str], float]) -> dict[str, s
     return {target: source for target, (_, source) in best.items()}
 
 
-def _best_targets(dice_of_pairs: Mapping[tuple[str, str], float]) -> dict[str, list[str]]:
+def _best_targets(dice_of_pairs: Mapping[Pair, float]) -> dict[str, list[str]]:
     """Return the target words with the highest Dice for every source word, best first."""
     targets_of: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for (source, target), dice in dice_of_pairs.items():

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from damaged_references import KINDS, damage, first_only
+from damaged_references import KINDS, Pair, damage, first_only
 from scipy.optimize import minimize
 from trust_tables import tables_of
 
@@ -40,6 +40,9 @@ from hf_capsule_mt.translation.surface_checks import compare_numbers, copied_sha
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translation_report import judge
 from hf_capsule_mt.translation.trust import force_targets, read_signs
+
+Fields = dict[str, Any]
+"""The fields of a report on a translation, by name. Also a line of the file of made errors."""
 
 OMISSIONS = ("third", "clause")
 BAD = 40.0
@@ -114,7 +117,7 @@ def make_errors(args: argparse.Namespace) -> None:
     replace_text(args.output_file, text)
 
 
-def read_pairs(folder: Path, name: str) -> list[tuple[str, str]]:
+def read_pairs(folder: Path, name: str) -> list[Pair]:
     """Return the pairs of a part of the corpus."""
     sources = read_lines(folder / f"{name}.en.gz")
     targets = read_lines(folder / f"{name}.de.gz")
@@ -165,7 +168,7 @@ def processor() -> str:
     return platform.machine()
 
 
-def fields_of(translator: TextTranslator, sources: Sequence[str], targets: Sequence[str]) -> list[dict[str, Any]]:
+def fields_of(translator: TextTranslator, sources: Sequence[str], targets: Sequence[str]) -> list[Fields]:
     """Return the fields of a report for given translations."""
     tokenizer = translator.tokenizer
     source_ids = [tokenizer(source)["input_ids"] for source in sources]
@@ -193,7 +196,7 @@ def fields_of(translator: TextTranslator, sources: Sequence[str], targets: Seque
     return records
 
 
-def values_of(records: Sequence[dict[str, Any]], field: str) -> np.ndarray:
+def values_of(records: Sequence[Fields], field: str) -> np.ndarray:
     """Return a field of all records as numbers. A list counts its entries."""
     values = []
     for record in records:
@@ -209,12 +212,12 @@ class Damaged:
     kind: str
     group: int
     """The number of its sentence. What is made of one sentence has the same."""
-    damaged: dict[str, Any]
-    whole: dict[str, Any]
+    damaged: Fields
+    whole: Fields
 
 
 def measure_errors(
-    translator: TextTranslator, rows: Sequence[dict[str, Any]]
+    translator: TextTranslator, rows: Sequence[Fields]
 ) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """Return the AUROC of each field for each kind of error, and what fields do together for omissions."""
     pairs = read_damaged(translator, rows)
@@ -234,7 +237,7 @@ def measure_errors(
     return errors, combined
 
 
-def read_damaged(translator: TextTranslator, rows: Sequence[dict[str, Any]]) -> list[Damaged]:
+def read_damaged(translator: TextTranslator, rows: Sequence[Fields]) -> list[Damaged]:
     """Return damaged references with the fields of a report."""
     # Several damaged translations share a whole one.
     wholes = list(dict.fromkeys((row["source"], row["whole"]) for row in rows))
@@ -270,9 +273,7 @@ def first_of(count: int, size: int) -> np.ndarray:
     return np.arange(size) < count
 
 
-def combine(
-    records: Sequence[dict[str, Any]], fields: Sequence[str], is_bad: np.ndarray, groups: np.ndarray
-) -> dict[str, Any]:
+def combine(records: Sequence[Fields], fields: Sequence[str], is_bad: np.ndarray, groups: np.ndarray) -> dict[str, Any]:
     """Predict errors by logistic regression, in five folds over sentences.
 
     Args:
@@ -302,7 +303,7 @@ def combine(
     }
 
 
-def features_of(records: Sequence[dict[str, Any]], fields: Sequence[str]) -> np.ndarray:
+def features_of(records: Sequence[Fields], fields: Sequence[str]) -> np.ndarray:
     """Return fields with mean 0 and deviation 1, and a last column of ones, `[records, fields + 1]`."""
     columns = [values_of(records, field) for field in fields]
     features = np.stack(columns, axis=1)
@@ -374,7 +375,7 @@ def measure_expected(expected: Sequence[Quality], qualities: np.ndarray) -> dict
 
 
 def translate(
-    translator: TextTranslator, pairs: Sequence[tuple[str, str]], num_beams: int
+    translator: TextTranslator, pairs: Sequence[Pair], num_beams: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean log-probability, the source length and the chrF of the translation of each pair."""
     sentences = [translator.reader.prepare(source).sentences[0] for source, _ in pairs]

@@ -7,8 +7,13 @@ from damaged_references import KINDS
 
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
+Table = list[list[str]]
+"""Rows of cells."""
+Record = dict[str, Any]
+"""What benchmarks/trust.py has measured of a model."""
 
-def tables_of(records: Sequence[dict[str, Any]]) -> str:
+
+def tables_of(records: Sequence[Record]) -> str:
     """Return the tables of the records of several models in Markdown."""
     parts = []
     for record in records:
@@ -34,7 +39,7 @@ def tables_of(records: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
-def error_table(record: dict[str, Any]) -> list[list[str]]:
+def error_table(record: Record) -> Table:
     """Return the AUROC of each field for each kind of error."""
     table = [["field", *KINDS]]
     for field, areas in record["errors"].items():
@@ -43,7 +48,7 @@ def error_table(record: dict[str, Any]) -> list[list[str]]:
     return table
 
 
-def omission_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+def omission_table(records: Sequence[Record]) -> Table:
     """Return what fields find together, with its intervals."""
     table = [["model", "fields", "AUROC", "false alarms where 90 % are found"]]
     for record in records:
@@ -56,7 +61,7 @@ def omission_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
     return table
 
 
-def calibration_table(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+def calibration_table(records: Sequence[Record]) -> Table:
     """Return how well the calibration of each model holds on each test."""
     table = [["model", "sentences", "ECE", "Brier", "80 % intervals cover", "AUROC of p_bad", "bad"]]
     for record in records:

@@ -17,12 +17,14 @@ import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
+from benchmarks.records import Record
 from benchmarks.speed.decoding_tables import GENERATE, decoders_report, memory_report
 from benchmarks.speed.train import METHODS
 from benchmarks.speed.workload import (
     FIRST_WORD,
     LENGTH_LIMITS,
     Batch,
+    Measured,
     add_row_options,
     add_workload_options,
     configs_of_rows,
@@ -51,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory_length", type=int, help="measure memory too, of sources and translations so long")
 
 
-def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
+def measure(args: argparse.Namespace) -> Measured:
     """Measure all rows. Return the results, and what makes the tables of their record."""
     measured = {}
     longest = max(args.new_tokens, args.memory_length or 0, LENGTH_LIMITS[1])
@@ -79,7 +81,7 @@ def _rates(args: argparse.Namespace, runs: Mapping[str, Decoder]) -> dict[str, l
     return rates
 
 
-def _rates_and_memory(record: Mapping[str, Any]) -> str:
+def _rates_and_memory(record: Record) -> str:
     return f"{decoders_report(record)}\n\n{memory_report(record)}"
 
 

@@ -1,17 +1,18 @@
 """The tables of decoders, made from records, and the page of all."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
-from benchmarks.records import FOLDER, read_records
+from benchmarks.records import FOLDER, Record, read_records
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
 GENERATE = "generate()"
+Table = list[list[str]]
+"""Rows of cells."""
 
 
 def render_page(page: Path) -> str:
@@ -61,7 +62,7 @@ def ratio_cell(plain: list[float], method: list[float]) -> str:
     return f"{median(of_rounds):.2f} ({smallest:.2f}–{largest:.2f})"
 
 
-def machine(environment: Mapping[str, Any], **versions: str | None) -> str:
+def machine(environment: Record, **versions: str | None) -> str:
     """Return the machine of a record, and the versions of its software, as text."""
     packages = environment["packages"]
     versions = {"torch": packages.get("torch"), "transformers": packages.get("transformers"), **versions}
@@ -80,7 +81,7 @@ def clock_in_words(clock: str | None) -> str:
     return "CPU time" if clock == "cpu" else "time that passed"
 
 
-def decoders_report(record: Mapping[str, Any]) -> str:
+def decoders_report(record: Record) -> str:
     """Return the table of the decoders in Markdown, and under it how they were measured."""
     options, rounds, clock, where = _settings(record)
     return (
@@ -90,7 +91,7 @@ def decoders_report(record: Mapping[str, Any]) -> str:
     )
 
 
-def decoders_table(record: Mapping[str, Any]) -> str:
+def decoders_table(record: Record) -> str:
     """Return the table of the decoders in Markdown."""
     names: list[str] = []
     for measured in record["decoders"].values():
@@ -113,7 +114,7 @@ def _decoder_cell(reference: list[float], rates: list[float] | None) -> str:
     return ratio_cell(reference, rates)
 
 
-def _settings(record: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def _settings(record: Record) -> tuple[str, str, str, str]:
     """Return options, rounds, clock and machine of a record, in words."""
     settings = record["settings"]
     options = f"--size {settings['size']}"
@@ -129,7 +130,7 @@ def _settings(record: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return f"`{options}`", str(settings["rounds"]), clock_in_words(settings.get("clock")), where
 
 
-def memory_report(record: Mapping[str, Any]) -> str:
+def memory_report(record: Record) -> str:
     """Return the table of the decoders' memory."""
     table = [["weights of", "decoder", "MiB", "of generate()"]]
     for row, measured in record["decoders"].items():
@@ -147,7 +148,7 @@ def memory_report(record: Mapping[str, Any]) -> str:
     )
 
 
-def file_report(record: Mapping[str, Any]) -> str:
+def file_report(record: Record) -> str:
     """Return the table of decoders of trained models on a whole file, with those that none beats in BLEU and time."""
     points = {}
     for row, decoders in record["models"].items():

@@ -19,9 +19,11 @@ import torch
 from transformers import PreTrainedModel
 
 from benchmarks.figures import draw_lines
+from benchmarks.records import Record
 from benchmarks.speed.decoding_tables import machine
 from benchmarks.speed.workload import (
     Batch,
+    Measured,
     add_row_options,
     configs_of_rows,
     decode,
@@ -52,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figure_file", type=Path, help="a figure: .png, .svg or .pdf; needs matplotlib")
 
 
-def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
+def measure(args: argparse.Namespace) -> Measured:
     """Time every model on random sentences of each length, in rounds over all lengths; the models take turns.
 
     A machine that is slower for a while is so for all lengths and models alike. The first round does not count.
@@ -100,7 +102,7 @@ def _time_length(
     return measurements
 
 
-def _medians(measurements: Sequence[Mapping[str, Any]]) -> dict[Place, float]:
+def _medians(measurements: Sequence[Record]) -> dict[Place, float]:
     times: dict[Place, list[float]] = {}
     for measured in measurements:
         place = (measured["kind"], measured["row"], measured["length"])
@@ -142,7 +144,7 @@ def fit_exponent(lengths: list[int], times: list[float]) -> float:
     return linear_regression(log_lengths, log_times).slope
 
 
-def report(record: Mapping[str, Any]) -> str:
+def report(record: Record) -> str:
     """Return the table in Markdown, and under it how it was measured."""
     settings = record["settings"]
     exponents = record["exponents"]

@@ -8,17 +8,18 @@ the vocabulary is the tokenizer's. Every decoder of every model takes its turn o
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from benchmarks.records import Record
 from benchmarks.speed.decode import Decoder, decoders
 from benchmarks.speed.decoding_tables import GENERATE, clock_in_words, machine
-from benchmarks.speed.workload import add_row_options, configs_of_rows, new_model, seconds
+from benchmarks.speed.workload import Measured, add_row_options, configs_of_rows, new_model, seconds
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
@@ -42,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=1, help="how often all are translated (default: %(default)s)")
 
 
-def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
+def measure(args: argparse.Namespace) -> Measured:
     """Decode every sentence by itself with every decoder of every model."""
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_name)
     args.vocab_size = len(tokenizer)
@@ -102,7 +103,7 @@ def _decoders_of_rows(args: argparse.Namespace, sentences: Sequence[Sentence]) -
     return runs
 
 
-def report(record: Mapping[str, Any]) -> str:
+def report(record: Record) -> str:
     """Return the table in Markdown, and under it how it was measured."""
     milliseconds = {row: 1000 * sum(taken) / len(taken) for row, taken in record["seconds"].items()}
     first = next(iter(milliseconds))

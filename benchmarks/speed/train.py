@@ -19,10 +19,12 @@ import torch
 import yaml
 from transformers import PreTrainedConfig
 
-from benchmarks.speed.decoding_tables import ratio_cell
+from benchmarks.records import Record
+from benchmarks.speed.decoding_tables import Table, ratio_cell
 from benchmarks.speed.workload import (
     MEDIAN_LENGTH,
     Batch,
+    Measured,
     add_row_options,
     add_workload_options,
     configs_of_rows,
@@ -67,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
+def measure(args: argparse.Namespace) -> Measured:
     """Measure all rows; return the results, and what makes the table of their record."""
     configs = configs_of_rows(args, max(args.new_tokens, MEMORY_LENGTH))
     families = {plain_config(config).model_type for config in configs.values()}
@@ -128,7 +130,7 @@ def update_memory(model: torch.nn.Module, trainer: Callable[[Batch], None], batc
     return weights + means + peak_memory(lambda: trainer(batch), model.device)
 
 
-def report(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig], plain: str) -> str:
+def report(record: Record, configs: Mapping[str, PreTrainedConfig], plain: str) -> str:
     """Return the table in Markdown, and under it how it was measured."""
     table = _table(record, configs)
     settings = record["settings"]
@@ -146,7 +148,7 @@ def report(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig], p
     )
 
 
-def _table(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig]) -> list[list[str]]:
+def _table(record: Record, configs: Mapping[str, PreTrainedConfig]) -> Table:
     # Of rows of several widths or depths, each size has a plain model of its own.
     rows_of_size: dict[int, dict[str, Any]] = {}
     for row, measured in record["results"].items():
@@ -173,7 +175,7 @@ def _published_cells(config: PreTrainedConfig | None) -> list[str]:
     return cells + [""] * missing
 
 
-def _plain_cells(results: Sequence[Mapping[str, Any]]) -> list[str]:
+def _plain_cells(results: Sequence[Record]) -> list[str]:
     """Return the row of the plain model that all these were compared with."""
     first = results[0]
     training: list[float] = []
@@ -202,7 +204,7 @@ def _mebibytes(size: int) -> str:
     return f"{size / 2**20:.0f}"
 
 
-def _cells(measured: Mapping[str, Any]) -> list[str]:
+def _cells(measured: Record) -> list[str]:
     """Return the row of a method, without its name."""
     training = measured["training"]
     decoding = measured["decoding"]
@@ -220,7 +222,7 @@ def _cells(measured: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _where(record: Mapping[str, Any]) -> str:
+def _where(record: Record) -> str:
     """Return the size of the models, and the machine."""
     settings = record["settings"]
     environment = record["environment"]

@@ -19,7 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 
 from benchmarks.speed.decode import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from benchmarks.speed.decoding_tables import file_report
-from benchmarks.speed.workload import clock, seconds
+from benchmarks.speed.workload import Measured, clock, seconds
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.evaluation.scores import score_translations
@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output_file", help="a JSON record of every measurement")
 
 
-def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
+def measure(args: argparse.Namespace) -> Measured:
     """Measure all models."""
     args.device = "cpu"
     sources = read_lines(args.input_file)

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, PreTrainedConfig, PreTrainedModel
 
+from benchmarks.records import Record
 from hf_capsule_mt.configuration import RNMTConfig, preset_config
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.overrides import parse_override
@@ -29,6 +30,8 @@ FIRST_WORD = 3  # the ids before it are special tokens
 _POOL = 2000  # pairs that training batches are cut from
 
 Batch = dict[str, Tensor]
+Measured = tuple[dict[str, Any], Callable[[Record], str]]
+"""Results, and what makes the table of their record."""
 
 
 def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> None:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.records import Record
 from benchmarks.studies.results import Result
-from benchmarks.studies.score_tables import of_seeds
+from benchmarks.studies.score_tables import Table, of_seeds
 from benchmarks.studies.significance import SAMPLES, compare_seeds
 from benchmarks.studies.study import Question, Study
 from hf_capsule_mt.errors import UserError
@@ -40,7 +41,7 @@ has learned too little to answer with yes or no, and so has a row that it is com
 A question about several rows takes the first answer that one of its rows has: yes, open, undecided, no. \
 Nothing is corrected for the number of rows."""
 """What counts as an answer."""
-_LIKENESS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+_LIKENESS: dict[str, Callable[[Record], Any]] = {
     "training text": lambda run: run.get("data_sha256"),
     "tokenizer": lambda run: run.get("tokenizer_hash"),
     "machine": lambda run: run["environment"]["device"],
@@ -121,9 +122,9 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[Comparison]:
 class _Run(NamedTuple):
     """A run that was scored on a test set."""
 
-    record: Mapping[str, Any]
+    record: Record
     """Of its training."""
-    evaluation: Mapping[str, Any]
+    evaluation: Record
     """What `evaluate` wrote."""
     statistics: np.ndarray
     """Of BLEU, `[sentences, 10]`."""
@@ -141,7 +142,7 @@ def _runs_with_statistics(results: Sequence[Result], test: str) -> dict[tuple[st
     return runs
 
 
-def _check_scored_alike(test: str, scores: Iterable[Mapping[str, Any]]) -> None:
+def _check_scored_alike(test: str, scores: Iterable[Record]) -> None:
     kinds = set()
     for score in scores:
         references = [file["sha256"] for file in score["references"]]
@@ -312,7 +313,7 @@ def _so_far(other: str, comparisons: Sequence[Comparison], seeds: int) -> str:
     return f"{' and '.join(differences)} against `{other}` with {fewest} of {seeds} seeds"
 
 
-def question_table(study: Study, question: Question, comparisons: Sequence[Comparison]) -> list[list[str]]:
+def question_table(study: Study, question: Question, comparisons: Sequence[Comparison]) -> Table:
     """Return the differences of the question's rows, a line for each row and each row it is against."""
     tests = [test.name for test in study.tests]
     deltas = [f"Δ {test}" for test in tests]

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from benchmarks.studies.compare import Comparison, judge_row
+from benchmarks.studies.score_tables import Table
 from benchmarks.studies.study import Question, Row, Study, Test
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
@@ -50,7 +51,7 @@ def main() -> None:
     print(table_in_markdown(coverage_table(generator)))
 
 
-def answer_table(generator: np.random.Generator) -> list[list[str]]:
+def answer_table(generator: np.random.Generator) -> Table:
     """Return how often each answer is given, by the true gain and the deviation of seeds."""
     table = [["true gain", "deviation of seeds", *ANSWERS]]
     for gain in GAINS:
@@ -64,7 +65,7 @@ def answer_table(generator: np.random.Generator) -> list[list[str]]:
     return table
 
 
-def coverage_table(generator: np.random.Generator) -> list[list[str]]:
+def coverage_table(generator: np.random.Generator) -> Table:
     """Return how often intervals hold the truth, by the deviation of seeds."""
     table = [["deviation of seeds", "of two seeds", "of three seeds"]]
     for deviation in SEEDS:

@@ -8,9 +8,8 @@ or remove its lines and its run, when it changes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.records import read_records
+from benchmarks.records import Record, read_records
 from benchmarks.studies.study import Row, Study
 
 
@@ -19,8 +18,8 @@ class SeedRecords:
     """The records of one run: that of training, scores by test set, and the Trainer's log."""
 
     seed: int
-    run: Mapping[str, Any]
-    scores: Mapping[str, Mapping[str, Any]]
+    run: Record
+    scores: Mapping[str, Record]
     log: Sequence[Mapping[str, float]]
 
     @property
@@ -59,7 +58,7 @@ class Result:
         return {}
 
 
-def bleu_of(evaluation: Mapping[str, Any]) -> Mapping[str, Any]:
+def bleu_of(evaluation: Record) -> Record:
     """Return the score and the signature of BLEU in the record of an evaluation."""
     return evaluation["scores"]["bleu"]
 
@@ -92,7 +91,7 @@ def read_results(study: Study, file: Path) -> list[Result]:
     return results
 
 
-def _records_of_seed(study: Study, row: Row, seed: int, known: Mapping[str, Any]) -> SeedRecords | None:
+def _records_of_seed(study: Study, row: Row, seed: int, known: Record) -> SeedRecords | None:
     """Return the records of a run, or None if one is missing. Only the Trainer's log may be missing.
 
     Args:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import mean, median, stdev
 from typing import Any
 
+from benchmarks.records import Record
 from benchmarks.studies.results import Result, bleu_of
 from benchmarks.studies.study import Row, Study
 from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
@@ -44,7 +45,7 @@ def seeds_cell(values: Sequence[float], digits: int = 1) -> str:
     return text
 
 
-def score_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]] = ()) -> Table:
+def score_table(study: Study, results: Sequence[Result], speed: Sequence[Record] = ()) -> Table:
     """Return the parameters, updates, BLEU and speed of every row; the ratios come from `speed`, records of it."""
     tests = [test.name for test in study.tests]
     published: list[str] = []
@@ -88,7 +89,7 @@ def _rate_cell(result: Result) -> str:
     return f"{mean(known):.2f}" if known else ""
 
 
-def _benchmark_cells(benchmark: Mapping[str, Any] | None) -> list[str]:
+def _benchmark_cells(benchmark: Record | None) -> list[str]:
     if not benchmark:
         return ["", ""]
     return [f"{_ratio(benchmark[kind]):.2f}" for kind in ("training", "decoding")]
@@ -102,7 +103,7 @@ def _ratio(rates: Mapping[str, Sequence[float]]) -> float:
     return median(ratios)
 
 
-def _benchmark(result: Result, speed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def _benchmark(result: Result, speed: Sequence[Record]) -> Record | None:
     """Return the measurement of this row's speed, found by method, overrides, size and parameters."""
     row = result.row
     run = result.seeds[0].run
@@ -146,7 +147,7 @@ def metric_table(study: Study, results: Sequence[Result]) -> Table:
     return table
 
 
-def _metric_cell(evaluations: Sequence[Mapping[str, Any]], metric: str) -> str:
+def _metric_cell(evaluations: Sequence[Record], metric: str) -> str:
     values = []
     for evaluation in evaluations:
         scores = evaluation["scores"]
@@ -155,7 +156,7 @@ def _metric_cell(evaluations: Sequence[Mapping[str, Any]], metric: str) -> str:
     return seeds_cell(values)
 
 
-def _words_cell(evaluations: Sequence[Mapping[str, Any]]) -> str:
+def _words_cell(evaluations: Sequence[Record]) -> str:
     """Return how many words the translations have for one of the references."""
     ratios = []
     for evaluation in evaluations:
@@ -186,7 +187,7 @@ def curve_table(results: Sequence[Result]) -> Table:
     return table
 
 
-def time_curve_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]]) -> Table:
+def time_curve_table(study: Study, results: Sequence[Result], speed: Sequence[Record]) -> Table:
     """Return validation BLEU by time, of the rows that were timed next to the same plain model, and have its batches.
 
     Time is counted in updates of the study's baseline that take as long, with a column for each of its evaluations; a
@@ -203,7 +204,7 @@ def time_curve_table(study: Study, results: Sequence[Result], speed: Sequence[Ma
     return table
 
 
-def _costs_of_updates(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _costs_of_updates(study: Study, results: Sequence[Result], speed: Sequence[Record]) -> dict[str, float]:
     """Return how many updates of the baseline take as long as one of each row, of the rows that compare with it."""
     batches = {result.row.name: _batch_of(result) for result in results}
     benchmarks = {}
@@ -260,8 +261,8 @@ def adequacy_table(study: Study, results: Sequence[Result]) -> Table:
     return table
 
 
-def _adequacy_cells(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
-    systems: list[Mapping[str, Any]] = []
+def _adequacy_cells(evaluations: Sequence[Record]) -> list[str]:
+    systems: list[Record] = []
     for evaluation in evaluations:
         measured = evaluation.get("adequacy")
         if measured:
