@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
+from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -142,7 +143,9 @@ class Door:
 
 def _refusal(scope: Any) -> PlainTextResponse | None:
     """Return the answer to a request that the page does not make, None to all others."""
-    if not _ROUTES.fullmatch(scope["path"]):
+    # In another application the path has the place of the page in front.
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    if not _ROUTES.fullmatch(path):
         return PlainTextResponse("The page has no such address.", 403)
     # A POST must say its length, others have none.
     default = b"" if scope["method"] == "POST" else b"0"
@@ -161,22 +164,41 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
         port: default: the environment variable GRADIO_SERVER_PORT, or the first free port from 7860 on.
         **options: those of `gr.Blocks.launch`.
     """
-    theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
     page.launch(
         server_name=host,
         server_port=port,
         share=False,
-        ssr_mode=False,
-        run_history=False,
-        footer_links=[],
-        show_error=True,
-        theme=theme,
-        css_paths=Path(__file__).with_name("demo_page.css"),
-        max_file_size=1,
-        app_kwargs={"middleware": [Middleware(Door)]},
         state_session_capacity=_VISITORS,
+        **_serving_options(),
         **options,
     )
+
+
+def mount_page(app: Starlette, page: gr.Blocks, path: str) -> None:
+    """Let another application serve the page, with nothing from elsewhere.
+
+    Args:
+        app: serves the page, and runs what it needs.
+        page: is served.
+        path: where, such as "/demo".
+    """
+    page.state_session_capacity = _VISITORS
+    gr.mount_gradio_app(app, page, path, **_serving_options())
+
+
+def _serving_options() -> dict[str, Any]:
+    """Return what a page is served with, alone or by another application."""
+    theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
+    return {
+        "ssr_mode": False,
+        "run_history": False,
+        "footer_links": [],
+        "show_error": True,
+        "theme": theme,
+        "css_paths": Path(__file__).with_name("demo_page.css"),
+        "max_file_size": 1,
+        "app_kwargs": {"middleware": [Middleware(Door)]},
+    }
 
 
 def _panel(number: int) -> dict[str, gr.components.Component]:

@@ -33,7 +33,7 @@ from .common import CommandParser, report_user_errors
 if TYPE_CHECKING:
     import gradio as gr
 _KEPT_MODELS = 4
-_EXAMPLES = (
+EXAMPLES = (
     "Where did you buy that coat?",
     "A dog runs through the snow.",
     "Two men are sitting on a bench.",
@@ -53,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--examples",
         nargs="+",
-        default=_EXAMPLES,
+        default=EXAMPLES,
         help="Sentences to click. The page opens with the first one (default: some in English).",
     )
     decoding.add_languages(parser)
@@ -98,7 +98,7 @@ def build_demo(
     *,
     fixed_models: bool = False,
     device: str | None = None,
-    examples: Sequence[str] = _EXAMPLES,
+    examples: Sequence[str] = EXAMPLES,
     languages: tuple[str | None, str | None] = (None, None),
 ) -> "gr.Blocks":
     """Build the page.

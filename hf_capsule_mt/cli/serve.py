@@ -13,6 +13,7 @@ A SIGTERM, as `kill` sends it, answers what was accepted and then ends the serve
 """
 
 import argparse
+import copy
 import ipaddress
 import logging
 import socket
@@ -29,8 +30,11 @@ from hf_capsule_mt.translation.translator import ENGINES
 
 from . import decoding
 from .common import CommandParser, at_least, finite, report_user_errors
+from .demo import EXAMPLES
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
     from hf_capsule_mt.serving.app import ServerSettings
     from hf_capsule_mt.serving.models import ServedModel
 
@@ -66,6 +70,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cors_origins", nargs="+", default=[], metavar="ORIGIN", help="Sites whose pages may call the server."
     )
+    parser.add_argument(
+        "--demo", action="store_true", help="Show the page of the command demo at /demo. Needs the extra demo."
+    )
+    parser.add_argument("--log_texts", action="store_true", help="Write texts and translations into the log.")
     _add_limits(parser)
     _add_decoding(parser)
     return parser
@@ -161,6 +169,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         models = load_models(args.models, options, device)
         _warm_up(models)
         app = build_app(models, settings, Metrics())
+        if args.demo:
+            _mount_demo(app, models)
         host = f"[{args.host}]" if ":" in args.host else args.host
         pairs = ", ".join(model.name for model in models)
         print(f"Serving {pairs} on http://{host}:{listener.getsockname()[1]}", flush=True)
@@ -176,8 +186,15 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise UserError("--open serves everybody, and --api_keys does not. Remove one of them.")
     if not _is_loopback(args.host) and args.api_keys is None and not args.open:
         raise UserError(f"--host {args.host} can be reached by others. Give --api_keys FILE, or --open to serve all.")
+    if args.demo and args.api_keys is not None:
+        raise UserError("--demo shows a page to everybody, and --api_keys does not. Remove one of them.")
+    if args.demo:
+        for package in ("gradio", "matplotlib"):
+            check_installed(package, "demo")
     if args.keep is not None:
         keep_pattern(args.keep)
+    if args.log_texts:
+        logger.warning("The log will have the texts of all clients, and their translations.")
     if args.dtype == "int8":
         logger.warning(
             "With int8, some translations depend on the sentences that are decoded at the same time. "
@@ -215,7 +232,26 @@ def _settings(args: argparse.Namespace) -> "ServerSettings":
         keys=ApiKeys() if args.api_keys is None else ApiKeys.read(args.api_keys),
         hosts=hosts,
         cors_origins=args.cors_origins,
+        log_texts=args.log_texts,
     )
+
+
+def _mount_demo(app: "Starlette", models: "Sequence[ServedModel]") -> None:
+    """Show the page of the command demo, with the models of the server."""
+    from hf_capsule_mt.analysis.demo_page import build_page, mount_page
+
+    tokenizers = {}
+    for model in models:
+        tokenizer = model.translator.tokenizer
+        if model.direction.source is not None:
+            # The page reads its languages from the tokenizer, and another pair may share it.
+            tokenizer = copy.deepcopy(tokenizer)
+            tokenizer.tgt_lang = model.direction.target
+            tokenizer.src_lang = model.direction.source
+        tokenizers[model.name] = tokenizer
+    networks = {model.name: model.translator.model for model in models}
+    page = build_page([*networks], lambda name: (networks[name], tokenizers[name]), EXAMPLES, fixed=True)
+    mount_page(app, page, "/demo")
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -9,9 +9,10 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from .api_description import description, docs_page
 from .deepl_routes import DeepLRoutes
 from .libretranslate_routes import LibreTranslateRoutes
 from .models import ServedModel
@@ -65,10 +66,24 @@ class _OperatorRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        routes = [Route("/health", self._health, methods=["GET"])]
+        routes = [
+            Route("/", self._home, methods=["GET"]),
+            Route("/health", self._health, methods=["GET"]),
+            Route("/spec", self._spec, methods=["GET"]),
+            Route("/docs", self._docs, methods=["GET"], name="docs"),
+        ]
         if self._service.metrics is not None:
             routes.append(Route("/metrics", self._metrics, methods=["GET"]))
         return routes
+
+    async def _home(self, request: Request) -> Response:
+        return RedirectResponse(request.url_for("docs").path)
+
+    async def _spec(self, request: Request) -> Response:
+        return JSONResponse(description())
+
+    async def _docs(self, request: Request) -> Response:
+        return HTMLResponse(docs_page(self._service.models))
 
     async def _health(self, request: Request) -> Response:
         if self._service.is_alive:

@@ -8,12 +8,13 @@ from starlette.requests import Request
 
 from hf_capsule_mt.translation.glossary import Glossary
 
+from .detection import LanguageDetector
 from .endpoints import Logged
 from .glossaries import GlossaryStore
 from .jobs import Job, SourceText, TranslatedText
 from .languages import name_of_language
-from .libretranslate import detected_source
-from .models import Reading, ServedModel, find_model
+from .libretranslate import required_model
+from .models import Reading, ServedModel
 from .requests import Fields, RequestError, check_known
 
 _SPLITS = {"0": "never", "1": "lines", "nonewlines": "paragraphs"}
@@ -53,12 +54,15 @@ class DeepLJob(Job):
     """What a client of DeepL asks for."""
 
 
-def job(fields: Fields, models: Sequence[ServedModel], glossaries: GlossaryStore, owner: str) -> DeepLJob:
+def job(
+    fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector, glossaries: GlossaryStore, owner: str
+) -> DeepLJob:
     """Return what a client asks for.
 
     Args:
         fields: what it sent.
         models: of the server.
+        detector: finds the language of texts for which none is named.
         glossaries: of all clients.
         owner: of the client's key.
 
@@ -67,30 +71,25 @@ def job(fields: Fields, models: Sequence[ServedModel], glossaries: GlossaryStore
     """
     check_known(fields, _FIELDS | _REFUSED | _WITHOUT_EFFECT)
     texts = _texts(fields)
-    model, glossary = model_and_glossary(fields, models, glossaries, owner)
-    tags = fields.get("tag_handling") or ""
-    if tags not in ("", "xml", "html"):
-        raise RequestError(400, "Value for 'tag_handling' not supported.")
-    split = str(fields.get("split_sentences") or ("nonewlines" if tags == "html" else "1"))
-    if split not in _SPLITS:
-        raise RequestError(400, "Value for 'split_sentences' not supported.")
-    reading = Reading(
-        tags=bool(tags),
-        ignored_tags=_ignored_tags(fields, bool(tags)),
-        split=_SPLITS[split],
-        glossary=glossary,
-    )
-    return DeepLJob([SourceText(text, model, reading) for text in texts])
+    _check_refused(fields)
+    source, target = _languages(fields)
+    reading = _reading(fields, glossary_of(fields, source, target, glossaries, owner))
+    sources = []
+    for text in texts:
+        of_text = source or detector.best(text).language
+        sources.append(SourceText(text, required_model(of_text, target, models), reading))
+    return DeepLJob(sources)
 
 
 def model_and_glossary(
-    fields: Fields, models: Sequence[ServedModel], glossaries: GlossaryStore, owner: str
+    fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector, glossaries: GlossaryStore, owner: str
 ) -> tuple[ServedModel, Glossary | None]:
-    """Return the model for the languages that a client names, and the terms that it wants in its translations.
+    """Return the model that translates a document, and the terms that its translation must have.
 
     Args:
-        fields: what it sent.
+        fields: what the client sent.
         models: of the server.
+        detector: knows the language of documents, if there is only one.
         glossaries: of all clients.
         owner: of the client's key.
 
@@ -98,19 +97,9 @@ def model_and_glossary(
         RequestError: as [`job`] does.
     """
     _check_refused(fields)
-    number = _glossary_number(fields)
-    target = fields.get("target_lang")
-    if not isinstance(target, str) or not target:
-        raise RequestError(400, "Value for 'target_lang' not supported.")
-    source = fields.get("source_lang") or detected_source(models)
-    if not isinstance(source, str):
-        raise RequestError(400, "Value for 'source_lang' not supported.")
-    model = find_model(models, source, target)
-    if model is None:
-        raise RequestError(400, f"{source:.40} to {target:.40} is not supported.")
-    if number is None:
-        return model, None
-    return model, glossaries.find(owner, number).dictionary(model.source, model.target).glossary
+    source, target = _languages(fields)
+    glossary = glossary_of(fields, source, target, glossaries, owner)
+    return required_model(source or detector.only_language(), target, models), glossary
 
 
 def check_fields_of_document(fields: Fields, suffix: str) -> None:
@@ -198,8 +187,21 @@ def _ignored_tags(fields: Fields, has_tags: bool) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in names)
 
 
-def _glossary_number(fields: Fields) -> str | None:
-    """Return the number of the glossary whose terms a client wants in its translations."""
+def glossary_of(
+    fields: Fields, source: str | None, target: str, glossaries: GlossaryStore, owner: str
+) -> Glossary | None:
+    """Return the terms that a client wants in its translations.
+
+    Args:
+        fields: what it sent.
+        source: the source language that it names, or None.
+        target: the target language.
+        glossaries: of all clients.
+        owner: of the client's key.
+
+    Raises:
+        RequestError: if there is no such glossary, it is for other languages, or there are several.
+    """
     number = fields.get("glossary_id")
     several = fields.get("glossary_ids")
     if several:
@@ -211,6 +213,29 @@ def _glossary_number(fields: Fields) -> str | None:
         return None
     if not isinstance(number, str):
         raise RequestError(400, "Value for 'glossary_id' not supported.")
-    if not fields.get("source_lang"):
+    if source is None:
         raise RequestError(400, "'source_lang' is needed with a glossary.")
-    return number
+    return glossaries.find(owner, number).dictionary(source, target).glossary
+
+
+def _languages(fields: Fields) -> tuple[str | None, str]:
+    """Return the languages that a client names."""
+    source = fields.get("source_lang") or None
+    target = fields.get("target_lang")
+    if not isinstance(target, str) or not target:
+        raise RequestError(400, "Value for 'target_lang' not supported.")
+    if source is not None and not isinstance(source, str):
+        raise RequestError(400, "Value for 'source_lang' not supported.")
+    return source, target
+
+
+def _reading(fields: Fields, glossary: Glossary | None) -> Reading:
+    """Return how the texts of a request are read."""
+    tags = fields.get("tag_handling") or ""
+    if tags not in ("", "xml", "html"):
+        raise RequestError(400, "Value for 'tag_handling' not supported.")
+    split = str(fields.get("split_sentences") or ("nonewlines" if tags == "html" else "1"))
+    if split not in _SPLITS:
+        raise RequestError(400, "Value for 'split_sentences' not supported.")
+    ignored_tags = _ignored_tags(fields, bool(tags))
+    return Reading(tags=bool(tags), ignored_tags=ignored_tags, split=_SPLITS[split], glossary=glossary)

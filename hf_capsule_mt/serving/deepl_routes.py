@@ -1,5 +1,7 @@
 """The routes of DeepL's protocol."""
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -34,7 +36,9 @@ class DeepLRoutes:
 
     async def _translate(self, request: Request, logged: Logged) -> Response:
         fields = await self._fields(request, logged)
-        job = deepl.job(fields, self._service.models, self._service.glossaries, logged.key)
+        service = self._service
+        read = partial(deepl.job, fields, service.models, service.detector, service.glossaries, logged.key)
+        job = await service.in_thread(read) if service.detector.takes_time else read()
         translated = await self._service.translate(request, job, logged)
         return JSONResponse(deepl.answer(job, translated))
 

@@ -79,7 +79,9 @@ class DocumentRoutes:
         if isinstance(fields.get("filename"), str):
             upload = upload.renamed(fields["filename"])
         deepl.check_fields_of_document(fields, PurePosixPath(upload.name).suffix)
-        model, glossary = deepl.model_and_glossary(fields, service.models, service.glossaries, logged.key)
+        model, glossary = deepl.model_and_glossary(
+            fields, service.models, service.detector, service.glossaries, logged.key
+        )
         job = await service.read_file(read_file_job, upload, model, settings.keep, glossary)
         service.check_file_turns()
 

@@ -12,6 +12,7 @@ class SourceText:
     text: str
     model: ServedModel
     reading: Reading
+    confidence: float = 100.0  # How likely its source language is the one of the model.
 
 
 @dataclass(frozen=True)

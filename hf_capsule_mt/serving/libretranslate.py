@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .detection import LanguageDetector
 from .jobs import Job, SourceText, TranslatedText
 from .languages import name_of_language
 from .models import Reading, ServedModel, find_model
@@ -11,6 +12,7 @@ from .requests import Fields, RequestError, check_known
 
 _FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "api_key", "secret"))
 """`secret` is what LibreTranslate's own page sends."""
+_FIELDS_OF_DETECTION = frozenset(("q", "api_key", "secret"))
 _FIELDS_OF_FILE = frozenset(("source", "target", "api_key", "secret"))
 
 
@@ -23,8 +25,13 @@ class LibreTranslateJob(Job):
     wants_alternatives: bool
 
 
-def job(fields: Fields, models: Sequence[ServedModel]) -> LibreTranslateJob:
+def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector) -> LibreTranslateJob:
     """Return what a client asks for.
+
+    Args:
+        fields: what it sent.
+        models: of the server.
+        detector: finds the language of texts from "auto".
 
     Raises:
         RequestError: if a field is missing or wrong, or there is no such pair of languages.
@@ -37,24 +44,31 @@ def job(fields: Fields, models: Sequence[ServedModel]) -> LibreTranslateJob:
     if kind not in ("text", "html"):
         raise RequestError(400, f"Invalid request: format {kind!r:.40} is neither text nor html")
     is_detected = source == "auto"
-    model = _model(source, target, models)
     reading = Reading(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
     return LibreTranslateJob(
-        sources=[SourceText(text, model, reading) for text in texts],
+        sources=[_source(text, source, target, reading, models, detector) for text in texts],
         is_list=is_list,
         is_detected=is_detected,
         wants_alternatives=_wants_alternatives(fields),
     )
 
 
-def model_of_file(fields: Fields, models: Sequence[ServedModel]) -> ServedModel:
+def model_of_file(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector) -> ServedModel:
     """Return the model that translates a file.
+
+    Args:
+        fields: what the client sent.
+        models: of the server.
+        detector: knows the language of files from "auto", if there is only one.
 
     Raises:
         RequestError: if a field is missing or wrong, or there is no such pair of languages.
     """
     check_known(fields, _FIELDS_OF_FILE)
-    return _model(_text(fields, "source"), _text(fields, "target"), models)
+    source = _text(fields, "source")
+    if source == "auto":
+        source = detector.only_language()
+    return required_model(source, _text(fields, "target"), models)
 
 
 def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:
@@ -62,7 +76,7 @@ def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> di
     results: dict[str, list[Any]] = {"translatedText": [text.text for text in translated]}
     if asked.is_detected:
         results["detectedLanguage"] = [
-            {"confidence": 100.0, "language": source.model.source} for source in asked.sources
+            {"confidence": source.confidence, "language": source.model.source} for source in asked.sources
         ]
     if asked.wants_alternatives:
         # There are none, as LibreTranslate says of texts of several sentences.
@@ -83,24 +97,14 @@ def languages(models: Sequence[ServedModel]) -> list[dict[str, Any]]:
     return entries
 
 
-def detection(fields: Fields, models: Sequence[ServedModel]) -> list[dict[str, Any]]:
-    """Return the language of a text. With several source languages, nothing fits."""
-    _texts(fields)
-    sources = {model.source for model in models}
-    confidence = 100.0 if len(sources) == 1 else 0.0
-    return [{"confidence": confidence, "language": models[0].source}]
-
-
-def detected_source(models: Sequence[ServedModel]) -> str:
-    """Return the source language of all models.
-
-    Raises:
-        RequestError: if there are several.
-    """
-    sources = {model.source for model in models}
-    if len(sources) > 1:
-        raise RequestError(400, "auto is not supported, because this server translates from several languages")
-    return models[0].source
+def detection(fields: Fields, detector: LanguageDetector) -> list[dict[str, Any]]:
+    """Return the languages of a text, the most likely first. Nothing is likely without letters, or a detector."""
+    check_known(fields, _FIELDS_OF_DETECTION)
+    texts, is_list = _texts(fields)
+    if is_list:
+        raise RequestError(400, "Invalid request: q is a list")
+    ranked = detector.ranked(texts[0])
+    return [{"confidence": each.confidence, "language": each.language} for each in ranked]
 
 
 def settings(
@@ -127,13 +131,30 @@ def settings(
     }
 
 
-def _model(source: str, target: str, models: Sequence[ServedModel]) -> ServedModel:
-    if source == "auto":
-        source = detected_source(models)
+def required_model(source: str, target: str, models: Sequence[ServedModel]) -> ServedModel:
+    """Return the model for two languages.
+
+    Raises:
+        RequestError: if there is none.
+    """
     model = find_model(models, source, target)
     if model is None:
         raise RequestError(400, f"{source:.40} to {target:.40} is not supported")
     return model
+
+
+def _source(
+    text: str,
+    source: str,
+    target: str,
+    reading: Reading,
+    models: Sequence[ServedModel],
+    detector: LanguageDetector,
+) -> SourceText:
+    if source != "auto":
+        return SourceText(text, required_model(source, target, models), reading)
+    detected = detector.best(text)
+    return SourceText(text, required_model(detected.language, target, models), reading, detected.confidence)
 
 
 def _entry(code: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The routes of LibreTranslate's protocol."""
 
 import asyncio
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -38,13 +39,15 @@ class LibreTranslateRoutes:
 
     async def _translate(self, request: Request, logged: Logged) -> Response:
         fields = await self._fields(request, logged)
-        job = libretranslate.job(fields, self._service.models)
+        service = self._service
+        read = partial(libretranslate.job, fields, service.models, service.detector)
+        job = await service.in_thread(read) if service.detector.takes_time else read()
         translated = await self._service.translate(request, job, logged)
         return JSONResponse(libretranslate.answer(job, translated))
 
     async def _detect(self, request: Request, logged: Logged) -> Response:
         fields = await self._fields(request, logged)
-        return JSONResponse(libretranslate.detection(fields, self._service.models))
+        return JSONResponse(libretranslate.detection(fields, self._service.detector))
 
     async def _languages(self, request: Request, logged: Logged) -> Response:
         return JSONResponse(libretranslate.languages(self._service.models))
@@ -61,7 +64,7 @@ class LibreTranslateRoutes:
             raise RequestError(403, "Files are switched off on this server.")
         fields, upload = await read_upload(request, settings.file_body)
         logged.key = settings.keys.owner(fields.get("api_key"))
-        model = libretranslate.model_of_file(fields, self._service.models)
+        model = libretranslate.model_of_file(fields, self._service.models, self._service.detector)
         job = await self._service.read_file(read_file_job, upload, model, settings.keep)
         translating = asyncio.ensure_future(self._service.translate_file(job, logged))
         data = await answered(request, translating, settings.file_timeout)

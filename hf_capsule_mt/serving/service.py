@@ -16,6 +16,7 @@ from starlette.requests import Request
 from hf_capsule_mt.translation.texts import PreparedText, Sentence, Translation
 
 from .batcher import Batcher, BusyError, LateError
+from .detection import LanguageDetector
 from .endpoints import EXPECTED_ERRORS, Logged
 from .file_jobs import FileJob
 from .file_store import FileStore
@@ -64,6 +65,7 @@ class ServerSettings:
         keys: the keys of clients.
         hosts: names by which the server may be called.
         cors_origins: sites whose pages may call it.
+        log_texts: whether texts and translations are in the log.
     """
 
     max_texts: int = 50
@@ -79,6 +81,7 @@ class ServerSettings:
     keys: ApiKeys = field(default_factory=ApiKeys)
     hosts: Sequence[str] = ("*",)
     cors_origins: Sequence[str] = ()
+    log_texts: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class Service:
         self.models = [*models]
         self.settings = settings
         self.metrics = metrics
+        self.detector = LanguageDetector(models)
         self.glossaries = GlossaryStore()
         self.files = FileStore()
         self.translated_characters = 0
@@ -174,7 +178,9 @@ class Service:
         decoding = asyncio.ensure_future(self._decoded(prepared))
         translations = await answered(request, decoding, self.settings.timeout)
         self.translated_characters += job.characters
-        return await loop.run_in_executor(pool, _join, prepared, translations)
+        translated = await loop.run_in_executor(pool, _join, prepared, translations)
+        self._log_texts(job, translated)
+        return translated
 
     async def translate_file(self, job: FileJob, logged: Logged) -> bytes:
         """Translate a file. Its sentences go to the engine in small parts, so that others do not wait for them.
@@ -194,6 +200,7 @@ class Service:
                 translations = await self._decoded_in_parts(prepared)
                 translated = await self._in_file_thread(_join, prepared, translations)
                 self.translated_characters += job.characters
+                self._log_texts(job, translated)
                 return await self._in_file_thread(job.written, [text.text for text in translated])
         except TimeoutError as error:
             raise LateError("The translation took too long.") from error
@@ -243,8 +250,14 @@ class Service:
         return [[next(remaining) for _ in text.sentences] for text in prepared]
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns that takes long, without holding up other requests."""
-        return await asyncio.get_running_loop().run_in_executor(self._for_long, function, *arguments)
+        """Return what a function returns that takes some time, without holding up other requests."""
+        return await asyncio.get_running_loop().run_in_executor(self._for_short, function, *arguments)
+
+    def _log_texts(self, job: Job, translated: Sequence[TranslatedText]) -> None:
+        if self.settings.log_texts:
+            for source, text in zip(job.sources, translated, strict=True):
+                # Quoted, so that a text is one line, and cannot look like another one.
+                logger.info("%s %r -> %r", source.model.name, source.text, text.text)
 
     def _wait_of_a_sentence(self) -> float:
         return self._batcher.predicted_wait(_TOKENS_OF_SENTENCE)

@@ -147,8 +147,8 @@ def test_wrong_glossaries(client, change, words):
     ("change", "words"),
     [
         ({"source_lang": None}, "'source_lang' is needed with a glossary"),
-        ({"source_lang": "FR"}, "is for en to de, not for fr to de"),
-        ({"target_lang": "PT-BR"}, "is for en to de, not for en to pt-BR"),
+        ({"source_lang": "FR"}, "is for en to de, not for FR to DE"),
+        ({"target_lang": "PT-BR"}, "is for en to de, not for EN to PT-BR"),
         ({"glossary_ids": ["x"]}, "'glossary_ids' is only supported with one"),
         ({"glossary_id": 5}, "'glossary_id' not supported"),
     ],

@@ -85,6 +85,32 @@ def test_a_client_of_libretranslate(server):
 
 
 @pytest.mark.slow
+def test_a_client_of_deepl(server):
+    deepl = pytest.importorskip("deepl")
+    client = deepl.DeepLClient("x", server_url=server.url)
+    made = client.create_glossary("terms", "EN", "DE", {"c": "q"})
+    found = client.translate_text(["a b c", "d"], source_lang="EN", target_lang="DE")
+    assert [each.text for each in found] == lines_of("a b c", "d")
+    with_terms = client.translate_text("a b c", source_lang="EN", target_lang="DE", glossary=made)
+    assert "q" in with_terms.text
+
+
+@pytest.mark.slow
+def test_the_page_of_the_demo(checkpoint, tmp_path):
+    for package in ("gradio", "matplotlib"):
+        pytest.importorskip(package)
+    running = Server(checkpoint, tmp_path / "log", "--demo")
+    try:
+        assert running.post("/translate", q="a", source="en", target="de")["translatedText"] == lines_of("a")[0]
+        with urllib.request.urlopen(f"{running.url}/demo/config", timeout=60) as answer:
+            assert "en-de" in answer.read().decode()
+        with pytest.raises(HTTPError, match="403"):
+            urllib.request.urlopen(f"{running.url}/demo/gradio_api/upload", timeout=60)
+    finally:
+        running.stop()
+
+
+@pytest.mark.slow
 def test_another_name_of_the_host(server):
     request = urllib.request.Request(f"{server.url}/health", headers={"Host": "evil.example"})
     with pytest.raises(HTTPError, match="400"):
@@ -127,6 +153,7 @@ def test_what_was_accepted_is_answered(server):
         (["--host", "example.org"], "--host example.org can be reached by others"),
         (["--api_keys", "keys", "--open"], "--open serves everybody"),
         (["--api_keys", "absent"], "absent"),
+        (["--api_keys", "keys", "--demo"], "--demo shows a page to everybody"),
         (["--keep", "("], "keep is '(', which is not a regular expression"),
         (["--engine", "transformers", "--dtype", "int8"], "--dtype int8 needs --engine fast"),
         (["--max_wait", "nan"], "nan"),
