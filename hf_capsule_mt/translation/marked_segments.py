@@ -224,9 +224,10 @@ class _Stretch:
         if not any(map(str.isalpha, self._written(self.end, without_items, str))):
             return Segment(self._written(self.end, self.items, self.escape), "", "")
         ahead, origin, begin = self._ahead()
+        behind = self._behind(len(ahead))
         part = self.run_text[origin : self.end]
         sentence = " ".join(part.split())
-        items = self.items[len(ahead) :]
+        items = self.items[len(ahead) : len(self.items) - len(behind)]
         spans = _sentence_spans(part, [(item.at - origin, item.end - origin) for item in items])
         kept = [span for item, span in zip(items, spans) if item.kind == "kept"]
         words = word_spans(sentence, kept)
@@ -234,7 +235,7 @@ class _Stretch:
         return MarkedSegment(
             self._written(begin, ahead, self.escape),
             sentence,
-            self.escape(part[len(part.rstrip()) :]),
+            self._written(self.end, behind, self.escape, origin + len(part.rstrip())),
             self.line + self.run_text.count("\n", self.start, begin),
             words=tuple(words),
             root=_tree(self.run_text, items, [place for place, _ in spans], words),
@@ -259,15 +260,23 @@ class _Stretch:
             ahead.append(item)
         return ahead, origin, begin
 
+    def _behind(self, first: int) -> list[Item]:
+        """Return the points in the white space behind the sentence, which stay there. Items before `first` stay."""
+        end = len(self.run_text[: self.end].rstrip())
+        start = len(self.items)
+        while start > first and self.items[start - 1].kind == "point" and self.items[start - 1].at > end:
+            start -= 1
+        return self.items[start:]
+
     def _first_word(self, place: int) -> int:
         """Return the place of the next character that is no white space."""
         rest = self.run_text[place : self.end]
         return self.end - len(rest.lstrip())
 
-    def _written(self, until: int, items: Sequence[Item], escape: Escape) -> str:
-        """Return the text up to a place with these items."""
+    def _written(self, until: int, items: Sequence[Item], escape: Escape, begin: int | None = None) -> str:
+        """Return the text up to a place with these items. It begins with the stretch, or at another place."""
         written = []
-        place = self.start
+        place = self.start if begin is None else begin
         for item in items:
             written.append(escape(self.run_text[place : item.at]))
             written.append(item.raw)

@@ -27,10 +27,13 @@ logger = logging.getLogger(__name__)
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 # Paragraphs that are instructions of a program, such as the head of an admonition of MkDocs.
-_INSTRUCTION = re.compile(r"(?:!!!|\?\?\?|:::|===|\{%|\{\{)")
+# Components, imports and exports are those of MDX.
+_INSTRUCTION = re.compile(
+    r"""(?:!!!|\?\?\?|:::|===|\{%|\{\{|</?[A-Z][\w.]*(?:\s[^<>]*\{|/?>)|import\s[^\n]*["']|export\s+(?:const|default|function)\s)"""
+)
 # What stands in front of a paragraph: the box of a task, the mark of a note, the number of a footnote.
 _LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|$)|\[\^[^\]\s]+\]:?[ \t]*)")
-_KEEP = r"\[\^[^\]\s]+\]|https?://[^\s)>\]]+|\$[^$\s][^$\n]*\$|:[a-z0-9_+-]+:|\{\{.*?\}\}|\{%.*?%\}|\{\w+\}"
+_KEEP = r"\[\^[^\]\s]+\]|https?://[^\s)>\]]+|\$[^$\s][^$\n]*\$|:[a-z0-9_+-]+:|\{\{.*?\}\}|\{%.*?%\}|\{[^{}\n]+\}"
 _TAG = re.compile(
     r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">.*?</code>|<br\ m="(?P<break>\d+)">""",
     re.DOTALL | re.VERBOSE,
@@ -83,13 +86,17 @@ class _Page(Document):
                 text = "".join(mark.as_tag() for mark in marks)
             self._marks.append(marks)
             self.texts.append(Text(text, tags=True, keep=_KEEP))
+        self._images = [mark for marks in self._marks for mark in marks if mark.alt]
+        self.texts += [Text(image.alt, keep=_KEEP) for image in self._images]
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the page with its translations."""
         parts = []
         end = 0
         left: list[int] = []
-        for prose, marks, translation in zip(self._prose, self._marks, translations, strict=True):
+        for image, translation in zip(self._images, translations[len(self._prose) :], strict=True):
+            image.raw = image.with_alt(translation)
+        for prose, marks, translation in zip(self._prose, self._marks, translations):
             content = self._content(prose, marks, translation)
             if content is None:
                 left.append(prose.line)
@@ -105,7 +112,8 @@ class _Page(Document):
     def _content(self, prose: _Prose, marks: Sequence[Mark], translation: str) -> str | None:
         """Return the Markdown of a translation, or None if its marks are not those of the source."""
         if prose.kind == "html":
-            return translation
+            # An empty line would end the block.
+            return re.sub(r"\n[ \t]*(?=\n)", "", translation)
         expected = self._structure(prose.source, prose.kind)
         for escapes in (False, True):
             content = _with_marks(translation, marks, escapes)
@@ -152,7 +160,9 @@ class _ProseFinder:
         self._cell_end = begin
         environment: dict = {}
         self._tokens = parser.parse(page[begin:].replace("\r\n", "\n"), environment)
-        self.references = environment.get("references", {})
+        # A note of one word or address looks like the target of a link.
+        references = environment.get("references", {})
+        self.references = {name: target for name, target in references.items() if not name.startswith("^")}
 
     def prose(self) -> list[_Prose]:
         """Return the prose in the order of the page."""

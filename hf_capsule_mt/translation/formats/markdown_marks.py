@@ -34,6 +34,9 @@ class Mark:
     raw: str  # As it is written.
     text: str = ""  # What the model reads of a text or a kept part.
     number: int = 0  # Of an element, of both of its marks.
+    alt: str = ""  # What stands for an image, if it is translated.
+    before: str = ""  # What stands in front of the image and is part of the mark.
+    target: str = ""  # What follows the text of the image.
 
     def as_tag(self) -> str:
         """Return the mark as a tag with its number, or the text with references."""
@@ -49,6 +52,11 @@ class Mark:
             return f"</m{self.number}>"
         return f"<m{self.number}>" if self.kind == "open" else f"<m{self.number}/>"
 
+    def with_alt(self, alt: str) -> str:
+        """Return the image with another text, of plain characters."""
+        escaped = re.sub(r"([\\`*_\[\]<])", r"\\\1", " ".join(alt.split()))
+        return f"{self.before}![{escaped}]{self.target}"
+
 
 @dataclass
 class _Found:
@@ -58,7 +66,7 @@ class _Found:
     start: int
     end: int
     tokens: "Sequence[Token]"
-    label_end: int  # Of a link.
+    label_end: int  # Of a link or an image.
 
     @property
     def is_break(self) -> bool:
@@ -98,6 +106,8 @@ def _noting(name: str, rule: Callable) -> Callable:
         label_end = -1
         if name == "link" and state.src[start] == "[":
             label_end = state.md.helpers.parseLinkLabel(state, start, True)
+        elif name == "image" and state.src.startswith("![", start):
+            label_end = state.md.helpers.parseLinkLabel(state, start + 1, False)
         matches = rule(state, silent)
         if matches:
             found.append(_Found(name, start, state.pos, state.tokens[before:], label_end))
@@ -161,6 +171,8 @@ def _marks(source: str, one: _Found, found: Sequence[_Found]) -> list[Mark]:
     if one.rule == "link":
         label = _between(source, one.start + 1, one.label_end, found)
         end = source[one.label_end : one.end]
+        if all(mark.kind == "point" for mark in label):
+            return [_badge(raw, label, end)]
         if end in ("]", "][]") and any(mark.kind == "text" for mark in label):
             # The text is the name of its target too, and will be another one.
             end = f"][{source[one.start + 1 : one.label_end]}]"
@@ -168,7 +180,7 @@ def _marks(source: str, one: _Found, found: Sequence[_Found]) -> list[Mark]:
     if one.rule in ("emphasis", "strikethrough"):
         return _delimiters(raw, one.tokens)
     if one.rule == "image":
-        return [Mark("point", raw)]
+        return [_image(source, one)]
     if one.rule == "newline":
         return _text(raw, " ")
     if one.rule == "escape":
@@ -182,6 +194,27 @@ def _marks(source: str, one: _Found, found: Sequence[_Found]) -> list[Mark]:
     if one.rule == "autolink":
         return [Mark("kept", raw, raw[1:-1])]
     return _text(raw)
+
+
+def _image(source: str, one: _Found) -> Mark:
+    """Return the mark of an image. A text with marks in it stays."""
+    raw = source[one.start : one.end]
+    alt = source[one.start + 2 : one.label_end]
+    if not any(map(str.isalpha, alt)) or re.search(r"[\\`*_\[\]<&]", alt):
+        return Mark("point", raw)
+    target = source[one.label_end + 1 : one.end]
+    if target in ("", "[]"):
+        # The text is the name of its target too, and will be another one.
+        target = f"[{alt}]"
+    return Mark("point", raw, alt=alt, target=target)
+
+
+def _badge(raw: str, label: Sequence[Mark], end: str) -> Mark:
+    """Return the mark of a link that has no words to stand around. The text of its only image is translated."""
+    if len(label) != 1 or not label[0].alt or end in ("]", "][]"):
+        return Mark("point", raw)
+    [image] = label
+    return Mark("point", raw, alt=image.alt, before="[", target=f"{image.target}{end}")
 
 
 def _delimiters(raw: str, tokens: "Sequence[Token]") -> list[Mark]:

@@ -14,6 +14,7 @@ from .java_properties import JavaProperties
 from .json_messages import JsonMessages
 from .markdown import Markdown
 from .messages import is_named_as_messages
+from .plain_text import is_plain_text
 from .subtitles import Subtitles
 from .xliff import Xliff
 
@@ -54,24 +55,6 @@ _PANDOC = (
     *(".docbook", ".textile", ".wiki", ".mediawiki", ".typ"),
 )
 """Endings of formats that pandoc converts to Markdown, and most of them back."""
-_STRUCTURED = (
-    # Data and localisation.
-    *(".jsonl", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".csv", ".tsv", ".tmx", ".resx"),
-    *(".lang", ".strings", ".arb", ".ftl", ".plist", ".mo", ".qm", ".bib", ".ics", ".vcf", ".eml", ".mbox"),
-    # Subtitles and pictures.
-    *(".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp", ".smi", ".lrc", ".svg", ".ps", ".man"),
-    # Office.
-    *(".pptx", ".xlsx", ".ods", ".odp", ".doc", ".ppt", ".xls", ".pdf"),
-    # Programs. ".ts" are also translations of Qt.
-    *(".ts", ".tsx", ".js", ".jsx", ".mjs", ".css", ".scss", ".sql", ".py", ".pyi", ".c", ".h", ".cc", ".cpp", ".hpp"),
-    *(".java", ".kt", ".go", ".rs", ".rb", ".php", ".pl", ".sh", ".bash", ".ps1", ".bat", ".r", ".m", ".swift", ".cs"),
-    *(".cxx", ".mm", ".cu", ".cuh", ".cjs", ".mts", ".cts", ".pyx", ".pxd", ".tcl", ".awk", ".cmake", ".pm", ".pod"),
-    *(".dtd", ".xsl", ".proto", ".thrift", ".svelte", ".fish", ".csh", ".vbs", ".cmd", ".desktop", ".service", ".pem"),
-    *(".lua", ".vue", ".diff", ".patch", ".lock", ".log"),
-)
-"""Endings of other formats in which a translation of each line would be wrong."""
-_STRUCTURED_BEGINNINGS = ("<?xml", "#!", "-----BEGIN ")
-"""How XML, scripts and keys begin."""
 
 
 def recognise(path: Path, name: str | None = None) -> FileFormat | None:
@@ -120,10 +103,10 @@ def recognise_contents(path: Path, head: bytes, name: str | None = None) -> File
             f"{path} is of the format {suffix}, which is not supported. Convert it first: pandoc {path} -o text.md. "
             f"Translate text.md, and convert the translation back. To translate each line, give --format {LINES}."
         )
-    if suffix in _STRUCTURED or beginning.startswith(_STRUCTURED_BEGINNINGS):
+    if not is_plain_text(without_compression(path), beginning):
         raise UserError(
-            f"{path} is of a format that is not supported, so translating its lines would damage it. If it is "
-            f"another one, give --format with {', '.join(FORMATS)}, or {LINES} for plain text. For XML give --tags."
+            f"{path} is of no format that is supported, so translating its lines would damage it. If it is plain text, "
+            f"give --format {LINES}. There are also {', '.join(FORMATS)}. For XML give --tags."
         )
     return None
 

@@ -61,7 +61,7 @@ title: a dog
 ---
 # A *DOG* RUNS #
 
-A **BIG DOG** RUNS [THROUGH `snow`](x.html "t") & <b>ICE</b>, SEE <https://a.b> AND ![alt](a.png). IT HAS A_B_C 2 * 3 ***VERY*** ~~BAD~~.\x20\x20
+A **BIG DOG** RUNS [THROUGH `snow`](x.html "t") & <b>ICE</b>, SEE <https://a.b> AND ![ALT](a.png). IT HAS A_B_C 2 * 3 ***VERY*** ~~BAD~~.\x20\x20
 HARD BREAK [REF][r] AND [R][r]. {name} https://x.y/z
 
 > A QUOTE THAT GOES ON.
@@ -126,6 +126,14 @@ def test_ends_of_lines_stay(tmp_path):
         ("[a `b`][] [`b`]\n\n[a `b`]: x\n[`b`]: y\n", "[A `b`][a `b`] [`b`]\n\n[a `b`]: x\n[`b`]: y\n"),
         ("*a <b>c* d</b>\n", "*A <b>C* D</b>\n"),
         ("    code\n\na\tb\n", "    code\n\nA B\n"),
+        ('![a *b*](c) ![d][] ![e "f"](g "h")\n\n[d]: i\n', '![a *b*](c) ![D][d] ![E "F"](g "h")\n\n[d]: i\n'),
+        ("a [![b](c)](d)\n", "A [![B](c)](d)\n"),
+        ('<h1 a="b">\n  <a href="c">\n    d\n  </a>\n</h1>\n', '<h1 a="b">\n    <a href="c">D</a>\n</h1>\n'),
+        ("- a\n  1. b\n\n     ```sh\n     c d\n     ```\n", "- A\n  1. B\n\n     ```sh\n     c d\n     ```\n"),
+        ("a[^1] b[^2]\n\n[^1]: c d\n    e\n\n[^2]: f\n", "A[^1] B[^2]\n\n[^1]: C D E\n\n[^2]: f\n"),
+        ("| a \\| b | [c\\|d](e) |\n|--|--|\n", "| A \\| B | [C\\|D](e) |\n|--|--|\n"),
+        ('import A from "./a"\n\n<A b={["c"]}>\nd\n</A>\n', 'import A from "./a"\n\n<A b={["c"]}>\nd\n</A>\n'),
+        ("a {b.c} <D e={1} /> f\n", "A {b.c} <D e={1} /> F\n"),
     ],
 )
 def test_marks(tmp_path, page, expected):

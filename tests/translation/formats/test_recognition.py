@@ -27,6 +27,12 @@ def written(folder, name, content):
         ("text.txt", "A dog.\n", None),
         ("text.en", "{name} has a <b>dog</b>.\n", None),
         ("text", "1\n2\n", None),
+        ("text.cs", "Pes běží.\nPes (velký) běží & je rád.\n", None),
+        ("text.eng", "A dog runs.\n", None),
+        ("text.zh_CN", "一只狗。\n", None),
+        ("text.de.2016", "Ein Hund läuft.\n", None),
+        ("text.txt", 'Tom: Is it late?\n"No," she said.\nTom: It is!\n', None),
+        ("text.tok", "A dog & apos;s tail ; it is @-@ long .\nA dog .\n", None),
         ("text", "", None),
     ],
 )
@@ -85,13 +91,21 @@ def test_formats_that_pandoc_converts(tmp_path, name):
         ("a.yaml", "a: b"),
         ("a.py", "a = 1"),
         ("a.TMX", ""),
+        ("a.unknown", "A dog runs."),
+        ("a.1", "A dog runs."),
+        ("a.cs", "using System;\nclass Dog {\n}\n"),
+        ("Makefile", "all: dog\n\tcc -o dog dog.c\n"),
+        ("passwd", "root:x:0:0:root:/root:/bin/bash\nnews:x:9:9::/:/bin/sh\n"),
+        ("settings", "A comment.\nname = dog\n"),
+        ("requirements.txt", "# Needed.\ntorch\n"),
+        ("table.txt", "dog\tcat\nbig\tsmall\n"),
         ("a", "<?xml version='1.0'?><a/>"),
         ("a", "#!/bin/sh\nls"),
     ],
 )
 def test_other_formats_are_refused(tmp_path, name, content):
     path = written(tmp_path, name, content)
-    with pytest.raises(UserError, match="not supported, so translating its lines would damage it"):
+    with pytest.raises(UserError, match="of no format that is supported, so translating its lines would damage it"):
         recognise(path)
     assert recognise(path, LINES) is None
 

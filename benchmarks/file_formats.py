@@ -1,0 +1,263 @@
+"""Translate real files of each format by a stand-in that writes capitals, and compare their structure.
+
+    pip install polib srt webvtt-py javaproperties html5lib pypandoc_binary
+    python -m benchmarks.file_formats check FOLDER ...
+    python -m benchmarks.file_formats kinds /usr /etc
+
+`check` translates every file of a format below the folders. Another library than ours reads source and translation. Its
+structure and, but for their case, its texts must be equal. `kinds` says what becomes of files by their endings, up to
+twelve of each. Both write a table of Markdown. Files that the formats refuse are counted.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from hf_capsule_mt.data.lines import opened, without_compression
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.loading import load_model, load_tokenizer
+from hf_capsule_mt.translation.formats import LINES, recognise, translate_file
+from hf_capsule_mt.translation.texts import TextTranslator, Translation
+
+_MOST = 12
+"""Files of each ending that `kinds` looks at."""
+
+
+class Capitals(TextTranslator):
+    """Writes the source in capitals, but for the parts that are kept."""
+
+    def decode_batches(self, sentences: Sequence[Any], batches: Sequence[Sequence[int]], **options: Any) -> Iterator:
+        """Yield the translations of each batch."""
+        for batch in batches:
+            yield {index: Translation(_capitals(sentences[index].segment), _in_order) for index in batch}
+
+
+def _capitals(segment: Any) -> str:
+    # Some letters would become two, such as "ß".
+    characters = [character.upper() if len(character.upper()) == 1 else character for character in segment.text]
+    for start, end in segment.kept_spans:
+        characters[start:end] = segment.text[start:end]
+    return "".join(characters)
+
+
+def _in_order(source: Sequence[Any], target: Sequence[Any]) -> list[list[float]]:
+    return [[float(i == j) for j in range(len(source))] for i in range(len(target))]
+
+
+def _plain(text: str | None) -> str:
+    return " ".join((text or "").upper().split())
+
+
+def _markdown(content: str) -> Any:
+    import pypandoc
+
+    page = json.loads(pypandoc.convert_text(content, "json", format="gfm-smart+footnotes"))
+    return _without_words(page["blocks"]), _plain(pypandoc.convert_text(content, "plain", format="gfm-smart"))
+
+
+def _without_words(node: Any) -> Any:
+    """Return pandoc's blocks without words, whose spaces and lines may differ."""
+    if isinstance(node, list):
+        return [child for child in map(_without_words, node) if child is not None]
+    if isinstance(node, dict):
+        if node["t"] in ("Str", "Space", "SoftBreak"):
+            return None
+        if node["t"] == "Header":
+            # Its second field is an identifier that is made of the words.
+            return ["Header", node["c"][0], _without_words(node["c"][2])]
+        return [node["t"], _without_words(node.get("c"))]
+    return node
+
+
+def _html(content: str) -> Any:
+    import html5lib
+
+    tree = html5lib.parse(content, namespaceHTMLElements=False)
+    elements = []
+    for element in tree.iter():
+        attributes = sorted((name, _plain(value)) for name, value in element.attrib.items())
+        elements.append((str(element.tag), attributes))
+    return elements, _plain("".join(tree.itertext()))
+
+
+def _srt(content: str) -> Any:
+    import srt
+
+    return [(cue.index, cue.start, cue.end, _plain(cue.content)) for cue in srt.parse(content, ignore_errors=True)]
+
+
+def _vtt(content: str) -> Any:
+    import webvtt
+
+    cues = webvtt.from_string(content)
+    return [(cue.identifier, cue.start, cue.end, _plain(cue.text)) for cue in cues]
+
+
+def _po(content: str) -> Any:
+    import polib
+
+    # What had no translation has one, and is fuzzy.
+    return [(entry.msgctxt, entry.msgid, entry.msgid_plural, entry.occurrences) for entry in polib.pofile(content)]
+
+
+def _xliff(content: str) -> Any:
+    root = etree.fromstring(content.encode())
+    for target in [*root.iter("{*}target")]:
+        target.getparent().remove(target)
+    units = []
+    for unit in root.iter("{*}trans-unit", "{*}segment"):
+        source = unit.find("{*}source")
+        units.append(
+            (unit.get("id"), None if source is None else etree.tostring(source, method="c14n", with_tail=False))
+        )
+    return units
+
+
+def _json(content: str) -> Any:
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return [(key, plain(child)) for key, child in value.items()]
+        if isinstance(value, list):
+            return [plain(child) for child in value]
+        return value.upper() if isinstance(value, str) else value
+
+    return plain(json.loads(content))
+
+
+def _properties(content: str) -> Any:
+    import javaproperties
+
+    return [
+        (key, value.upper().replace("''", "'").replace("’", "'"))
+        for key, value in javaproperties.load(io.StringIO(content), object_pairs_hook=list)
+    ]
+
+
+def _android(content: str) -> Any:
+    from translate.storage.aresource import AndroidResourceFile
+
+    return [
+        (unit.getid(), _plain(str(unit.target))) for unit in AndroidResourceFile.parsestring(content.encode()).units
+    ]
+
+
+_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "markdown": ("pandoc", _markdown),
+    "html": ("html5lib", _html),
+    "srt": ("srt", _srt),
+    "vtt": ("webvtt-py", _vtt),
+    "po": ("polib", _po),
+    "xliff": ("lxml", _xliff),
+    "i18next": ("json", _json),
+    "android": ("translate-toolkit", _android),
+    "properties": ("javaproperties", _properties),
+}
+"""The library that reads each format again, and a function that returns what must be equal."""
+
+
+def _files(folders: Sequence[Path]) -> Iterator[Path]:
+    """Yield files with different contents."""
+    seen = set()
+    for folder in folders:
+        for directory, _, names in sorted(os.walk(folder)):
+            for name in sorted(names):
+                path = Path(directory, name)
+                if path.is_symlink() or not path.is_file():
+                    continue
+                digest = hashlib.sha256(path.read_bytes()).digest()
+                if digest not in seen:
+                    seen.add(digest)
+                    yield path
+
+
+def _outcome(translator: TextTranslator, path: Path, name: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "output")
+        try:
+            translate_file(translator, path, output, "en", file_format=name)
+        except UserError as error:
+            print(f"refused {path}: {error}", file=sys.stderr)
+            return "refused"
+        encoding = "latin-1" if name == "properties" else "utf-8-sig"
+        source = opened_text(path, encoding)
+        target = output.read_bytes().decode(encoding)
+    read = _READERS[name][1]
+    try:
+        before = read(source)
+    except Exception as error:  # Libraries raise errors of many kinds.
+        print(f"unread {path}: {error}", file=sys.stderr)
+        return "unread"
+    if before != read(target):
+        print(f"differs {path}", file=sys.stderr)
+        return "differs"
+    return "equal"
+
+
+def opened_text(path: Path, encoding: str) -> str:
+    """Return the text of a file, which may be compressed."""
+    with opened(path) as file:
+        return file.read().decode(encoding)
+
+
+def check(translator: TextTranslator, folders: Sequence[Path]) -> None:
+    """Print a row for each format: how many files came out equal, and the paths of the others on standard error."""
+    counts: dict[str, Counter] = defaultdict(Counter)
+    for path in _files(folders):
+        with contextlib.suppress(UserError, OSError, EOFError):
+            file_format = recognise(path)
+            if file_format is not None:
+                counts[file_format.name][_outcome(translator, path, file_format.name)] += 1
+    print("| format | files | equal | refused | read again by |\n| --- | --- | --- | --- | --- |")
+    for name, (library, _) in _READERS.items():
+        count = counts[name]
+        print(f"| {name} | {count.total()} | {count['equal']} | {count['refused']} | {library} |")
+
+
+def kinds(folders: Sequence[Path]) -> None:
+    """Print what becomes of files by their endings."""
+    files = defaultdict(list)
+    for path in _files(folders):
+        files[without_compression(path).suffix.lower()].append(path)
+    rows = defaultdict(list)
+    for ending, paths in sorted(files.items()):
+        outcomes = Counter()
+        for path in random.Random(0).sample(paths, min(len(paths), _MOST)):
+            try:
+                file_format = recognise(path)
+                outcomes[LINES if file_format is None else file_format.name] += 1
+            except (UserError, OSError, EOFError):
+                outcomes["refused"] += 1
+        for outcome in outcomes:
+            rows[outcome].append(ending or "none")
+    print("| outcome | endings | which |\n| --- | --- | --- |")
+    for outcome, endings in sorted(rows.items(), key=lambda row: -len(row[1])):
+        print(f"| {outcome} | {len(endings)} | {' '.join(f'`{ending}`' for ending in endings[:40])} |")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Check files, or list kinds of files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["check", "kinds"])
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--model", default="checkpoints/tatoeba-en-de-transformer")
+    args = parser.parse_args(argv)
+    if args.command == "kinds":
+        kinds(args.folders)
+    else:
+        check(Capitals(load_model(args.model), load_tokenizer(args.model)), args.folders)
+
+
+if __name__ == "__main__":
+    main()
