@@ -17,13 +17,15 @@ from .transformer_decoding import DecoderLayer, TransformerAdapter, TransformerD
 class PostNormLayer(DecoderLayer):
     """A layer that normalises the sum of what goes into a part and what comes out of it."""
 
-    def __call__(self, hidden: Tensor, sentences: TransformerDecoding, index: int, own_mask: Tensor | None) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, sentences: TransformerDecoding, index: int, target_mask: Tensor | None
+    ) -> Tensor:
         """Go through the layer."""
-        attended = self.attend_to_target(hidden, sentences.targets, index, own_mask)
-        hidden = self.own_norm(attended.add_(hidden))
+        attended = self.attend_to_target(hidden, sentences.targets, index, target_mask)
+        hidden = self.target_norm(attended.add_(hidden))
         attended = self.attend_to_source(hidden, *sentences.source[index], sentences.source_mask)
-        hidden = self.cross_norm(attended.add_(hidden))
-        return self.norm(self.feed_forward(hidden).add_(hidden))
+        hidden = self.source_norm(attended.add_(hidden))
+        return self.network_norm(self.feed_forward(hidden).add_(hidden))
 
 
 class MarianAdapter(TransformerAdapter):

@@ -12,13 +12,15 @@ from .transformer_decoding import DecoderLayer, TransformerAdapter, TransformerD
 class PreNormLayer(DecoderLayer):
     """A layer that normalises what goes into a part. Sums of what goes in and comes out are not normalised."""
 
-    def __call__(self, hidden: Tensor, sentences: TransformerDecoding, index: int, own_mask: Tensor | None) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, sentences: TransformerDecoding, index: int, target_mask: Tensor | None
+    ) -> Tensor:
         """Go through the layer."""
-        attended = self.attend_to_target(self.own_norm(hidden), sentences.targets, index, own_mask)
+        attended = self.attend_to_target(self.target_norm(hidden), sentences.targets, index, target_mask)
         hidden = attended.add_(hidden)
-        attended = self.attend_to_source(self.cross_norm(hidden), *sentences.source[index], sentences.source_mask)
+        attended = self.attend_to_source(self.source_norm(hidden), *sentences.source[index], sentences.source_mask)
         hidden = attended.add_(hidden)
-        return self.feed_forward(self.norm(hidden)).add_(hidden)
+        return self.feed_forward(self.network_norm(hidden)).add_(hidden)
 
 
 class _PreNormAdapter(TransformerAdapter):

@@ -21,26 +21,26 @@ class T5Layer(PreNormLayer):
     """
 
     def __init__(self, layer: Any, make: Make) -> None:  # Not those of the parent class: all names are other ones.
-        own_part, cross_part, last_part = layer.layer
-        own = own_part.SelfAttention
-        self.heads: int = own.n_heads
-        self.own_scale = 1.0
-        self.own_projections = product(own.q, own.k, own.v, make=make)
-        self.own_output = product(own.o, make=make)
-        self.own_norm = rms_norm(own_part.layer_norm)
-        cross = cross_part.EncDecAttention
-        self.cross_scale = 1.0
-        self.query = product(cross.q, make=make)
-        self.source = product(cross.k, cross.v, make=make)
-        self.cross_output = product(cross.o, make=make)
-        self.cross_norm = rms_norm(cross_part.layer_norm)
-        network = last_part.DenseReluDense
+        target_part, source_part, network_part = layer.layer
+        to_target = target_part.SelfAttention
+        self.heads: int = to_target.n_heads
+        self.target_scale = 1.0
+        self.target_projections = product(to_target.q, to_target.k, to_target.v, make=make)
+        self.target_output = product(to_target.o, make=make)
+        self.target_norm = rms_norm(target_part.layer_norm)
+        to_source = source_part.EncDecAttention
+        self.source_scale = 1.0
+        self.source_query = product(to_source.q, make=make)
+        self.source_projections = product(to_source.k, to_source.v, make=make)
+        self.source_output = product(to_source.o, make=make)
+        self.source_norm = rms_norm(source_part.layer_norm)
+        network = network_part.DenseReluDense
         self.is_gated: bool = hasattr(network, "wi_0")
         inner = (network.wi_0, network.wi_1) if self.is_gated else (network.wi,)
         self.inner = product(*inner, make=make)
         self.outer = product(network.wo, make=make)
         self.activation = network.act
-        self.norm = rms_norm(last_part.layer_norm)
+        self.network_norm = rms_norm(network_part.layer_norm)
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """Go through the feed-forward network, `[rows, d]` -> `[rows, d]`, a new tensor."""
@@ -58,7 +58,7 @@ class T5Decoding(TransformerDecoding):
     def begin_step(self) -> Tensor:
         """Return biases, and -inf where a beam does not attend to a slot, `[sentences, heads, beams, slots]`."""
         hidden = super().begin_step()
-        positions = self.targets.positions[:, self.targets.read]
+        positions = self.targets.positions[:, self.targets.read_slots]
         # Slots that are not written yet may have later positions. They are hidden.
         distances = (self.position - positions).clamp(0, self.adapter.biases.shape[1] - 1)
         biases = self.adapter.biases[:, distances].transpose(0, 1).unsqueeze(2)

@@ -22,43 +22,49 @@ from .target_cache import TargetCache, moved_rows
 class DecoderLayer(ABC):
     """The weights of a decoder's layer, and its three parts. Subclasses say where their norms are.
 
+    The parts are attention to the target (`self_attn` in Transformers), attention to the source (`encoder_attn`), and
+    the feed-forward network.
+
     Args:
         layer: a layer of Transformers with the names of Marian's, such as `self_attn.q_proj` and `fc1`.
         make: makes the products.
     """
 
     def __init__(self, layer: Any, make: Make) -> None:
-        own = layer.self_attn
-        cross = layer.encoder_attn
-        self.heads: int = own.num_heads
-        self.own_scale: float = own.scaling
-        self.own_projections = product(own.q_proj, own.k_proj, own.v_proj, make=make)
-        self.own_output = _output(own.out_proj, make)
-        self.own_norm = norm(layer.self_attn_layer_norm)
-        self.cross_scale: float = cross.scaling
-        self.query = product(cross.q_proj, make=make)
-        self.source = product(cross.k_proj, cross.v_proj, make=make)
-        self.cross_output = _output(cross.out_proj, make)
-        self.cross_norm = norm(layer.encoder_attn_layer_norm)
+        to_target = layer.self_attn
+        self.heads: int = to_target.num_heads
+        self.target_scale: float = to_target.scaling
+        self.target_projections = product(to_target.q_proj, to_target.k_proj, to_target.v_proj, make=make)
+        self.target_output = _output(to_target.out_proj, make)
+        self.target_norm = norm(layer.self_attn_layer_norm)
+        to_source = layer.encoder_attn
+        self.source_scale: float = to_source.scaling
+        self.source_query = product(to_source.q_proj, make=make)
+        # Keys and values of the source, which do not change from step to step.
+        self.source_projections = product(to_source.k_proj, to_source.v_proj, make=make)
+        self.source_output = _output(to_source.out_proj, make)
+        self.source_norm = norm(layer.encoder_attn_layer_norm)
         self.inner = product(layer.fc1, make=make)
         self.outer = product(layer.fc2, make=make)
         self.activation = layer.activation_fn
-        self.norm = norm(layer.final_layer_norm)
+        self.network_norm = norm(layer.final_layer_norm)
 
     @abstractmethod
-    def __call__(self, hidden: Tensor, sentences: "TransformerDecoding", index: int, own_mask: Tensor | None) -> Tensor:
+    def __call__(
+        self, hidden: Tensor, sentences: "TransformerDecoding", index: int, target_mask: Tensor | None
+    ) -> Tensor:
         """Go through the layer, which is number `index` of the decoder.
 
         Args:
             hidden: states, `[sentences * beams, d]`. They are not changed.
             sentences: have the keys and values that are attended to.
-            own_mask: what [`TransformerDecoding.begin_step`] returned.
+            target_mask: what [`TransformerDecoding.begin_step`] returned.
         """
 
     def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values `[sentences, heads, source, d / heads]` of encoder states `[sentences, source, d]`."""
         sentences, length, _ = states.shape
-        projected = self.source(states.flatten(0, 1))
+        projected = self.source_projections(states.flatten(0, 1))
         keys_and_values = projected.view(sentences, length, 2, self.heads, -1)
         keys, values = keys_and_values.permute(2, 0, 3, 1, 4).contiguous()
         return keys, values
@@ -75,18 +81,21 @@ class DecoderLayer(ABC):
         Returns:
             A new tensor, `[sentences * beams, d]`.
         """
+        # `[sentences, 2, heads, slots, d / heads]`.
         cache = targets.layers[index][: targets.sentences]
         width = cache.shape[-1]
-        projected = self.own_projections(hidden)
-        projected = projected.view(len(cache), -1, 3, self.heads, width)
-        projected = projected.permute(2, 0, 3, 1, 4)
-        query = projected[0]
-        cache[:, :, :, targets.new] = projected[1:].transpose(0, 1)
-        seen = cache[:, :, :, targets.read]
-        keys = seen[:, 0]
-        values = seen[:, 1]
-        attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.own_scale)
-        return self.own_output(attended.transpose(1, 2).reshape(len(hidden), -1))
+        projected = self.target_projections(hidden)
+        by_head = projected.view(len(cache), -1, 3, self.heads, width)
+        # `[3, sentences, heads, beams, d / heads]`.
+        by_head = by_head.permute(2, 0, 3, 1, 4)
+        query = by_head[0]
+        keys_and_values = by_head[1:]
+        cache[:, :, :, targets.new_slots] = keys_and_values.transpose(0, 1)
+        attended_slots = cache[:, :, :, targets.read_slots]
+        keys = attended_slots[:, 0]
+        values = attended_slots[:, 1]
+        attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.target_scale)
+        return self.target_output(attended.transpose(1, 2).reshape(len(hidden), -1))
 
     def attend_to_source(self, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attend to the source.
@@ -100,10 +109,10 @@ class DecoderLayer(ABC):
             A new tensor, `[sentences * beams, d]`.
         """
         sentences, heads, _, width = keys.shape
-        query = self.query(hidden).view(sentences, -1, heads, width)
+        query = self.source_query(hidden).view(sentences, -1, heads, width)
         query = query.transpose(1, 2)
-        attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.cross_scale)
-        return self.cross_output(attended.transpose(1, 2).reshape(len(hidden), -1))
+        attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.source_scale)
+        return self.source_output(attended.transpose(1, 2).reshape(len(hidden), -1))
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """Go through the feed-forward network, `[rows, d]` -> `[rows, d]`, a new tensor."""
@@ -148,11 +157,11 @@ class TransformerDecoding(Decoding):
 
     def step(self, tokens: Tensor) -> Tensor:
         """Go through the layers, and what follows them."""
-        own_mask = self.begin_step()
+        target_mask = self.begin_step()
         hidden = self.adapter.embed(tokens.reshape(-1), self.position)
         outputs = []
         for index, layer in enumerate(self.adapter.layers):
-            hidden = layer(hidden, self, index, own_mask)
+            hidden = layer(hidden, self, index, target_mask)
             outputs.append(hidden)
         hidden = self.adapter.finish(outputs)
         self.targets.end_step()
