@@ -17,8 +17,8 @@ from hf_capsule_mt.translation.texts import Sentence, Translation
 
 logger = logging.getLogger(__name__)
 
-Decode = Callable[[Sequence[Sentence]], Sequence[Translation]]
-"""Decodes sentences with token ids, all in one batch."""
+Decode = Callable[..., Sequence[Translation]]
+"""Decodes sentences with token ids, all in one batch. `num_return_sequences` says how many translations each has."""
 
 _WINDOW = 4
 """Sentences are sorted by length within so many budgets of a batch."""
@@ -71,6 +71,7 @@ class _Request:
     waiting: deque[int] = field(default_factory=deque)  # Indices of the sentences that no batch has had.
     translations: dict[int, Translation] = field(default_factory=dict)
     has_terms: bool = False  # Of a glossary.
+    alternatives: int = 0  # Other translations of each sentence.
 
     @property
     def kind(self) -> tuple[str, int | None, bool]:
@@ -237,7 +238,7 @@ class Batcher:
                 raise BusyError(max(seconds, 1.0))
 
     def submit(
-        self, model: str, sentences: Sequence[Sentence], *, seconds: float = math.inf
+        self, model: str, sentences: Sequence[Sentence], *, seconds: float = math.inf, alternatives: int = 0
     ) -> Future[list[Translation]]:
         """Give sentences to the engine.
 
@@ -245,6 +246,7 @@ class Batcher:
             model: the name of one of the decoders.
             sentences: those of one request, with token ids, and with one target language.
             seconds: after which the request is dropped, if it still waits.
+            alternatives: how many other translations each sentence has, less than there are beams.
 
         Returns:
             A future of the translations in the order of the sentences. Cancel it to drop those that still wait. Its
@@ -259,6 +261,7 @@ class Batcher:
             self._last_number += 1
             request = _Request(self._last_number, model, sentences, deadline=now + seconds, arrival=now)
             request.has_terms = any(sentence.terms for sentence in sentences)
+            request.alternatives = alternatives
             request.waiting.extend(range(len(sentences)))
             if sentences:
                 self._requests.append(request)
@@ -382,7 +385,12 @@ class Batcher:
     def _decode_or_halve(self, decode: Decode, batch: Sequence[_Place]) -> list[Translation | Exception]:
         """Return a translation for each sentence, or the error of a sentence that cannot be decoded alone either."""
         try:
-            return [*decode([place.sentence for place in batch])]
+            sentences = [place.sentence for place in batch]
+            counts = [1 + place.request.alternatives for place in batch]
+            if max(counts) == 1:
+                return [*decode(sentences)]
+            # One search for all. Only those who asked get more of what it has found.
+            return [*decode(sentences, num_return_sequences=counts)]
         except Exception as error:
             if len(batch) == 1:
                 logger.exception("A sentence cannot be decoded.")

@@ -22,6 +22,11 @@ class Job:
     sources: list[SourceText]
 
     @property
+    def alternatives(self) -> int:
+        """How many other translations of each text are wanted."""
+        return 0
+
+    @property
     def characters(self) -> int:
         """The number of characters of all texts."""
         return sum(len(source.text) for source in self.sources)
@@ -37,3 +42,4 @@ class TranslatedText:
     """What became of a text."""
 
     text: str
+    alternatives: tuple[str, ...] = ()  # Other translations, the best first.

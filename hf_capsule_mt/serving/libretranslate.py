@@ -22,7 +22,12 @@ class LibreTranslateJob(Job):
 
     is_list: bool  # Whether it sent a list, and reads one.
     is_detected: bool  # Whether it wants to know the source language.
-    wants_alternatives: bool
+    num_alternatives: int
+
+    @property
+    def alternatives(self) -> int:
+        """How many other translations of each text are wanted."""
+        return self.num_alternatives
 
 
 def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector) -> LibreTranslateJob:
@@ -45,11 +50,12 @@ def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetecto
         raise RequestError(400, f"Invalid request: format {kind!r:.40} is neither text nor html")
     is_detected = source == "auto"
     reading = Reading(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
+    sources = [_source(text, source, target, reading, models, detector) for text in texts]
     return LibreTranslateJob(
-        sources=[_source(text, source, target, reading, models, detector) for text in texts],
+        sources=sources,
         is_list=is_list,
         is_detected=is_detected,
-        wants_alternatives=_wants_alternatives(fields),
+        num_alternatives=_num_alternatives(fields, sources),
     )
 
 
@@ -78,9 +84,8 @@ def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> di
         results["detectedLanguage"] = [
             {"confidence": source.confidence, "language": source.model.source} for source in asked.sources
         ]
-    if asked.wants_alternatives:
-        # There are none, as LibreTranslate says of texts of several sentences.
-        results["alternatives"] = [[] for _ in translated]
+    if asked.num_alternatives:
+        results["alternatives"] = [[*text.alternatives] for text in translated]
     if asked.is_list:
         return results
     # A client that sent one text reads one of each.
@@ -182,9 +187,14 @@ def _text(fields: Fields, name: str) -> str:
     return value
 
 
-def _wants_alternatives(fields: Fields) -> bool:
+def _num_alternatives(fields: Fields, sources: Sequence[SourceText]) -> int:
+    """Return how many other translations are wanted. A search has as many as it has beams, with the best one."""
     value = fields.get("alternatives", 0)
     try:
-        return int(value) > 0
+        number = int(value)
     except (TypeError, ValueError) as error:
         raise RequestError(400, "Invalid request: alternatives is no number") from error
+    most = min(source.model.num_beams for source in sources) - 1
+    if number > most:
+        raise RequestError(400, f"Invalid request: alternatives is {number}, and this server has at most {most}")
+    return max(number, 0)

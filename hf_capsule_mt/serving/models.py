@@ -16,7 +16,7 @@ from hf_capsule_mt.translation.documents import Segment, check_language, languag
 from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.putting_back import Node
 from hf_capsule_mt.translation.texts import PreparedText, Sentence, TextOptions, TextTranslator
-from hf_capsule_mt.translation.translator import engine_takes
+from hf_capsule_mt.translation.translator import engine_takes, settings_of
 
 from .batcher import Decode
 from .languages import known_code
@@ -60,6 +60,7 @@ class ServedModel:
     sentence_language: str | None  # Two letters, for finding sentences. None if nobody knows its sentences.
     direction: Direction = ONE_PAIR  # What the tokenizer is told of the languages.
     obeys_glossaries: bool = True  # Only the decoder engine of this package does.
+    num_beams: int = 1
 
     @property
     def name(self) -> str:
@@ -121,7 +122,12 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
         translator, decode = loaded[name]
         own_pair = own_source, own_target
         model = _served(source, target, own_pair, translator, decode)
-        model = replace(model, obeys_glossaries=_obeys_glossaries(translator.model, decoding))
+        settings = settings_of(translator.model, decoding.generate_options())
+        model = replace(
+            model,
+            obeys_glossaries=_obeys_glossaries(translator.model, decoding),
+            num_beams=settings.num_beams or 1,
+        )
         if model.name in models:
             raise UserError(f"--models names two models for {model.name}. Name one.")
         models[model.name] = model

@@ -102,7 +102,11 @@ class _Prepared:
         of_text = []
         for sentence in self.text.sentences:
             of_text.append(next(remaining) if sentence.token_ids else None)
-        return TranslatedText(self.text.put_back(of_text))
+        translation = self.text.translation(of_text)
+        # Beams that differ in their tokens may have the same text.
+        texts = dict.fromkeys([translation.text, *(other.text for other in translation.alternatives)])
+        best, *others = texts
+        return TranslatedText(best, tuple(others))
 
 
 class Service:
@@ -175,7 +179,7 @@ class Service:
         pool = self._for_short if job.characters < _SHORT else self._for_long
         prepared = await loop.run_in_executor(pool, self._prepare, job.sources)
         logged.sentences = sum(len(text.sentences) for text in prepared)
-        decoding = asyncio.ensure_future(self._decoded(prepared))
+        decoding = asyncio.ensure_future(self._decoded(prepared, job.alternatives))
         translations = await answered(request, decoding, self.settings.timeout)
         self.translated_characters += job.characters
         translated = await loop.run_in_executor(pool, _join, prepared, translations)
@@ -278,7 +282,7 @@ class Service:
             prepared.append(_Prepared(source, source.model.prepare(source.text, reading)))
         return prepared
 
-    async def _decoded(self, prepared: Sequence[_Prepared]) -> list[list[Translation]]:
+    async def _decoded(self, prepared: Sequence[_Prepared], alternatives: int) -> list[list[Translation]]:
         """Return the translations of the sentences of each text. Texts of one model are one request to the engine."""
         by_model: dict[str, list[int]] = {}
         for index, text in enumerate(prepared):
@@ -286,7 +290,7 @@ class Service:
         futures = []
         for name, indices in by_model.items():
             sentences = [sentence for index in indices for sentence in prepared[index].sentences]
-            future = self._batcher.submit(name, sentences, seconds=self.settings.timeout)
+            future = self._batcher.submit(name, sentences, seconds=self.settings.timeout, alternatives=alternatives)
             futures.append(asyncio.wrap_future(future))
         translations: dict[int, list[Translation]] = {}
         try:

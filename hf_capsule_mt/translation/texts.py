@@ -8,6 +8,7 @@ kept parts of the source.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -307,7 +308,14 @@ class _Wanted:
     judged_scores: bool  # Whether judgements have scores.
     scores: bool
     alignments: bool
-    count: int  # The number of translations of each sentence.
+
+
+def _first_of_each(counts: Sequence[int], most: int) -> list[int]:
+    """Return the rows of so many translations of each sentence, each of which has `most` rows."""
+    kept = []
+    for number, count in enumerate(counts):
+        kept += range(number * most, number * most + count)
+    return kept
 
 
 def _terms_outside_of_kept_parts(glossary: Glossary, segment: Segment) -> tuple[Term, ...]:
@@ -361,7 +369,7 @@ class TextTranslator:
         scores: bool = True,
         return_scores: bool = False,
         return_alignments: bool = False,
-        num_return_sequences: int = 1,
+        num_return_sequences: int | Sequence[int] = 1,
         **options: Any,
     ) -> Iterator[dict[int, Translation]]:
         """Decode sentences in batches. Yield the translations of each batch by the index of their sentence.
@@ -374,15 +382,19 @@ class TextTranslator:
             return_scores: whether translations have a score. The engine's beam search has it at hand. Others cost
                 another pass of the model.
             return_alignments: whether translations have links of words. It costs another pass of the model.
-            num_return_sequences: how many translations a sentence has, at most as many as there are beams. The others
-                are the alternatives of the best one. A glossary gives one.
+            num_return_sequences: how many translations a sentence has, at most as many as there are beams, or a number
+                for each sentence. The others are the alternatives of the best one. A glossary gives one.
             **options: of [`generate_batches`], and so of `generate()`, such as `num_beams=4`.
 
         Raises:
             UserError: as in [`generate_batches`], or if several translations must have the terms of a glossary, or
                 words cannot be aligned.
         """
-        wanted = _Wanted(judges, judges and scores, return_scores, return_alignments, num_return_sequences)
+        wanted = _Wanted(judges, judges and scores, return_scores, return_alignments)
+        counts = num_return_sequences
+        if isinstance(counts, int):
+            counts = [counts] * len(sentences)
+        most = max(counts, default=1)
         if return_alignments:
             check_alignable(sentences)
         first_tokens = {sentence.direction.first_token for sentence in sentences} - {None}
@@ -391,16 +403,19 @@ class TextTranslator:
             options.setdefault("forced_bos_token_id", first_token)
         options = with_tokenizer(self.model, self.tokenizer, options)
         encoded = [sentence.token_ids for sentence in sentences]
-        asked = {"num_return_sequences": num_return_sequences, "return_scores": return_scores}
+        asked = {"num_return_sequences": most, "return_scores": return_scores}
         for batch, generated, written in generate_batches(self.model, encoded, batches, **asked, **options):
             rows = [sentences[index] for index in batch]
             placed: list[tuple[PlacedTerm, ...]] = [()] * len(rows)
             if any(sentence.terms for sentence in rows):
-                check_glossary_count(num_return_sequences)
+                check_glossary_count(most)
                 generated, written, placed = self.with_terms(rows, generated, written, options)
             if return_scores:
                 written = self.scored(rows, written, settings_of(self.model, options))
-            translations = self._translations(rows, generated, written, placed, wanted)
+            of_batch = [counts[index] for index in batch]
+            kept = _first_of_each(of_batch, most)
+            written = [written[row] for row in kept]
+            translations = self._translations(rows, of_batch, generated[kept], written, placed, wanted)
             yield dict(zip(batch, translations, strict=True))
 
     def scored(
@@ -507,18 +522,33 @@ class TextTranslator:
     def _translations(
         self,
         sentences: Sequence[Sentence],
+        counts: Sequence[int],
         generated: Tensor,
         written: Sequence[Written],
         placed: Sequence[tuple[PlacedTerm, ...]],
         wanted: "_Wanted",
     ) -> list[Translation]:
-        """Return the translations of a batch from its token ids `[sentences * translations, length]`."""
+        """Return the translations of a batch.
+
+        Args:
+            sentences: of the batch.
+            counts: how many translations each has.
+            generated: their token ids, `[translations, length]`.
+            written: the same as lists.
+            placed: the terms of each sentence.
+            wanted: what else is asked for.
+        """
         texts = self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
         judgements: list[Judgement] | list[None] = [None] * len(sentences)
+        ends = list(accumulate(counts))
+        best_rows = [end - count for end, count in zip(ends, counts, strict=True)]
         if wanted.judgements:
-            best = slice(None, None, wanted.count)
-            judgements = self._judgements(sentences, written[best], texts[best], wanted.judged_scores)
-        repeated = [sentence for sentence in sentences for _ in range(wanted.count)]
+            best_written = [written[row] for row in best_rows]
+            best_texts = [texts[row] for row in best_rows]
+            judgements = self._judgements(sentences, best_written, best_texts, wanted.judged_scores)
+        repeated = []
+        for sentence, count in zip(sentences, counts, strict=True):
+            repeated += [sentence] * count
         attention = self.attention(repeated, generated, self.model.device, everywhere=wanted.alignments)
         texts = unbroken(texts, "translations of a batch")
         translations = []
@@ -530,8 +560,8 @@ class TextTranslator:
             score = written[row].score if wanted.scores else None
             translations.append(Translation(texts[row], score, links, align=align))
         results = []
-        for row in range(len(sentences)):
-            ranked = translations[row * wanted.count : (row + 1) * wanted.count]
+        for row, (start, end) in enumerate(zip(best_rows, ends, strict=True)):
+            ranked = translations[start:end]
             best = replace(ranked[0], judgement=judgements[row], terms=placed[row])
             results.append(with_alternatives([best, *ranked[1:]]))
         return results

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 from starlette.testclient import TestClient
@@ -98,15 +99,56 @@ def test_what_the_server_keeps(serve):
     assert found.count("[X5X]") == 1
 
 
-def test_auto_and_alternatives(serve):
+def test_auto(serve):
     client = serve()
     detected = {"confidence": 100.0, "language": "en"}
     asked = {"q": "d", "source": "auto", "target": "de"}
-    found = client.post("/translate", json={**asked, "alternatives": 3}).json()
-    assert found == {"translatedText": lines_of("d")[0], "detectedLanguage": detected, "alternatives": []}
+    found = client.post("/translate", json={**asked, "alternatives": 0}).json()
+    assert found == {"translatedText": lines_of("d")[0], "detectedLanguage": detected}
     found = client.post("/translate", json={**asked, "q": ["d", "d"]}).json()
     assert found["detectedLanguage"] == [detected] * 2
     assert client.post("/detect", data={"q": "d"}).json() == [detected]
+
+
+@pytest.fixture(scope="module")
+def beams(translator):
+    """A model that searches with four beams, and the numbers of translations that it was asked for."""
+    asked = []
+
+    def decode(sentences, **options):
+        asked.append(options.get("num_return_sequences"))
+        return translator.decode(sentences, num_beams=4, **options)
+
+    return replace(served(translator, decode=decode), num_beams=4), asked
+
+
+def test_alternatives(serve, translator, beams):
+    model, asked = beams
+    client = serve(model)
+    page = "A b <i>c d</i>! E f g!"
+    found = client.post("/translate", json={"q": page, "format": "html", "alternatives": 3, **EN_DE}).json()
+    sentences = model.prepare(page, Reading(tags=True, split="paragraphs")).sentences
+    expected = []
+    for number in range(4):
+        ranked = [
+            translator.decode([each], num_beams=4, num_return_sequences=4)[0].number(number) for each in sentences
+        ]
+        expected.append(" ".join(each.put_back(one) for each, one in zip(sentences, ranked, strict=True)))
+    assert [found["translatedText"], *found["alternatives"]] == list(dict.fromkeys(expected))
+    assert len(found["alternatives"]) > 1
+    assert asked[-1] == [4, 4]
+    # A list has a list for each text.
+    several = client.post("/translate", json={"q": ["a b", "1984"], "alternatives": 1, **EN_DE}).json()
+    assert [len(texts) for texts in several["alternatives"]] == [1, 0]
+    # Who asks for none does not get them.
+    plain = client.post("/translate", json={"q": page, "format": "html", **EN_DE}).json()
+    assert plain == {"translatedText": found["translatedText"]}
+    assert asked[-1] is None
+    refused = client.post("/translate", json={"q": "a", "alternatives": 4, **EN_DE})
+    assert (refused.status_code, "alternatives is 4, and this server has at most 3" in refused.json()["error"]) == (
+        400,
+        True,
+    )
 
 
 def test_languages(serve, translator):

@@ -378,3 +378,34 @@ def test_the_words_are_those_of_translate_lines():
             futures.append((prepared, batcher.submit("m", prepared.sentences)))
         found = [prepared.put_back(future.result(TIMEOUT)) for prepared, future in futures]
     assert found == translate_lines(model, tokenizer, lines)
+
+
+def test_alternatives_are_only_for_those_who_ask():
+    """One batch for both, so that nobody waits for another one."""
+    translator = TextTranslator(tiny_model(), tiny_tokenizer())
+    started = Event()
+    held = Event()
+    asked = []
+
+    def decode(sentences, **options):
+        asked.append(options)
+        started.set()
+        assert held.wait(60)
+        return translator.decode(sentences, num_beams=4, **options)
+
+    sentences = [translator.reader.prepare(text).sentences[0] for text in ("a b c", "d e f", "g h i")]
+    with Batcher({"m": decode}) as batcher:
+        batcher.submit("m", sentences[:1])
+        assert started.wait(60)
+        wants_none = batcher.submit("m", sentences[1:2])
+        wants_two = batcher.submit("m", sentences[2:], alternatives=2)
+        held.set()
+        [none] = wants_none.result(60)
+        [two] = wants_two.result(60)
+    assert (len(none.alternatives), len(two.alternatives)) == (0, 2)
+    alone = translator.decode(sentences[2:], num_beams=4, num_return_sequences=3)[0]
+    assert [two.text, *(each.text for each in two.alternatives)] == [
+        alone.text,
+        *(each.text for each in alone.alternatives),
+    ]
+    assert asked == [{}, {"num_return_sequences": [1, 3]}]
