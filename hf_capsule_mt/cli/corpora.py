@@ -22,7 +22,10 @@ _FAULTS = {
     "too_short": "far too short",
     "repeats": "repeating",
 }
-_OF_TEXT_FILES = ("output_file", "report_file", "calibration", "interactive", "documents", "format")
+_OF_TEXT_FILES = (
+    *("output_file", "report_file", "calibration", "interactive", "documents", "format", "glossary"),
+    *("n_best", "alignments"),
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

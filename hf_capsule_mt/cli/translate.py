@@ -21,6 +21,8 @@ their names and beginnings, and translated as a whole. They need --documents and
 
 Files that are no text, and formats that are not supported, are refused.
 
+--n_best 5 writes five translations of each line with their scores, and --alignments FILE which words belong together.
+
 --tags puts tags of XML or HTML back around the translations of their words. Each line is a text with tags. With
 --documents the whole input is one text, such as a page of HTML:
 
@@ -105,8 +107,27 @@ def build_parser() -> argparse.ArgumentParser:
         help="A file by evaluate --calibrate, of the same model. The report then has the expected quality, an "
         "interval, and the probability of a bad translation.",
     )
+    _add_answers(parser)
     corpora.add_options(parser)
     return parser
+
+
+def _add_answers(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what the model knows besides the best translation."""
+    parser.add_argument(
+        "--n_best",
+        type=at_least(1),
+        metavar="N",
+        help="Write the N best translations of each line, each in a line of its own: the number of the source from 0, "
+        "the translation and its score, between |||, as Moses and Marian do. It needs at least N beams.",
+    )
+    parser.add_argument(
+        "--alignments",
+        type=Path,
+        metavar="FILE",
+        help="Write which words belong together. FILE.jsonl has a line of JSON for each sentence, with words and "
+        "characters. Any other FILE has Pharaoh's format for each line, such as 0-0 1-2. Its words are between spaces.",
+    )
 
 
 def _add_texts(parser: argparse.ArgumentParser) -> None:
@@ -197,18 +218,37 @@ def _check_arguments(args: argparse.Namespace) -> None:
         # Messages in JSON are no rows of pairs. Their format is checked later.
         is_json = args.format != LINES and without_compression(args.input_file).suffix == ".json"
         check_text_file("--input_file", args.input_file, any_kind=is_json)
-    outputs = (("--output_file", args.output_file), ("--report_file", args.report_file))
+    outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "report_file", "alignments")]
     for _, path in outputs:
         check_output_file(path)
     check_distinct(outputs, [args.input_file or STANDARD_INPUT, args.calibration])
     if args.calibration is not None and args.report_file is None:
         raise UserError("--calibration adds fields to the report. Give --report_file.")
+    _check_answers(args)
     for language in filter(None, (args.documents, args.sentences)):
         check_language(language)
     if args.keep is not None:
         keep_pattern(args.keep)
     if args.glossary is not None and args.engine == "transformers":
         raise UserError("--glossary needs --engine fast. Leave out --engine.")
+
+
+def _check_answers(args: argparse.Namespace) -> None:
+    """Refuse what has no several translations, or no alignments."""
+    if args.n_best is not None:
+        if args.documents is not None:
+            raise UserError("--n_best is for lines, and --documents joins them. Give --sentences instead.")
+        if args.n_best > 1 and args.glossary is not None:
+            raise UserError("--glossary gives one translation of a sentence. Leave out --n_best.")
+        if args.num_beams is not None and args.num_beams < args.n_best:
+            raise UserError(f"--n_best {args.n_best} needs as many beams. Give --num_beams {args.n_best} or more.")
+    if args.alignments is None:
+        return
+    if args.tags or args.keep is not None:
+        raise UserError("--alignments is for text without tags and kept parts. Leave out --tags and --keep.")
+    is_pharaoh = not args.alignments.name.endswith((".jsonl", ".jsonl.gz"))
+    if is_pharaoh and args.documents is not None:
+        raise UserError("Pharaoh's format is for lines, and --documents joins them. Give --alignments FILE.jsonl.")
 
 
 def _file_format(args: argparse.Namespace) -> FileFormat | None:
@@ -229,7 +269,7 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
             f"The input is {file_format.title}, which is translated as a whole. Give --input_file and --output_file. "
             f"To translate each line as it is, give --format {LINES}."
         )
-    for name in ("sentences", "tags", "interactive", "report_file"):
+    for name in ("sentences", "tags", "interactive", "report_file", "n_best", "alignments"):
         if getattr(args, name):
             raise UserError(f"--{name} is for lines of text, and {path} is {file_format.title}.")
     check_readable(file_format, args.documents)
@@ -262,6 +302,8 @@ def _options(args: argparse.Namespace) -> FileTranslationOptions:
         input_file=args.input_file,
         output_file=args.output_file,
         report_file=args.report_file,
+        n_best=args.n_best,
+        alignments_file=args.alignments,
         device=args.device,
         chunk_size=args.chunk_size,
         interactive=args.interactive,

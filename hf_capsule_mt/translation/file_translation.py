@@ -1,12 +1,11 @@
 """Translate files of any size, window by window, on any number of processes."""
 
-import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -19,7 +18,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 
 from hf_capsule_mt.data.batching import batch_by_tokens
-from hf_capsule_mt.data.lines import byte_lines, text_bytes, unbroken
+from hf_capsule_mt.data.lines import byte_lines, text_bytes
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, locked, replaced_file
@@ -30,9 +29,9 @@ from .expected_quality import Calibration, settings_of
 from .glossary import Glossary
 from .marked_segments import keep_pattern
 from .partial_output import PartialOutput, folder_beside
-from .term_writer import PlacedTerm, check_glossary
-from .texts import Sentence, TextOptions, TextReader, TextTranslator
-from .translation_report import Judgement
+from .term_writer import check_glossary
+from .texts import TextOptions, TextReader, TextTranslator
+from .windows import Job, Translated
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +66,9 @@ class FileTranslationOptions:
         glossary_languages: source and target language, for a glossary that has several.
         calibration: adds the expected quality to the lines of the report.
         errors: "strict", or "replace" for bytes that are not UTF-8.
+        n_best: number of translations of each line, in lines of their own. None is one, without its number and score.
+        alignments_file: where the alignments of words go: a line of JSON for each sentence if its name ends in .jsonl
+            or .jsonl.gz, otherwise a line of Pharaoh's format for each line.
     """
 
     decoding: DecodingOptions
@@ -86,6 +88,19 @@ class FileTranslationOptions:
     glossary_languages: tuple[str, str] | None = None
     calibration: Calibration | None = None
     errors: str = "strict"
+    n_best: int | None = None
+    alignments_file: Path | None = None
+
+    @property
+    def more_files(self) -> dict[str, Path]:
+        """The files that are written next to the output, by their names in the folder of an unfinished one."""
+        files = {"report": self.report_file, "alignments": self.alignments_file}
+        return {name: file for name, file in files.items() if file is not None}
+
+    @property
+    def is_pharaoh(self) -> bool:
+        """Whether alignments are in Pharaoh's format."""
+        return not str(self.alignments_file).endswith((".jsonl", ".jsonl.gz"))
 
     @cached_property
     def of_texts(self) -> TextOptions:
@@ -107,72 +122,15 @@ class FileTranslationOptions:
             settings["glossary"] = hash_file(self.glossary)
             if self.glossary_languages is not None:
                 settings["glossary_languages"] = list(self.glossary_languages)
+        if self.n_best is not None:
+            settings["n_best"] = self.n_best
         if self.report_file is not None:
             settings["report_file"] = str(self.report_file.resolve())
+        if self.alignments_file is not None:
+            settings["alignments"] = str(self.alignments_file.resolve())
         if self.calibration is not None:
             settings["calibration"] = self.calibration.digest()
         return settings
-
-
-@dataclass(frozen=True)
-class Translated:
-    """The translation of a sentence, with its tags and kept parts, as processes give it to each other."""
-
-    text: str
-    judgement: Judgement | None = None
-    terms: tuple[PlacedTerm, ...] = ()
-    words: str = ""  # The translation without tags, as the model wrote it.
-
-
-@dataclass(frozen=True)
-class Job:
-    """A window of lines."""
-
-    lines: list[str]  # The input.
-    sentences: list[Sentence]  # Of the lines, or of the texts in them.
-    numbers: list[int]  # Their lines in the input, from 1.
-    batches: list[list[int]]  # Indices of the sentences that the model reads.
-    revision: str | None  # The model's commit.
-    code: str  # The code of the language of the last text.
-    is_of_lines: bool  # Whether each line is one sentence.
-
-    def output(self, translations: dict[int, Translated]) -> list[str]:
-        """Return the lines of the output from the translations by the index of their sentence."""
-        texts = []
-        for index, sentence in enumerate(self.sentences):
-            translated = translations.get(index)
-            text = sentence.put_back(None) if translated is None else translated.text
-            texts.append(sentence.segment.around(text))
-        if self.is_of_lines:
-            return unbroken(texts, "translations")
-        return "".join(texts).removesuffix("\n").split("\n")
-
-    def report(self, translations: dict[int, Translated], calibration: Calibration | None = None) -> list[str]:
-        """Return the lines of a report, one for each sentence, with the expected quality if there is a calibration."""
-        records = []
-        place = 0
-        for index, number in enumerate(self.numbers):
-            # Several sentences may begin on a line.
-            is_first = index == 0 or self.numbers[index - 1] != number
-            place = 1 if is_first else place + 1
-            sentence = self.sentences[index]
-            translated = translations.get(index)
-            if translated is None:
-                translated = Translated("", words=sentence.copy or "")
-            judgement = replace(translated.judgement or Judgement(), source_cut=sentence.is_cut)
-            record = {
-                "line": number,
-                "sentence": place,
-                "source": sentence.segment.text,
-                "translation": translated.words,
-                **judgement.fields(),
-            }
-            if translated.terms:
-                record["terms"] = [asdict(term) for term in translated.terms]
-            records.append(record)
-        if calibration is not None:
-            calibration.add_to(records)
-        return [json.dumps(record, ensure_ascii=False) for record in records]
 
 
 class Progress(tqdm):
@@ -203,7 +161,12 @@ class Worker:
     def __init__(self, options: FileTranslationOptions, state: PartialState, progress: Progress) -> None:
         self._decoding = options.decoding
         self._device = torch.device(options.device or state.device)
-        self._judges = options.report_file is not None
+        self._answers = {
+            "judges": options.report_file is not None,
+            "return_scores": options.n_best is not None,
+            "return_alignments": options.alignments_file is not None,
+            "num_return_sequences": options.n_best or 1,
+        }
         self._state = state
         self._progress = progress
 
@@ -220,10 +183,9 @@ class Worker:
         translator = self._translator
         options = self._decoding.generate_options()
         translated = {}
-        for batch in translator.decode_batches(job.sentences, batches, judges=self._judges, **options):
+        for batch in translator.decode_batches(job.sentences, batches, **self._answers, **options):
             for index, translation in batch.items():
-                text = job.sentences[index].put_back(translation)
-                translated[index] = Translated(text, translation.judgement, translation.terms, translation.text)
+                translated[index] = Translated.of(translation, job.sentences[index])
             tokens = sum(len(job.sentences[index].token_ids) for index in batch)
             # Only this process shows progress. The others have shares of the same size, and are about as far.
             self._progress.add(len(batch) * processes, tokens * processes)
@@ -266,10 +228,11 @@ def translate_windows(
         if options.output_file is not None:
             stack.enter_context(_folder_of(options.output_file))
         progress = stack.enter_context(Progress(total, shown=not options.interactive))
-        # Without an output file, a report is written as a whole at the end.
-        report = None
-        if options.report_file is not None and options.output_file is None:
-            report = stack.enter_context(replaced_file(options.report_file))
+        # Without an output file, the others are written as a whole at the end.
+        more_files = {}
+        if options.output_file is None:
+            for name, file in options.more_files.items():
+                more_files[name] = stack.enter_context(replaced_file(file))
         options = replace(options, decoding=options.decoding.pinned())
         if options.calibration is not None:
             options.calibration.check(settings_of(options.decoding, options.source_lang, options.target_lang))
@@ -277,7 +240,7 @@ def translate_windows(
         worker = Worker(options, state, progress)
         for job in each_one_ahead(windows.jobs(lines)):
             translated = _translate_together(worker, job)
-            output = windows.keep(job, translated, report)
+            output = windows.keep(job, translated, more_files)
             if output is not None:
                 yield output
         _translate_together(worker, None)
@@ -354,7 +317,7 @@ class _WindowReader:
         self._has_warned = False
         self._kept = None
         if options.output_file is not None:
-            self._kept = PartialOutput(options.output_file, options.settings(), options.report_file)
+            self._kept = PartialOutput(options.output_file, options.settings(), options.more_files)
 
     def jobs(self, lines: Iterator[str]) -> Iterator[Job]:
         """Yield the windows that are not finished."""
@@ -368,15 +331,26 @@ class _WindowReader:
             yield self._job(window, done)
             done += len(window)
 
-    def keep(self, job: Job, translated: dict[int, Translated], report: BinaryIO | None) -> list[str] | None:
+    def keep(self, job: Job, translated: dict[int, Translated], more_files: Mapping[str, BinaryIO]) -> list[str] | None:
         """Keep the lines of a window for the output file, or return them if there is none."""
-        judged = job.report(translated, self._options.calibration) if self._options.report_file is not None else []
+        lines = job.output(translated) if self._options.n_best is None else job.ranked_output(translated)
+        more_lines = self._more_lines(job, translated)
         if self._kept is not None:
-            self._kept.append(job.lines, job.output(translated), judged, job.code)
+            self._kept.append(job.lines, {"lines": lines, **more_lines}, job.code)
             return None
-        if report is not None:
-            report.write(text_bytes(judged))
-        return job.output(translated)
+        for name, file in more_files.items():
+            file.write(text_bytes(more_lines[name]))
+        return lines
+
+    def _more_lines(self, job: Job, translated: dict[int, Translated]) -> dict[str, list[str]]:
+        """Return the lines of the files next to the output."""
+        options = self._options
+        more_lines = {}
+        if options.report_file is not None:
+            more_lines["report"] = job.report(translated, options.calibration)
+        if options.alignments_file is not None:
+            more_lines["alignments"] = job.pharaoh(translated) if options.is_pharaoh else job.alignments(translated)
+        return more_lines
 
     def finish(self) -> None:
         """Write the whole output file, if there is one."""
@@ -417,6 +391,7 @@ class _WindowReader:
             revision=self._options.decoding.revision,
             code=self._direction.code,
             is_of_lines=not self._of_texts.has_segments,
+            lines_before=done,
         )
 
     def _segments(self, window: Sequence[str], done: int) -> list[Segment]:

@@ -28,7 +28,7 @@ class _State:
     input_lines: int = 0  # Those that are done.
     input_hash: str = ""  # Of these lines.
     code: str | None = None  # The code of the language of the last text.
-    sizes: dict[str, int] = field(default_factory=dict)  # Bytes of the lines, and of the report.
+    sizes: dict[str, int] = field(default_factory=dict)  # Bytes of each file.
 
     @classmethod
     def read(cls, path: Path, names: Iterable[str]) -> "_State":
@@ -64,26 +64,24 @@ class _State:
 
 
 class PartialOutput:
-    """The finished lines of an output and of its report. The folder next to the output exists, and is locked.
+    """The finished lines of an output and of files that go with it. The folder next to it exists, and is locked.
 
-    The file state.json has the number of finished input lines, their hash, and the sizes of both files.
+    The file state.json has the number of finished input lines, their hash, and the sizes of all files.
 
     Args:
         output: the file that the lines become.
         settings: everything that translations depend on.
-        report: the file that the report becomes, if there is one.
+        more_files: the other files that are written with it, by their names in the folder, such as "report".
 
     Raises:
         UserError: if the folder is of a run with other settings.
         FileExistsError: if the folder holds something else.
     """
 
-    def __init__(self, output: Path, settings: Mapping[str, Any], report: Path | None = None) -> None:
+    def __init__(self, output: Path, settings: Mapping[str, Any], more_files: Mapping[str, Path] | None = None) -> None:
         self._folder = folder_beside(output)
         self._state_file = self._folder / "state.json"
-        self._outputs = {"lines": output}
-        if report is not None:
-            self._outputs["report"] = report
+        self._outputs = {"lines": output, **(more_files or {})}
         self._hash = hashlib.sha256()
         self._state = _State(dict(settings), sizes=dict.fromkeys(self._outputs, 0))
         if self._state_file.is_file():
@@ -136,22 +134,20 @@ class PartialOutput:
             )
         return done
 
-    def append(self, source: Sequence[str], lines: Sequence[str], report: Sequence[str], code: str) -> None:
-        """Keep the lines, and the lines of the report, for the next lines of the `source`.
+    def append(self, source: Sequence[str], lines: Mapping[str, Sequence[str]], code: str) -> None:
+        """Keep the lines of all files for the next lines of the `source`.
 
         Args:
             source: the lines of the input that were translated.
-            lines: their translations.
-            report: lines of the report, if there is one.
+            lines: their translations as "lines", and the lines of the other files.
             code: the code of the language of the last text.
 
         Raises:
             UserError: if another process has removed or shortened what was kept.
         """
         self._check_kept()
-        texts = {"lines": text_bytes(lines), "report": text_bytes(report)}
         for name in self._outputs:
-            self._append(name, texts[name])
+            self._append(name, text_bytes(lines[name]))
         self._add_to_hash(source)
         self._state.input_lines += len(source)
         self._state.input_hash = self._hash.hexdigest()

@@ -215,8 +215,9 @@ class TranslationPipeline(ChunkPipeline):
             A [`Translation`] for each text. Where several are asked for, the best has the others as alternatives.
         """
         is_one = isinstance(texts, str)
+        inputs = [texts] if is_one else list(texts)
         options = {"return_scores": True, **options, "return_objects": True}
-        results = super().__call__([texts] if is_one else list(texts), **options) if texts else []
+        results = super().__call__(inputs, **options) if inputs else []
         translations = [with_alternatives(ranked) for ranked in results]
         return translations[0] if is_one else translations
 

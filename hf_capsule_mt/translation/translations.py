@@ -150,6 +150,18 @@ def _places_in_text(text: str, segments: Sequence[str]) -> list[list[int]]:
     return places
 
 
+def pharaoh_links(links: Sequence[WordLink], source: str, target: str) -> list[tuple[int, int]]:
+    """Return pairs of numbers of words between white space, in rising order, as Pharaoh's format has them."""
+    source_starts = [word.start() for word in _WORD.finditer(source)]
+    target_starts = [word.start() for word in _WORD.finditer(target)]
+    pairs = set()
+    for link in links:
+        source_word = bisect_right(source_starts, link.source_span[0]) - 1
+        target_word = bisect_right(target_starts, link.target_span[0]) - 1
+        pairs.add((source_word, target_word))
+    return sorted(pairs)
+
+
 def score_of_text(scores: Sequence[float | None], lengths: Sequence[int]) -> float | None:
     """Return the mean of the scores of sentences, by the number of tokens of their sources. None if none has any."""
     total = 0.0

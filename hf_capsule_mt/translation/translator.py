@@ -276,6 +276,7 @@ class _BatchDecoder:
         self._max_new_tokens = max_new_tokens
         self._criteria = options.pop("stopping_criteria", None) or ()
         self._settings = settings_of(model, options)
+        _check_beams(self._settings)
         self._vocabulary_size = model.get_input_embeddings().weight.shape[0]
         self._dtype = dtype
         self._is_fast = engine == "fast" and engine_takes(model, options)
@@ -337,6 +338,14 @@ class _BatchDecoder:
             with suppress(UnsupportedModelError):
                 source["encoder_outputs"] = engine_of(self._model, self._dtype).encode(**source)
         return source
+
+
+def _check_beams(settings: GenerationConfig) -> None:
+    """Raise a UserError if a search is asked for more translations than it has beams."""
+    count = settings.num_return_sequences or 1
+    beams = settings.num_beams or 1
+    if count > beams and not settings.do_sample:
+        raise UserError(f"{count} translations of a sentence need as many beams, and num_beams is {beams}. Give more.")
 
 
 def warn_of_dtype(dtype: str) -> None:

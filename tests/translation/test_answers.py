@@ -163,6 +163,7 @@ def test_a_text_that_is_not_decoded_has_no_score(translator, text):
         assert result["translation_text"] == text
         assert result["score"] is None
         assert result["word_alignment"] == numbers
+    assert translator.translate(text, **options).alternatives[0].text == text
     assert translator.translate([], **options) == []
 
 

@@ -14,7 +14,7 @@ def begun(tmp_path):
     output = tmp_path / "out"
     folder_beside(output).mkdir()
     kept = PartialOutput(output, {})
-    kept.append(["a"], ["A"], [], "")
+    kept.append(["a"], {"lines": ["A"]}, "")
     return kept, folder_beside(output)
 
 
@@ -31,7 +31,7 @@ def test_what_another_process_took_away_is_not_filled_with_zeros(begun, change):
     kept, folder = begun
     change(folder)
     with pytest.raises(UserError, match="was changed by another process"):
-        kept.append(["b"], ["B"], [], "")
+        kept.append(["b"], {"lines": ["B"]}, "")
     with pytest.raises(UserError, match="was changed by another process"):
         kept.finish()
     assert not (folder / "lines").exists() or (folder / "lines").read_bytes() == b"A"
@@ -42,11 +42,11 @@ def test_the_folder_is_gone_before_the_first_line(tmp_path):
     kept = PartialOutput(tmp_path / "out", {})
     folder_beside(tmp_path / "out").rmdir()
     with pytest.raises(UserError, match="was changed by another process"):
-        kept.append(["a"], ["A"], [], "")
+        kept.append(["a"], {"lines": ["A"]}, "")
 
 
 def test_what_a_killed_run_wrote_behind_its_state_is_cut(begun):
     kept, folder = begun
     (folder / "lines").write_bytes(b"A\nhalf a li")
-    kept.append(["b"], ["B"], [], "")
+    kept.append(["b"], {"lines": ["B"]}, "")
     assert (folder / "lines").read_bytes() == b"A\nB\n"

@@ -8,10 +8,10 @@ from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.translation.file_translation import Job, Translated
 from hf_capsule_mt.translation.marked_segments import marked_segments
 from hf_capsule_mt.translation.texts import Sentence
 from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.windows import Job, Translated
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
