@@ -20,7 +20,7 @@ from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.cli import train, translate
 from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.loading import check_decodes, count_parameters
-from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint
+from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint
 
 WEIGHTS = "model.safetensors"
 

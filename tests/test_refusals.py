@@ -26,7 +26,7 @@ from hf_capsule_mt.modeling.routing import CapsuleRouting
 from hf_capsule_mt.quickstart import SIZE, read_corpus
 from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
-from hf_capsule_mt.training.resuming import find_checkpoint
+from hf_capsule_mt.training.checkpoint_folders import find_checkpoint
 from hf_capsule_mt.translation.documents import cut_text
 from hf_capsule_mt.translation.translator import translate_lines
 

@@ -23,7 +23,7 @@ from hf_capsule_mt.configuration import METHODS
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.files import read_json, write_json
 from hf_capsule_mt.quickstart import write_corpus
-from hf_capsule_mt.training.resuming import checkpoints
+from hf_capsule_mt.training.checkpoint_folders import checkpoints
 
 from . import evaluate, train, train_tokenizer, translate
 from .common import CommandParser, at_least, check_output_folder, report_user_errors

@@ -46,8 +46,8 @@ from hf_capsule_mt.modeling.warm_start import added_weights
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model, check_vocabulary
 from hf_capsule_mt.training.callbacks import StopOnSigterm
+from hf_capsule_mt.training.checkpoint_folders import claim_folder, find_checkpoint
 from hf_capsule_mt.training.lora import merge_adapter, with_adapter
-from hf_capsule_mt.training.resuming import claim_folder, find_checkpoint
 from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data

@@ -28,7 +28,7 @@ from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .finite_scores import FiniteScores
-from .search import Settings
+from .search import Settings, Translation
 from .term_automaton import Forms, WordBoundaries
 from .term_banks import TermBanks, default_bank_width
 
@@ -134,25 +134,34 @@ def generate(
     banks = None
     if terms is not None:
         width = bank_width or default_bank_width(settings.num_beams)
+        # A bank is as wide as the number of translations that it returns, or more.
         banks = TermBanks.of(terms, max(width, settings.num_return_sequences), boundaries)
     translations = engine.translate(encoded, mask, settings, limits, banks)
+    output = _output_of(translations, settings, input_ids.device)
+    return output if return_scores else output.sequences
+
+
+def _output_of(
+    translations: Sequence[Translation], settings: Settings, device: torch.device
+) -> GenerateBeamEncoderDecoderOutput:
+    """Return translations, each with so many sequences as were asked for, in the form of Transformers."""
     rows: list[Tensor] = []
     scores: list[Tensor] = []
     for translation in translations:
         rows += _as_many(translation.sequences, settings.num_return_sequences)
         if translation.scores is not None:
             scores += _as_many(translation.scores, settings.num_return_sequences)
-    sequences = pad_sequence(rows, batch_first=True, padding_value=settings.filling).to(input_ids.device)
-    if not return_scores:
-        return sequences
-    sequences_scores = torch.stack(scores).to(input_ids.device) if scores else None
-    return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=sequences_scores)
+    sequences = pad_sequence(rows, batch_first=True, padding_value=settings.filling)
+    # Greedy search has none.
+    sequences_scores = torch.stack(scores).to(device) if scores else None
+    return GenerateBeamEncoderDecoderOutput(sequences=sequences.to(device), sequences_scores=sequences_scores)
 
 
 def _as_many(best_first: Tensor, count: int) -> list[Tensor]:
     """Return as many rows as were asked for. A search for terms may end with fewer, so the last one is repeated."""
-    rows = list(best_first)
-    return [*rows, *[rows[-1]] * count][:count]
+    rows = list(best_first)[:count]
+    missing = count - len(rows)
+    return rows + [rows[-1]] * missing
 
 
 def _terms_of(
@@ -167,8 +176,10 @@ def _terms_of(
         return None
     if len(terms) != sentences:
         raise UserError(f"There are {sentences} sentences, but terms of {len(terms)}. Give a list for each sentence.")
-    if not all(form for of_sentence in terms for forms in of_sentence for form in forms):
-        raise UserError("A form of a term has no tokens.")
+    for terms_of_sentence in terms:
+        for forms in terms_of_sentence:
+            if not all(forms):
+                raise UserError("A form of a term has no tokens.")
     return terms
 
 

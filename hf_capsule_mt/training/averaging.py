@@ -14,7 +14,8 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import new_folder, read_json, write_json
 from hf_capsule_mt.loading import load_config
 
-from .resuming import TRAINER_STATE, SavedRun, checkpoints, is_whole, step_of
+from .checkpoint_folders import TRAINER_STATE, checkpoints, is_whole, step_of
+from .resuming import SavedRun
 
 RECORD = "averaging.json"
 _NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, RECORD)

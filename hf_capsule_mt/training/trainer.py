@@ -32,20 +32,17 @@ from hf_capsule_mt.files import locked, replace_text
 
 from .arguments import TranslationTrainingArguments
 from .callbacks import DivergenceError, RunEvents, SourceCallback
+from .checkpoint_folders import TRAINER_STATE, claim_folder, find_checkpoint, step_of
 from .learning_rates import OptimizerOptions, set_added_rate
 from .meter import RunMeter
 from .model_preparation import all_finite, compile_layers, freeze_positions, has_unread_weights
 from .moving_average import WeightAverage
 from .resuming import (
-    TRAINER_STATE,
     RunIdentity,
     SavedRun,
     check_optimizer,
     check_same_everywhere,
     check_same_run,
-    claim_folder,
-    find_checkpoint,
-    step_of,
     what_is_fixed,
 )
 from .run_recorder import RunRecorder

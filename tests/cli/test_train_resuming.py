@@ -15,7 +15,7 @@ from tiny_run import SMALL, arguments, files, stop_at
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.training.resuming import checkpoints, is_whole, last_checkpoint, read_trainer_state
+from hf_capsule_mt.training.checkpoint_folders import checkpoints, is_whole, last_checkpoint, read_trainer_state
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 SAVED = {"method": "transformer", "save_strategy": "steps", "save_steps": 2}

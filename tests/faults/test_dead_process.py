@@ -7,7 +7,7 @@ from loopback import free_port
 from safetensors.torch import load_file
 from tiny_run import arguments, files
 
-from hf_capsule_mt.training.resuming import last_checkpoint, read_trainer_state
+from hf_capsule_mt.training.checkpoint_folders import last_checkpoint, read_trainer_state
 
 
 def training(corpus, folder, **options):

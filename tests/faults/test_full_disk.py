@@ -9,7 +9,7 @@ from tiny_checkpoints import tiny_checkpoint
 from tiny_run import arguments, files
 
 from hf_capsule_mt.cli import average_checkpoints, distill, train, translate
-from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint
+from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 OPTIONS = {"method": "transformer", "max_steps": 3, "save_strategy": "steps", "save_steps": 1}

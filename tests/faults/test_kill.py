@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tiny_checkpoints import tiny_checkpoint
 from tiny_run import arguments, files
 
-from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint, read_trainer_state
+from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint, read_trainer_state
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 STATE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")

@@ -9,7 +9,7 @@ from transformers import AutoConfig
 
 from hf_capsule_mt.cli import quickstart
 from hf_capsule_mt.quickstart import SIZE, read_corpus, write_corpus
-from hf_capsule_mt.training.resuming import checkpoints
+from hf_capsule_mt.training.checkpoint_folders import checkpoints
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 

@@ -41,7 +41,7 @@ from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.training import resuming
+from hf_capsule_mt.training import checkpoint_folders, resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.model_preparation import all_finite
@@ -504,9 +504,9 @@ def test_a_checkpoint_that_is_written_again_is_not_whole_until_its_end(pairs, tm
     trainer = make_trainer(pairs, tmp_path, save_strategy="steps", save_steps=1)
     trainer.train()
     checkpoint = tmp_path / "checkpoint-1"
-    assert resuming.is_whole(checkpoint)
+    assert checkpoint_folders.is_whole(checkpoint)
     trainer.save_model(checkpoint)
-    assert not resuming.is_whole(checkpoint)
+    assert not checkpoint_folders.is_whole(checkpoint)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from tiny_run import arguments, files, stop_at
 
 from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.training.checkpoint_folders import checkpoints, step_of
 from hf_capsule_mt.training.moving_average import TRAINING_WEIGHTS, WeightAverage
-from hf_capsule_mt.training.resuming import checkpoints, step_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 # More than the first update takes, and less than the second would.
