@@ -71,6 +71,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--cors_origins", nargs="+", default=[], metavar="ORIGIN", help="Sites whose pages may call the server."
     )
     parser.add_argument(
+        "--calibrations",
+        nargs="+",
+        default=[],
+        metavar="PAIR=FILE",
+        help="Calibrations of evaluate --calibrate, such as en-de=calibration.json. Clients may then ask for quality.",
+    )
+    parser.add_argument(
         "--demo", action="store_true", help="Show the page of the command demo at /demo. Needs the extra demo."
     )
     parser.add_argument("--log_texts", action="store_true", help="Write texts and translations into the log.")
@@ -152,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_arguments(args)
     from hf_capsule_mt.serving.app import build_app
     from hf_capsule_mt.serving.metrics import Metrics
-    from hf_capsule_mt.serving.models import load_models
+    from hf_capsule_mt.serving.models import load_models, with_calibrations
 
     settings = _settings(args)
     # A port that is taken is found before minutes of loading.
@@ -166,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             dtype=args.dtype,
             engine=args.engine,
         )
-        models = load_models(args.models, options, device)
+        models = with_calibrations(load_models(args.models, options, device), args.calibrations, options)
         _warm_up(models)
         app = build_app(models, settings, Metrics())
         if args.demo:

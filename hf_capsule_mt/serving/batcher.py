@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Condition, Thread
+from typing import Any
 
 from hf_capsule_mt.translation.texts import Sentence, Translation
 
@@ -72,14 +73,15 @@ class _Request:
     translations: dict[int, Translation] = field(default_factory=dict)
     has_terms: bool = False  # Of a glossary.
     alternatives: int = 0  # Other translations of each sentence.
+    judges: bool = False  # Whether translations have judgements.
 
     @property
-    def kind(self) -> tuple[str, int | None, bool]:
-        """What a batch must have in common: the model, the target language if it has several, and terms or none.
+    def kind(self) -> tuple[str, int | None, bool, bool]:
+        """What a batch must have in common: the model, the target language if it has several, terms and judgements.
 
-        Some sentences with terms are searched twice, and others must not wait for that.
+        Some sentences with terms are searched twice, and judgements cost a pass. Others must not wait for that.
         """
-        return self.model, self.sentences[0].direction.first_token, self.has_terms
+        return self.model, self.sentences[0].direction.first_token, self.has_terms, self.judges
 
     def length(self, index: int) -> int:
         """Return the number of source tokens of a sentence."""
@@ -238,7 +240,13 @@ class Batcher:
                 raise BusyError(max(seconds, 1.0))
 
     def submit(
-        self, model: str, sentences: Sequence[Sentence], *, seconds: float = math.inf, alternatives: int = 0
+        self,
+        model: str,
+        sentences: Sequence[Sentence],
+        *,
+        seconds: float = math.inf,
+        alternatives: int = 0,
+        judges: bool = False,
     ) -> Future[list[Translation]]:
         """Give sentences to the engine.
 
@@ -247,6 +255,7 @@ class Batcher:
             sentences: those of one request, with token ids, and with one target language.
             seconds: after which the request is dropped, if it still waits.
             alternatives: how many other translations each sentence has, less than there are beams.
+            judges: whether translations have judgements with scores.
 
         Returns:
             A future of the translations in the order of the sentences. Cancel it to drop those that still wait. Its
@@ -262,6 +271,7 @@ class Batcher:
             request = _Request(self._last_number, model, sentences, deadline=now + seconds, arrival=now)
             request.has_terms = any(sentence.terms for sentence in sentences)
             request.alternatives = alternatives
+            request.judges = judges
             request.waiting.extend(range(len(sentences)))
             if sentences:
                 self._requests.append(request)
@@ -387,10 +397,13 @@ class Batcher:
         try:
             sentences = [place.sentence for place in batch]
             counts = [1 + place.request.alternatives for place in batch]
-            if max(counts) == 1:
-                return [*decode(sentences)]
-            # One search for all. Only those who asked get more of what it has found.
-            return [*decode(sentences, num_return_sequences=counts)]
+            options: dict[str, Any] = {}
+            if max(counts) > 1:
+                # One search for all. Only those who asked get more of what it has found.
+                options["num_return_sequences"] = counts
+            if batch[0].request.judges:
+                options["judges"] = True
+            return [*decode(sentences, **options)]
         except Exception as error:
             if len(batch) == 1:
                 logger.exception("A sentence cannot be decoded.")

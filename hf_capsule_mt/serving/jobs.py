@@ -1,6 +1,9 @@
 """What a request asks for: texts, each with its model and how it is read, and what became of them."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hf_capsule_mt.translation.expected_quality import Quality
 
 from .models import Reading, ServedModel
 
@@ -27,6 +30,11 @@ class Job:
         return 0
 
     @property
+    def wants_quality(self) -> bool:
+        """Whether the expected quality of translations is wanted."""
+        return False
+
+    @property
     def characters(self) -> int:
         """The number of characters of all texts."""
         return sum(len(source.text) for source in self.sources)
@@ -38,8 +46,22 @@ class Job:
 
 
 @dataclass(frozen=True)
+class SentenceQuality:
+    """How good the translation of a sentence probably is."""
+
+    source: str
+    metric: str
+    expected: Quality
+
+    def fields(self) -> dict[str, Any]:
+        """Return what a client reads."""
+        return {"source": self.source, "metric": self.metric, **asdict(self.expected)}
+
+
+@dataclass(frozen=True)
 class TranslatedText:
     """What became of a text."""
 
     text: str
     alternatives: tuple[str, ...] = ()  # Other translations, the best first.
+    qualities: tuple[SentenceQuality, ...] = ()  # Of its sentences, if they were asked for.

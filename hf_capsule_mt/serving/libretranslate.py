@@ -10,7 +10,7 @@ from .languages import name_of_language
 from .models import Reading, ServedModel, find_model
 from .requests import Fields, RequestError, check_known
 
-_FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "api_key", "secret"))
+_FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "quality", "api_key", "secret"))
 """`secret` is what LibreTranslate's own page sends."""
 _FIELDS_OF_DETECTION = frozenset(("q", "api_key", "secret"))
 _FIELDS_OF_FILE = frozenset(("source", "target", "api_key", "secret"))
@@ -23,6 +23,12 @@ class LibreTranslateJob(Job):
     is_list: bool  # Whether it sent a list, and reads one.
     is_detected: bool  # Whether it wants to know the source language.
     num_alternatives: int
+    has_quality: bool
+
+    @property
+    def wants_quality(self) -> bool:
+        """Whether the expected quality of translations is wanted."""
+        return self.has_quality
 
     @property
     def alternatives(self) -> int:
@@ -56,6 +62,7 @@ def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetecto
         is_list=is_list,
         is_detected=is_detected,
         num_alternatives=_num_alternatives(fields, sources),
+        has_quality=_has_quality(fields, sources),
     )
 
 
@@ -86,6 +93,8 @@ def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> di
         ]
     if asked.num_alternatives:
         results["alternatives"] = [[*text.alternatives] for text in translated]
+    if asked.has_quality:
+        results["quality"] = [[quality.fields() for quality in text.qualities] for text in translated]
     if asked.is_list:
         return results
     # A client that sent one text reads one of each.
@@ -198,3 +207,16 @@ def _num_alternatives(fields: Fields, sources: Sequence[SourceText]) -> int:
     if number > most:
         raise RequestError(400, f"Invalid request: alternatives is {number}, and this server has at most {most}")
     return max(number, 0)
+
+
+def _has_quality(fields: Fields, sources: Sequence[SourceText]) -> bool:
+    """Return whether the expected quality is wanted, which is a field of this server and not of LibreTranslate."""
+    value = fields.get("quality", False)
+    if value in (False, "false", ""):
+        return False
+    if value not in (True, "true"):
+        raise RequestError(400, "Invalid request: quality is neither true nor false")
+    for source in sources:
+        if source.model.calibration is None:
+            raise RequestError(400, f"Invalid request: quality is not supported, {source.model.name} is not calibrated")
+    return True

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from .endpoints import EXPECTED_ERRORS, Logged
 from .file_jobs import FileJob
 from .file_store import FileStore
 from .glossaries import GlossaryStore
-from .jobs import Job, SourceText, TranslatedText
+from .jobs import Job, SentenceQuality, SourceText, TranslatedText
 from .models import ServedModel
 from .requests import ApiKeys, BodyLimits, RequestError
 
@@ -106,7 +106,17 @@ class _Prepared:
         # Beams that differ in their tokens may have the same text.
         texts = dict.fromkeys([translation.text, *(other.text for other in translation.alternatives)])
         best, *others = texts
-        return TranslatedText(best, tuple(others))
+        return TranslatedText(best, tuple(others), tuple(self._qualities(translations)))
+
+    def _qualities(self, translations: Sequence[Translation]) -> Iterator[SentenceQuality]:
+        """Yield what is expected of the translations that were judged."""
+        calibration = self.source.model.calibration
+        for sentence, translation in zip(self.sentences, translations, strict=True):
+            judgement = translation.judgement
+            if calibration is None or judgement is None:
+                continue
+            [expected] = calibration.expect([judgement.score], [judgement.source_length])
+            yield SentenceQuality(sentence.segment.text, calibration.metric, expected)
 
 
 class Service:
@@ -179,7 +189,7 @@ class Service:
         pool = self._for_short if job.characters < _SHORT else self._for_long
         prepared = await loop.run_in_executor(pool, self._prepare, job.sources)
         logged.sentences = sum(len(text.sentences) for text in prepared)
-        decoding = asyncio.ensure_future(self._decoded(prepared, job.alternatives))
+        decoding = asyncio.ensure_future(self._decoded(prepared, job))
         translations = await answered(request, decoding, self.settings.timeout)
         self.translated_characters += job.characters
         translated = await loop.run_in_executor(pool, _join, prepared, translations)
@@ -282,7 +292,7 @@ class Service:
             prepared.append(_Prepared(source, source.model.prepare(source.text, reading)))
         return prepared
 
-    async def _decoded(self, prepared: Sequence[_Prepared], alternatives: int) -> list[list[Translation]]:
+    async def _decoded(self, prepared: Sequence[_Prepared], job: Job) -> list[list[Translation]]:
         """Return the translations of the sentences of each text. Texts of one model are one request to the engine."""
         by_model: dict[str, list[int]] = {}
         for index, text in enumerate(prepared):
@@ -290,7 +300,13 @@ class Service:
         futures = []
         for name, indices in by_model.items():
             sentences = [sentence for index in indices for sentence in prepared[index].sentences]
-            future = self._batcher.submit(name, sentences, seconds=self.settings.timeout, alternatives=alternatives)
+            future = self._batcher.submit(
+                name,
+                sentences,
+                seconds=self.settings.timeout,
+                alternatives=job.alternatives,
+                judges=job.wants_quality,
+            )
             futures.append(asyncio.wrap_future(future))
         translations: dict[int, list[Translation]] = {}
         try:
