@@ -125,9 +125,6 @@ class Constraints:
             elif kind not in _SUPPRESSING:
                 # It may change the score that the forced token has got.
                 self._first_token = None
-        suppressed = self.suppressed(1)
-        if self._first_token is not None and suppressed is not None and self._first_token in suppressed:
-            self._first_token = None
 
     def _joined(self, acting: Sequence[bool]) -> Tensor | None:
         """Return the tokens that the acting ones of `_suppressing` suppress, each once."""

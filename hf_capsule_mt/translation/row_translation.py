@@ -136,9 +136,7 @@ class _FileOfRows:
         record_file = self.folder / f"part-{number:06}.json"
         # It is written behind the data.
         if record_file.is_file():
-            record = read_json(record_file)
-            if record["rows"] == len(rows):
-                return record
+            return read_json(record_file)
         started = time.monotonic()
         texts = self.rows.texts(rows)
         translations, counts = self.translator.translate(texts)

@@ -238,6 +238,14 @@ def test_a_limit_behind_a_prefix(models):
     assert models("marian/everything").generate(**source, decoder_input_ids=prefix, **options).shape == (2, 4 + 5)
 
 
+def test_a_limit_behind_a_prefix_that_is_only_a_start(models, engine_calls):
+    """Both count what is missing as new tokens."""
+    criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor([2]), prefix_length=4)])
+    options = {"min_new_tokens": 8, "max_new_tokens": 9, "stopping_criteria": criteria}
+    check_agreement(models("marian"), sources(2), engine_calls, **options)
+    assert engine_calls[-1][0].sequences.shape == (1, 1 + 5)
+
+
 def test_without_a_mask_and_with_the_encoders_output(models, engine_calls):
     model, source = models("marian/everything"), sources(8)
     check_agreement(model, {"input_ids": source["input_ids"]}, engine_calls, num_beams=2, max_new_tokens=9)

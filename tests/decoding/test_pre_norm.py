@@ -7,7 +7,7 @@ import tiny_multilingual
 import torch
 from agreement import check_agreement
 from ending_models import PRE_NORM, VOCABULARY, pre_norm, sources
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM, LogitsProcessorList, SequenceBiasLogitsProcessor
 
 from hf_capsule_mt.decoding import engine_of, generate
 from hf_capsule_mt.decoding import vocabulary as vocabulary_module
@@ -148,6 +148,7 @@ FORCED = {
     "one_token": {"max_new_tokens": 1},
     "two_tokens": {"max_new_tokens": 2, "forced_eos_token_id": EOS},
     "its_own_end": {"forced_bos_token_id": EOS},
+    "biased": {"logits_processor": LogitsProcessorList([SequenceBiasLogitsProcessor({(GERMAN,): -3.0})])},
     "suppressed_at_begin": {"begin_suppress_tokens": [GERMAN]},
     "others_suppressed": {"suppress_tokens": [3, 4], "min_new_tokens": 3},
     "renormalized": {"renormalize_logits": True},
@@ -165,9 +166,7 @@ def test_a_forced_first_word(name, num_beams, engine_calls):
     model, source = model_of("mbart"), padded("right")
     options = {"forced_bos_token_id": GERMAN, "num_beams": num_beams, "max_new_tokens": 7, **FORCED[name]}
     options["num_return_sequences"] = num_beams
-    expected = model.generate(**source, **options)
-    assert torch.equal(model.generate(**source, **options, custom_generate=generate), expected)
-    assert len(engine_calls) == 1
+    check_agreement(model, source, engine_calls, **options)
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])

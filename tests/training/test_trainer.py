@@ -364,6 +364,13 @@ def test_processes_among_which_batches_cannot_be_dealt(pairs, tmp_path, monkeypa
         trainer.get_train_dataloader()
 
 
+def test_the_batches_of_evaluation_are_evened_out(pairs, tmp_path):
+    """A process that had fewer than others would leave them waiting. Those of training are even by themselves."""
+    trainer = make_trainer(pairs, tmp_path)
+    assert trainer.get_train_dataloader()
+    assert trainer.accelerator.even_batches
+
+
 def labels_of_batches(trainer):
     """A list that fills with the labels of every batch that is trained on."""
     found, training_step = [], trainer.training_step
