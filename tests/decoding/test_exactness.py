@@ -238,6 +238,14 @@ def test_a_limit_behind_a_prefix(models):
     assert models("marian/everything").generate(**source, decoder_input_ids=prefix, **options).shape == (2, 4 + 5)
 
 
+@pytest.mark.parametrize(("limits", "expected"), [([20], 6), ([3, 20], 3), ([20, 3], 3)])
+def test_the_least_of_several_limits_counts(models, engine_calls, limits, expected):
+    criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor([limit])) for limit in limits])
+    options = {"min_new_tokens": 6, "max_new_tokens": 6, "stopping_criteria": criteria}
+    check_agreement(models("marian"), sources(2), engine_calls, **options)
+    assert engine_calls[-1][0].sequences.shape == (1, 1 + expected)
+
+
 def test_a_limit_behind_a_prefix_that_is_only_a_start(models, engine_calls):
     """Both count what is missing as new tokens."""
     criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor([2]), prefix_length=4)])

@@ -7,7 +7,7 @@ import json
 import shutil
 import weakref
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,13 +19,16 @@ from datasets import IterableDataset
 from filelock import FileLock
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from tiny_run import SMALL, files, small
+from tokenizers import Tokenizer, models, pre_tokenizers
 from torch._subclasses import FakeTensorMode
+from torch.distributed.fsdp import FullyShardedDataParallel
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
     EvalPrediction,
     MarianConfig,
     MarianMTModel,
+    PreTrainedTokenizerFast,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     set_seed,
@@ -126,19 +129,34 @@ def test_arguments_of_transformers_are_refused(pairs, tmp_path):
         TranslationTrainer(model, args, train_dataset=pairs)
 
 
+@contextmanager
+def group_of_one_process():
+    """On a CPU."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_model_that_the_trainer_replaces_by_its_wrapper(pairs, tmp_path, monkeypatch):
-    """As with FSDP, version 1. The wrapper has no embeddings to hide, and the model has them again."""
+    """With FSDP, version 1. The wrapper has no embeddings to hide, and the model has them again."""
     trainer = make_trainer(pairs, tmp_path)
     model = trainer.model
     embeddings = model.get_input_embeddings()
 
     def wrap(self, *args, **kwargs):
         assert self.model.get_input_embeddings() is None
-        self.model = self.model_wrapped = torch.nn.Sequential(model)
+        # accelerate makes one on accelerators only, in the same way.
+        wrapped = FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+        self.model = self.model_wrapped = wrapped
         return self.model, None
 
     monkeypatch.setattr(Seq2SeqTrainer, "_prepare_for_training", wrap)
-    trainer._prepare_for_training(1, None, None)
+    with group_of_one_process():
+        wrapper, _ = trainer._prepare_for_training(1, None, None)
+    assert isinstance(wrapper, FullyShardedDataParallel)
+    assert wrapper.module is model
     assert model.get_input_embeddings() is embeddings
     assert model.get_output_embeddings() is not None
 
@@ -235,6 +253,16 @@ def test_what_a_model_or_ones_own_scores_cannot_have(evaluated, marian, pairs, t
         marian_trainer(marian, pairs, tmp_path, rdrop_alpha=1.0)
 
 
+def test_after_training_a_score_is_what_it_is(evaluated):
+    """While a run goes on, it is no number if the model has forgotten too much, so that it is never the best one."""
+    trainer = evaluated()
+    trainer.general_dataset = trainer.eval_dataset
+    trainer.state.log_history = [{"step": 0, "eval_general_bleu": 50.0}]
+    scores = trainer.evaluate()
+    assert trainer.has_forgotten
+    assert 0 <= scores["eval_bleu"] <= 100
+
+
 def test_rows_may_have_other_columns_and_must_be_counted(evaluated):
     rows = [{"input_ids": [3, 4, 2], "labels": [4, 3, 2], "translation": {"en": "a b"}}] * 5
     evaluated(train_dataset=rows).train()
@@ -267,15 +295,25 @@ GERMAN = ["das alte Haus ist grün", "zwei"], ["das 漢 alte Haus ist 字 grün"
 BYTES = ["das ist, wie gesagt, <gut>", "ein Café."], ["das ist, wie gesagt, <wahr>", "ein 漢 Café."]
 
 
+def word_tokenizer(_):
+    """Its token 0 is a word."""
+    vocabulary = {token: number for number, token in enumerate([*"abcdefg", "<pad>", "<unk>", "</s>"])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
 @pytest.mark.parametrize(
     ("texts", "tokenizer"),
     [
         (WORDS, lambda _: tiny_tokenizer()),
+        (WORDS, word_tokenizer),
         (GERMAN, lambda folder: marian_tokenizer(folder, False)),
         (GERMAN, lambda folder: marian_tokenizer(folder, True)),
         (BYTES, lambda _: train_joint_bpe(BYTES[1], 300)),
     ],
-    ids=["words", "one vocabulary", "two vocabularies", "bytes"],
+    ids=["words", "words from 0", "one vocabulary", "two vocabularies", "bytes"],
 )
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_validation_bleu_is_that_of_the_texts(tmp_path, texts, tokenizer):
