@@ -129,7 +129,7 @@ def test_a_cache_of_the_caller_is_filled(name, is_filled, engine_calls):
     ids=["weights", "dtype"],
 )
 def test_who_gets_another_decoding_than_asked_for_is_warned(weights, options, reason, caplog):
-    logger.info_once.cache_clear()
+    logger.warning_once.cache_clear()
     for _ in range(2):
         model = copy.deepcopy(ending("marian/everything")).to(weights)
         model.generate(**sources(2), **OPTIONS, **options, custom_generate=generate)

@@ -91,12 +91,13 @@ def test_an_overflow_is_that_of_one_call(often_switched):
 
 
 @pytest.mark.parametrize("options", [{"num_beams": 1}, {"num_beams": 2}, {"num_beams": 2, "repetition_penalty": 1.2}])
-@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("place", ["encoder", "first", "last"])
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_a_weight_that_is_no_number(dtype, place, options):
     """It has not changed, so the engine stays."""
     model = ending("marian")
-    layer = model.model.decoder.layers[0 if place == "first" else -1]
+    layers = model.model.encoder.layers if place == "encoder" else model.model.decoder.layers
+    layer = layers[0 if place == "first" else -1]
     with torch.no_grad():
         # Products in int8 notice it in the first number of a row, and in others they do not.
         (layer.fc1.weight[0] if place == "first" else layer.final_layer_norm.weight)[7] = torch.nan

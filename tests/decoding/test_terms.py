@@ -252,6 +252,17 @@ def test_a_sentence_does_not_depend_on_the_terms_of_others():
         assert together[row, :, : alone.shape[1]].tolist() == alone.tolist()
 
 
+def test_the_last_of_too_few_translations_is_repeated():
+    """There are two tokens, so two translations of one token."""
+    model = ending("marian")
+    size = model.get_output_embeddings().weight.shape[0]
+    others = [token for token in range(size) if token not in (40, 50)]
+    options = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 1, "suppress_tokens": others}
+    found = model.generate(**sources(1), custom_generate=partial(generate, terms=[[[(40,)]]]), **options)
+    # The one with the term comes first.
+    assert found[:, 1].tolist() == [40, 50, 50]
+
+
 def test_no_room_for_a_term_is_no_error():
     model = ending("marian")
     call = partial(generate, terms=[[[tuple(range(40, 50))]]])

@@ -35,6 +35,15 @@ def test_every_line_is_translated_in_its_place(checkpoint, expected):
     assert columns == {"id": [4, 3, 2, 1], "text": TEXTS, "translation": expected}
 
 
+def test_equal_words_with_other_tags(checkpoint):
+    """Without tags the words are translated once. With tags a sentence is one of its own."""
+    texts = ["a b c", "<b>a</b> b c", "a <i>b c</i>", "a b c"]
+    plain, bold, italic, again = CorpusTranslator(checkpoint, tags=True)({"text": texts})["translation"]
+    assert again == plain
+    assert [text.count("<b>") + text.count("</b>") for text in (plain, bold, italic)] == [0, 2, 0]
+    assert [text.count("<i>") + text.count("</i>") for text in (plain, bold, italic)] == [0, 0, 2]
+
+
 def test_arrays_nulls_and_other_names(checkpoint, expected):
     translate = CorpusTranslator(checkpoint, text_column="words", translation_column="Worte")
     columns = translate({"words": np.array([TEXTS[0], None, ""], object), "number": np.arange(3)})
