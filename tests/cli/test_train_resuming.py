@@ -150,6 +150,11 @@ def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch, eval_on_s
     assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 8
 
 
+def test_a_resumed_run_saves_as_often_as_it_is_told_now(corpus, run):
+    train(corpus, run, resume_from_checkpoint="last", save_steps=1)
+    assert [folder.name for folder in checkpoints(run)] == [f"checkpoint-{update}" for update in (2, 4, 5, 6)]
+
+
 STATE = ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "model.safetensors"]
 
 

@@ -94,6 +94,10 @@ def test_tags_and_kept_parts_stay_outside(translator):
     assert "<b>Jacke</b>" in result["translation_text"]
     [kept] = translator("The dog sleeps.", glossary=glossary, keep="dog")
     assert "Tier" not in kept["translation_text"]
+    # Next to a kept part is outside of it.
+    for text in ("The dog{x} sleeps.", "The {x}dog sleeps."):
+        [result] = translator(text, glossary=glossary, keep=r"\{x\}")
+        assert "Tier" in result["translation_text"]
 
 
 def test_the_least_copies_win(translator):

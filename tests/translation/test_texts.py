@@ -8,6 +8,7 @@ from transformers import pipeline
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
 from hf_capsule_mt.translation.texts import Sentence, TextOptions, TextReader, TextTranslator, Translation
@@ -162,3 +163,14 @@ def test_tags_around_what_was_not_decoded():
     [segment] = marked_segments("<td><b>&lt;s&gt;</b></td>", True, None, None)
     assert Sentence(segment, []).put_back(None) == "<b></b>"
     assert Sentence(Segment(" ", "a", "\n"), [5]).put_back(Translation("x")) == "x"
+
+
+@pytest.mark.parametrize("limit", range(6, 14))
+def test_a_part_of_a_document_has_room_for_its_code(tmp_path, limit):
+    """Otherwise a part that just fits would lose its last words."""
+    tokenizer = marian_tokenizer(tmp_path, False)
+    reader = TextReader(preset_config("transformer", "tiny", max_position_embeddings=limit), tokenizer)
+    segments = reader.segments("the old house is green " * 6, TextOptions("en"), Direction(">>de<<"))
+    assert len(segments) > 1
+    lengths = [len(sentence.token_ids) for sentence in reader.encode(segments)]
+    assert max(lengths) <= limit
