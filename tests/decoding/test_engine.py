@@ -389,3 +389,14 @@ def test_threads_make_one_engine(often_switched):
         assert set(threads.map(decoded, range(60))) == {Engine}
     with ThreadPoolExecutor(4) as threads:
         assert len(set(threads.map(lambda _: engine_of(model), range(20)))) == 1
+
+
+def test_no_engine_is_kept_while_a_model_trains():
+    """Whoever trains it may write to weights in a way that leaves no trace."""
+    model = ending("marian")
+    engine = engine_of(model)
+    model.train()
+    with pytest.raises(UnsupportedModelError, match="training mode"):
+        engine_of(model)
+    model.eval()
+    assert engine_of(model) is not engine

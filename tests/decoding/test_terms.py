@@ -82,6 +82,12 @@ def test_a_hypothesis_that_wants_to_end_without_its_terms_is_closed():
     assert banks.closed_rows([-1.0, -1e9, -1e9, -3.0], [0.9] * 4) == set()
 
 
+def test_only_a_hypothesis_with_all_terms_can_be_better_than_what_has_ended():
+    banks = SentenceBanks(TermAutomaton([[(1, 2)]]), rows=4, width=2)
+    banks.states = [State(), State(placed=1), State(placed=1), State()]
+    assert banks.best_complete([-1.0, -2.0, -3.0, -0.5]) == -2.0
+
+
 def test_two_equal_terms_need_two_places():
     automaton = TermAutomaton([[(1, 2)], [(1, 2)]])
     assert automaton.num_placed(after(automaton, [1, 2, 3])) == 1
@@ -158,6 +164,7 @@ def random_terms(chance, size, count):
         ("marian", 1, {}),
         ("marian", 6, {"length_penalty": 2.0}),
         ("marian", 2, {"early_stopping": True}),
+        ("marian", 3, {"early_stopping": "never", "length_penalty": 6.0}),
         *((kind, 4, {}) for kind in ONE_OF_EACH_FAMILY[1:]),
     ],
 )
@@ -184,6 +191,7 @@ def test_tokens_are_those_of_the_reference(kind, num_beams, changes):
             start=model.generation_config.decoder_start_token_id,
             length_penalty=changes.get("length_penalty", 1.0),
             early=changes.get("early_stopping", False),
+            longest=LONGEST,
         )
         assert len(expected) == len(found[row].sequences)
         for sequence, score, (_, expected_score, tokens) in zip(found[row].sequences, found[row].scores, expected):

@@ -49,8 +49,12 @@ def makes_longer_word(tokens, terms, boundaries):
     return walk in forms and one_word(boundaries, walk[-1], last) and not goes_on
 
 
-def search(log_probabilities, terms, boundaries, *, width, ends, limit, start, length_penalty=1.0, early=False):
+def search(
+    log_probabilities, terms, boundaries, *, width, ends, limit, start, length_penalty=1.0, early=False, longest=None
+):
     """Return the finished translations of a sentence as (missing terms, score, tokens), best first.
+
+    `longest` is the length for which a score is expected, if the search stops "never" before.
 
     `log_probabilities(tokens)` is a list with the logarithm of the probability of every token after `tokens`.
     """
@@ -100,7 +104,8 @@ def search(log_probabilities, terms, boundaries, *, width, ends, limit, start, l
             all_placed = [
                 score for tokens, score in running if len(read(tokens, terms, boundaries, True)[0]) == len(terms)
             ]
-            if early or not all_placed or max(all_placed) / column**length_penalty <= min(complete):
+            length = longest if early == "never" else column
+            if early is True or not all_placed or max(all_placed) / length**length_penalty <= min(complete):
                 break
     return finished
 

@@ -110,6 +110,11 @@ def test_a_page(tmp_path):
     assert translated(tmp_path, PAGE) == EXPECTED
 
 
+def test_equal_cells_of_a_row(tmp_path):
+    table = "| a | a | b a |\n|---|---|---|\n| c | c | a |\n"
+    assert translated(tmp_path, table) == table.upper()
+
+
 def test_ends_of_lines_stay(tmp_path):
     assert translated(tmp_path, "# a\r\n\r\n- b\r\n\r\n> c\r\n> d\r\n") == "# A\r\n\r\n- B\r\n\r\n> C D\r\n"
     assert translated(tmp_path, "a\n\nb") == "A\n\nB"

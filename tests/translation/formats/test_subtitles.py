@@ -93,6 +93,14 @@ def test_webvtt(tmp_path):
     assert "Q&A." in seen
 
 
+def test_a_cue_without_words_gets_none(tmp_path):
+    """Also in the middle of a sentence."""
+    cues = ["a dog", "♪", "runs"]
+    content = "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{cue}\n\n" for n, cue in enumerate(cues))
+    found, _ = translated(tmp_path, content, "srt", Longer())
+    assert found.splitlines()[2::4] == ["A A DOG DOG", "♪", "RUNS RUNS"]
+
+
 def test_a_translation_is_cut_as_its_source(tmp_path):
     cues = ["a b c d", "e f", "g."]
     content = "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{cue}\n\n" for n, cue in enumerate(cues))
