@@ -153,3 +153,11 @@ def test_precisions_have_engines_of_their_own():
     with torch.no_grad():
         model.lm_head.weight.mul_(2)
     assert all(engine_of(model, dtype) is not engine for dtype, engine in engines.items())
+
+
+def test_a_weight_becomes_the_nearest_integer():
+    torch.manual_seed(0)
+    weight = torch.randn(5, 400)
+    integers, scales = quantized(weight)
+    error = (integers * scales.unsqueeze(1) - weight).abs()
+    assert (error <= 0.5001 * scales.unsqueeze(1)).all()

@@ -164,6 +164,7 @@ def random_terms(chance, size, count):
         ("marian", 1, {}),
         ("marian", 6, {"length_penalty": 2.0}),
         ("marian", 2, {"early_stopping": True}),
+        ("marian", 4, {"early_stopping": True, "length_penalty": 6.0}),
         ("marian", 3, {"early_stopping": "never", "length_penalty": 6.0}),
         *((kind, 4, {}) for kind in ONE_OF_EACH_FAMILY[1:]),
     ],

@@ -37,6 +37,20 @@ def test_what_another_process_took_away_is_not_filled_with_zeros(begun, change):
     assert not (folder / "lines").exists() or (folder / "lines").read_bytes() == b"A"
 
 
+def test_a_run_that_was_killed_while_it_finished_begins_again(tmp_path):
+    """One of its two files is in its place already, and the state still counts its lines."""
+    output, report = tmp_path / "out", tmp_path / "report"
+    folder_beside(output).mkdir()
+    lines = {"lines": ["A"], "report": ["{}"]}
+    PartialOutput(output, {}, {"report": report}).append(["a"], lines, "")
+    (folder_beside(output) / "lines").rename(output)
+    again = PartialOutput(output, {}, {"report": report})
+    assert again.skip(iter(["a"])) == 0
+    again.append(["a"], lines, "")
+    again.finish()
+    assert (output.read_text(), report.read_text()) == ("A\n", "{}\n")
+
+
 def test_the_folder_is_gone_before_the_first_line(tmp_path):
     folder_beside(tmp_path / "out").mkdir()
     kept = PartialOutput(tmp_path / "out", {})

@@ -40,6 +40,14 @@ def test_the_language_of_the_page(tmp_path):
     assert translated(tmp_path, "<html><p hreflang=en>a", target_lang="de") == "<html><p hreflang=en>A"
 
 
+def test_attributes_of_what_is_not_translated_stay(tmp_path):
+    """Also if another tag has the same words."""
+    page = '<p>a <img alt="a dog"> b</p><p>c <img translate="no" alt="a dog"> d</p>'
+    written = translated(tmp_path, page)
+    assert '<img alt="A DOG">' in written
+    assert '<img translate="no" alt="a dog">' in written
+
+
 def test_marks_and_ends_of_lines_stay(tmp_path):
     page = translated(tmp_path, "\ufeff<p>a\r\nb.</p>\r\n<p>c</p>\r\n")
     assert page == "\ufeff<p>A B.</p>\r\n<p>C</p>\r\n"

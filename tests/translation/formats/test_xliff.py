@@ -1,5 +1,7 @@
 """XLIFF: units without a target get one, codes come back, and everything else stays."""
 
+import re
+
 import pytest
 from lxml import etree
 from stand_in_translator import UpperCase
@@ -50,6 +52,17 @@ def test_version_1(tmp_path):
     assert found.startswith(OLD[: OLD.index("<xliff")])
     # What is translated now is left alone.
     assert translated(tmp_path, found) == found
+
+
+def test_a_language_that_the_file_names_stays(tmp_path):
+    written = translated(tmp_path, OLD.replace('target-language="de"', 'target-language="de-AT"'), target_lang="de")
+    assert 'target-language="de-AT"' in written
+    unnamed = translated(tmp_path, OLD.replace(' target-language="de"', ""), target_lang="de")
+    assert 'target-language="de"' in unnamed
+
+
+def test_a_target_is_on_a_line_as_its_source_is(tmp_path):
+    assert re.search(r"</source>\n {4}<target[^\n]*</target>\n {4}</trans-unit>", translated(tmp_path, OLD)) is not None
 
 
 def test_ends_of_lines(tmp_path):
