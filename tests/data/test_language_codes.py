@@ -78,11 +78,11 @@ def test_what_a_tokenizer_knows(translator):
 
 def test_a_code_holds_up_to_the_next(translator):
     texts = ["the house", ">>pt_BR<< a dog", "the dog", "", ">>de<<", "a house"]
-    segments = [Segment(" ", text, "\n") for text in texts]
+    segments = [Segment(" ", text, " \n") for text in texts]
     put = segments_with_codes(LanguageCodes(translator.tokenizer), segments, ">>de<<")
     sources = [">>de<< the house", ">>pt_BR<< a dog", ">>pt_BR<< the dog", "", ">>de<< a house"]
     assert [segment.source for segment in put] == sources
-    assert [segment.around("x") for segment in put] == [*[" x\n"] * 4, " \n x\n"]
+    assert [segment.around("x") for segment in put] == [*[" x \n"] * 4, " \n x \n"]
 
 
 def test_a_language_for_the_code(translator, read):

@@ -13,6 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pip
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.translation.attention import cross_attention, source_spans, target_spans, word_weights
+from hf_capsule_mt.translation.putting_back import Node, SentenceWriter
 
 TAGGED = "a <b>c d</b> e<x/> &amp; <i>f</i>"
 
@@ -182,3 +183,24 @@ def test_separate_vocabularies(tmp_path):
     model.generation_config.max_new_tokens = 6
     translate = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
     assert tags_of(translate(">>de<< the <b>old</b> house", tags=True)[0]["translation_text"]) == ["</b>", "<b>"]
+
+
+def test_a_text_that_stands_twice_is_the_last_one():
+    """What comes before it is a prefix, which the model reads too."""
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer("a b a b")["input_ids"]
+    assert source_spans(tokenizer, "a b", ids) == [None, None, (0, 1), (2, 3), None]
+
+
+def test_a_letter_belongs_to_the_token_that_completes_it():
+    """The first of its tokens is shown as a replacement character, which is in no text."""
+    texts = {1: "\ufffd", 2: "ő", 3: "őa"}
+    assert target_spans([7, 8, 9], lambda beginnings: [texts[len(ids)] for ids in beginnings]) == [None, (0, 1), (1, 2)]
+
+
+def test_a_kept_part_replaces_no_words_of_others():
+    """Three words belong to it, and the second one does not. Only the two that stand together are replaced."""
+    weights = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]
+    words = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    root = Node(last=2, children=[Node("{x}", last=1, is_kept=True)])
+    assert SentenceWriter("p q r s", words, weights, {0: []}).write(root) == "p q {x}"
