@@ -196,7 +196,7 @@ def _divide(items: Sequence[Item], first: int, end: int) -> int:
     depth = 0
     for index in range(last, len(items)):
         item = items[index]
-        if item.at != end or item.kind == "kept":
+        if item.at != end:
             break
         if item.kind == "open":
             depth += 1

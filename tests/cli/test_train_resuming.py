@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,14 @@ from tiny_run import SMALL, arguments, files, stop_at
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.training.checkpoint_folders import checkpoints, is_whole, last_checkpoint, read_trainer_state
+from hf_capsule_mt.training.checkpoint_folders import (
+    checkpoints,
+    claim_folder,
+    is_whole,
+    last_checkpoint,
+    read_trainer_state,
+)
+from hf_capsule_mt.training.resuming import RunIdentity, SavedRun
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 SAVED = {"method": "transformer", "save_strategy": "steps", "save_steps": 2}
@@ -153,6 +161,22 @@ def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch, eval_on_s
 def test_a_resumed_run_saves_as_often_as_it_is_told_now(corpus, run):
     train(corpus, run, resume_from_checkpoint="last", save_steps=1)
     assert [folder.name for folder in checkpoints(run)] == [f"checkpoint-{update}" for update in (2, 4, 5, 6)]
+
+
+@pytest.mark.parametrize("start", ["run", "run/checkpoint-2"])
+def test_what_a_run_starts_from_is_not_deleted(run, start):
+    args = SimpleNamespace(output_dir="run", overwrite_output_dir=True)
+    with pytest.raises(UserError, match=r"Training starts from .*, which would be deleted"):
+        claim_folder(args, None, start)
+    assert is_whole("run/checkpoint-2")
+
+
+@pytest.mark.parametrize(("begins_data", "dealt_to"), [(False, 4), (True, 2)])
+def test_data_that_begins_again_is_dealt_to_the_processes_of_now(begins_data, dealt_to):
+    identity = RunIdentity()
+    identity.fixed = {"scores": {}}
+    identity.continue_run(SavedRun(dealt_to=4), 2, begins_data=begins_data)
+    assert identity.dealt_to == dealt_to
 
 
 STATE = ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "model.safetensors"]

@@ -126,6 +126,15 @@ def test_last(tmp_path):
     assert steps(best_checkpoints(run, 2, "bleu")) == [900, 100]
 
 
+@pytest.mark.parametrize(("metric", "expected"), [("bleu", [1000, 900]), ("loss", [100, 900])])
+def test_of_equal_scores(tmp_path, metric, expected):
+    """The newer checkpoint has the better BLEU, and the older one the better loss."""
+    run = write_run(tmp_path / "run")
+    log = [{"step": step, "eval_bleu": 9.0, "eval_loss": 2.0} for step in (100, 900, 1000)]
+    (run / "checkpoint-1000" / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    assert steps(best_checkpoints(run, 2, metric)) == expected
+
+
 @pytest.mark.parametrize(
     ("metric", "expected"), [("bleu", [1000, 900]), ("eval_bleu", [1000, 900]), ("loss", [900, 1000])]
 )
