@@ -1,6 +1,7 @@
 """One corpus through every door of training: the same batches, and the same run after a kill."""
 
 import gzip
+import hashlib
 import json
 import multiprocessing
 from itertools import islice
@@ -13,9 +14,11 @@ from safetensors.torch import load_file
 from tiny_run import SMALL, arguments, files, stop_at, write_corpus
 from transformers import set_seed
 
+from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.data import arrow_cache as corpus_module
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
@@ -131,6 +134,18 @@ def test_a_full_cache_gives_the_same_batches(trainer_of, expected, monkeypatch, 
     monkeypatch.setattr(Dataset, "_map_single", None)
     options = {"train_file": ["train.source", "train.target"]}
     assert_same(batches_of(trainer_of(options, {"dataloader_num_workers": num_workers})), expected)
+
+
+def test_several_corpora_have_the_hash_of_their_hashes(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    args = TranslationTrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    tokenizer = load_tokenizer(str(folder / "tokenizer"), "main")
+    config = preset_config("transformer", "tiny", vocab_size=len(tokenizer), pad_token_id=0, eos_token_id=2)
+    facts = load_data(DataArguments(train_file=["part-0.tsv", "part-1.tsv"]), args, tokenizer, config).facts
+    for side, file in zip(("source", "target"), files(folder, "train")):
+        lines = file.read_text().splitlines(keepends=True)
+        hashes = [hashlib.sha256("".join(part).encode()).hexdigest() for part in (lines[:20], lines[20:40])]
+        assert facts.sha256[side] == hash_text(hashes)
 
 
 def test_weights_mix_corpora(trainer_of, capsys):
