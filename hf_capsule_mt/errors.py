@@ -1,9 +1,14 @@
 """Errors that a user can cause, apart from faults of the package itself."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 Kinds = type[Exception] | tuple[type[Exception], ...]
+
+
+_PACKAGE = Path(__file__).parent
 
 
 class UserError(ValueError):
@@ -20,8 +25,8 @@ def blamed_on_user(
 ) -> Iterator[None]:
     """Raise errors of other code as [`UserError`], with the same sentence.
 
-    Use it only around a call that gets what a user gave, such as an option or a file. An error of the package itself
-    would lose its traceback.
+    Use it only around a call that gets what a user gave, such as an option or a file. An error that Python finds in a
+    line of the package, such as a wrong number of arguments, is a fault of the package, and stays what it is.
 
     Args:
         kinds: the class of errors, or several. A UserError and an OSError stay what they are.
@@ -35,7 +40,16 @@ def blamed_on_user(
     except (UserError, OSError):
         raise
     except kinds as error:
+        if _is_fault_of_package(error):
+            raise
         raise UserError(": ".join(filter(None, (about, sentence_of(error))))) from error
+
+
+def _is_fault_of_package(error: Exception) -> bool:
+    """Return whether an error comes from a line of the package that does not raise one on purpose."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    is_ours = Path(place.filename).is_relative_to(_PACKAGE)
+    return is_ours and not (place.line or "").startswith("raise ")
 
 
 def sentence_of(error: Exception) -> str:

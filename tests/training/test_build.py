@@ -9,6 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianMTModel
 from hf_capsule_mt import METHODS, CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.configuration import decoding_fields, method_config_class, method_fields
 from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
+from hf_capsule_mt.training import build as training_build
 from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
 
@@ -44,6 +45,16 @@ def marian(tmp_path):
 def own(tmp_path):
     from_scratch().save_pretrained(tmp_path / "own")
     return str(tmp_path / "own")
+
+
+@pytest.mark.parametrize("from_marian", [False, True])
+def test_a_fault_of_the_package_is_not_blamed_on_the_user(from_marian, marian, monkeypatch):
+    """Its traceback would be gone."""
+    # Of a number no fields can be taken.
+    monkeypatch.setattr(training_build, "decoding_fields", lambda method: 5)
+    monkeypatch.setattr(training_build, "method_fields", lambda method: 5)
+    with pytest.raises(TypeError, match="mapping"):
+        build(model=marian, method="em-routing") if from_marian else from_scratch()
 
 
 def test_from_scratch_takes_the_special_ids_from_the_tokenizer():
