@@ -110,14 +110,22 @@ class RunRecorder:
         else:
             precision = trainer.accelerator.mixed_precision
             launcher = ["accelerate", "launch", "--num_processes", str(processes), "--mixed_precision", precision]
-        options = []
-        option_before = ""
-        for word in self.arguments:
-            # Leave out the token, and the option before it.
-            if "hub_token" not in f"{option_before} {word}".replace("-", "_"):
-                options.append(str(word))
-            option_before = word
+        options = _without_token(self.arguments)
         return shlex.join([*launcher, "-m", "hf_capsule_mt", "train", *options])
+
+
+def _without_token(arguments: Sequence[str]) -> list[str]:
+    """Return the words of a command without a token of the Hub and its option."""
+    kept = []
+    words = iter(arguments)
+    for word in words:
+        option, equals_sign, _ = word.partition("=")
+        if not option.replace("-", "_").endswith("hub_token"):
+            kept.append(word)
+        elif not equals_sign:
+            # The token is the next word.
+            next(words, None)
+    return kept
 
 
 def _bleu_signature(tokenize: str) -> str:
