@@ -1,6 +1,6 @@
 """From pairs of text to token ids, and to batches that hold a budget of tokens instead of a number of sentences."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,6 +188,18 @@ def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:
         # The batch that was halved is now behind its first half.
         sizes[largest + 1] -= half
     return sizes
+
+
+class CollatorOfColumns:
+    """Makes a batch of the columns of rows that a model takes, as Transformers' Trainer does."""
+
+    def __init__(self, collate: Callable, columns: set[str]) -> None:
+        self.collate = collate
+        self.columns = columns
+
+    def __call__(self, rows: list[dict[str, Any]]) -> Any:
+        """Return a batch."""
+        return self.collate([{name: row[name] for name in row if name in self.columns} for row in rows])
 
 
 def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:

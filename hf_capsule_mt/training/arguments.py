@@ -1,6 +1,7 @@
 """The options of `hf-capsule-mt train`, in three groups: model, data, training."""
 
 import argparse
+import copy
 import math
 import os
 import sys
@@ -294,3 +295,15 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             )
         if data_args.streaming and "epoch" in (self.logging_strategy, self.eval_strategy, self.save_strategy):
             raise UserError("A stream has no epochs. Log, evaluate and save by steps.")
+
+
+def own_arguments(args: TranslationTrainingArguments | None) -> TranslationTrainingArguments:
+    """Return a copy. The trainer changes some of them, and the caller may begin another run with the same ones."""
+    if args is None:
+        return TranslationTrainingArguments()
+    if not isinstance(args, TranslationTrainingArguments):
+        raise UserError(
+            f"TranslationTrainer needs TranslationTrainingArguments, and args is a {type(args).__name__}. Its "
+            "arguments have the same names there."
+        )
+    return copy.copy(args)

@@ -1,5 +1,8 @@
 """What a model needs before it is trained: frozen positions, compiled layers, and what to tell other processes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 from transformers import MarianMTModel
@@ -58,6 +61,22 @@ def has_unread_weights(model: nn.Module) -> bool:
     is_guided = getattr(config, "guided_routing", None) == "gdr"
     has_unread_scores = is_guided and config.guided_routing_iterations == 1
     return drops_layers or has_unread_embedding or has_unread_scores
+
+
+@contextmanager
+def hidden_embeddings(model: nn.Module) -> Iterator[None]:
+    """Hide the embeddings of a model from accelerate.
+
+    With FSDP2 it puts those of source and head in a group of their own, but they can be one weight.
+    """
+    names = ("get_input_embeddings", "get_output_embeddings")
+    for name in names:
+        setattr(model, name, lambda: None)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(model, name)
 
 
 @torch.no_grad()

@@ -1,6 +1,5 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
@@ -16,26 +15,24 @@ from transformers import (
     MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Seq2SeqTrainer,
 )
-from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
+from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from hf_capsule_mt import decoding
-from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
+from hf_capsule_mt.data.batching import CollatorOfColumns, TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.bpe_dropout import ResegmentedPairs
 from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file, stream_loader
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import locked, replace_text
+from hf_capsule_mt.files import locked
 
-from .arguments import TranslationTrainingArguments
-from .callbacks import DivergenceError, RunEvents, SourceCallback
-from .checkpoint_folders import TRAINER_STATE, claim_folder, find_checkpoint, step_of
+from .arguments import TranslationTrainingArguments, own_arguments
+from .callbacks import RunEvents, SourceCallback
+from .checkpoint_folders import claim_folder, find_checkpoint
+from .evaluating import EvaluatingTrainer
 from .learning_rates import OptimizerOptions, set_added_rate
 from .meter import RunMeter
-from .model_preparation import all_finite, compile_layers, freeze_positions, has_unread_weights
+from .model_preparation import compile_layers, freeze_positions, has_unread_weights, hidden_embeddings
 from .moving_average import WeightAverage
 from .resuming import (
     RunIdentity,
@@ -46,12 +43,13 @@ from .resuming import (
     what_is_fixed,
 )
 from .run_recorder import RunRecorder
-from .validation_bleu import bleu_metric
+from .saving import explained_full_disk
+from .validation_bleu import default_metrics
 
 logger = logging.get_logger(__name__)
 
 
-class TranslationTrainer(Seq2SeqTrainer):
+class TranslationTrainer(EvaluatingTrainer):
     """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
     It logs the parts of a loss that has several. With the tokenizer as `processing_class` it pads pairs of token ids,
@@ -95,14 +93,14 @@ class TranslationTrainer(Seq2SeqTrainer):
         recorder: RunRecorder | None = None,
         **kwargs: Any,
     ) -> None:
-        args = _copy_arguments(args)
+        args = own_arguments(args)
         if isinstance(processing_class, PreTrainedTokenizerBase):
             check_special_ids(processing_class, getattr(model, "config", None))
         if data_collator is None and processing_class is not None:
             check_padding_side(processing_class)
             data_collator = DataCollatorForSeq2Seq(processing_class, model=model)
         if kwargs.get("compute_metrics") is None:
-            kwargs["compute_metrics"] = _default_metrics(args, processing_class)
+            kwargs["compute_metrics"] = default_metrics(args, processing_class)
         elif args.metric_for_best_model == "bleu" and not args.needs_best:
             # The caller's metrics need not have BLEU.
             args.metric_for_best_model = None
@@ -203,7 +201,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             check_same_everywhere(self.identity, None if checkpoint is None else self.resumed_at)
             if is_first and not self.state.global_step:
                 claim_folder(self.args, checkpoint, getattr(self.model, "name_or_path", None))
-            with self._arguments_of_this_call(), _explained_full_disk(self.args.output_dir):
+            with self._arguments_of_this_call(), explained_full_disk(self.args.output_dir):
                 return super().train(checkpoint, **kwargs)
 
     def _begin_run(self, checkpoint: str | None) -> None:
@@ -308,46 +306,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.meter.add_losses(outputs)
         return (loss, outputs) if return_outputs else loss
 
-    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
-        """Save the model as the Trainer does, unless its weights are not finite."""
-        folder = Path(output_dir or self.args.output_dir)
-        is_checkpoint = step_of(folder) is not None
-        if hasattr(self.optimizer, "eval"):
-            # Schedule-free optimizers put the weights to use into the model.
-            self.optimizer.eval()
-        if is_checkpoint and self.args.should_save:
-            # The state is saved last. With it a checkpoint is complete.
-            (folder / TRAINER_STATE).unlink(missing_ok=True)
-        with self._averages_in_model():
-            self._check_finite()
-            super().save_model(output_dir, *args, **kwargs)
-        if is_checkpoint and self._average is not None and self.args.should_save:
-            self._average.save_training_weights(folder)
-        if is_checkpoint and self._stream_state is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            replace_text(state_file(folder, self.args.process_index), self._stream_state)
-
-    def save_without_push(self) -> None:
-        """Save the model in the output folder, and leave the Hub alone."""
-        pushes = self.args.push_to_hub
-        self.args.push_to_hub = False
-        try:
-            self.save_model()
-        finally:
-            self.args.push_to_hub = pushes
-
-    def _averages_in_model(self) -> Any:
-        """Return a block in which the model has the averages of its weights, if it has any."""
-        return nullcontext() if self._average is None else self._average.in_model()
-
-    def _check_finite(self) -> None:
-        """Raise an error on every process if a weight, or a part of one, is not finite on some process."""
-        is_finite = all_finite(self.model, self.args.device)
-        if self.args.world_size > 1:
-            is_finite = self.accelerator.gather(is_finite.int()).all()
-        if not is_finite:
-            raise DivergenceError("a weight is not finite", self.state.global_step)
-
     def get_train_dataloader(self) -> DataLoader:
         """Return the training batches of this process."""
         args = self.args
@@ -360,7 +318,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             raise TypeError(f"train_dataset is a {type(pairs).__name__} without a length. Stream files with load_data.")
         collate = self.data_collator
         if args.remove_unused_columns:
-            collate = _CollatorOfColumns(collate, self._columns_of_model())
+            collate = CollatorOfColumns(collate, self._columns_of_model())
         lengths = pairs.lengths() if isinstance(pairs, ResegmentedPairs) else longest_sides(pairs)
         # A resumed run cuts an epoch as it was cut at its start.
         sampler = TokenBudgetBatchSampler(
@@ -404,126 +362,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         return stream_loader(stream, self.data_collator, device, **options)
 
     def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
-        # The only method around the call that spreads weights over processes with FSDP2. It must not see embeddings:
-        # accelerate puts those of source and head in a group of their own, but they can be one weight.
-        names = ("get_input_embeddings", "get_output_embeddings")
-        # With FSDP the Trainer replaces `self.model` by its wrapper during the call.
-        model = self.model
-        for name in names:
-            setattr(model, name, lambda: None)
-        try:
+        # The only method around the call that spreads weights over processes with FSDP2.
+        with hidden_embeddings(self.model):
             return super()._prepare_for_training(*args, **kwargs)
-        finally:
-            for name in names:
-                delattr(model, name)
-
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # The Trainer would warn of tied weights, which are saved once, and of sinusoids, which are not saved. It has no
-        # public method for that.
-        unsaved = set(getattr(self.model, "all_tied_weights_keys", None) or ())
-        unsaved.update(self.model._keys_to_ignore_on_save or ())
-        if load_result.unexpected_keys or set(load_result.missing_keys) - unsaved:
-            super()._issue_warnings_after_load(load_result)
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
-        # The only method that gets what FSDP gathers: tied weights under each of their names.
-        if state_dict is not None:
-            tied = self.model.all_tied_weights_keys
-            state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
-        super()._save(output_dir, state_dict)
-
-    def evaluate(
-        self,
-        eval_dataset: Any = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-        **gen_kwargs: Any,
-    ) -> dict[str, float]:
-        """Evaluate as the Trainer does, after evaluating on the general data unless another `eval_dataset` is given.
-
-        Translations are those of the engine of [`hf_capsule_mt.decoding`], unless processes share the weights.
-
-        Args:
-            eval_dataset: the pairs to evaluate on. By default the trainer's.
-            ignore_keys: outputs of the model that are not collected.
-            metric_key_prefix: begins the names of the scores.
-            **gen_kwargs: options of `generate()`.
-        """
-        if self.general_dataset is not None and eval_dataset is None:
-            prefix = f"{metric_key_prefix}_general"
-            scores = self.predict(self.general_dataset, ignore_keys, prefix, **gen_kwargs).metrics
-            logged = (f"{prefix}_loss", f"{prefix}_bleu")
-            self.log({name: scores[name] for name in logged if name in scores})
-        options = self._decoding_options(gen_kwargs)
-        metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **options)
-        if self.is_in_train and self.has_forgotten:
-            # For the Trainer NaN is never better.
-            metrics = {**metrics, f"{metric_key_prefix}_{self.args.metric_for_best_model}": float("nan")}
-        return metrics
-
-    def predict(
-        self,
-        test_dataset: Any,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "test",
-        **gen_kwargs: Any,
-    ) -> PredictionOutput:
-        """Translate and score as the Trainer does, with the engine, as [`evaluate`][TranslationTrainer.evaluate] does.
-
-        Args:
-            test_dataset: the pairs.
-            ignore_keys: outputs of the model that are not collected.
-            metric_key_prefix: begins the names of the scores.
-            **gen_kwargs: options of `generate()`.
-        """
-        return super().predict(test_dataset, ignore_keys, metric_key_prefix, **self._decoding_options(gen_kwargs))
-
-    def _decoding_options(self, gen_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return options of `generate()` with the engine, or those that let processes decode in step."""
-        if self.is_fsdp_enabled or is_deepspeed_zero3_enabled():
-            # All processes gather weights at every step, so none may stop before the others.
-            return {"synced_gpus": True, **gen_kwargs}
-        return {"custom_generate": _decode, **gen_kwargs}
-
-    @property
-    def comparable_log(self) -> list[dict[str, float]]:
-        """The entries of the log whose scores compare with those of now."""
-        return self.state.log_history[self.identity.scores_began :]
-
-    def _general_scores(self) -> list[float]:
-        return [entry["eval_general_bleu"] for entry in self.comparable_log if "eval_general_bleu" in entry]
-
-    @property
-    def has_forgotten(self) -> bool:
-        """Whether the last evaluation on the general data was too much worse than the first one, before training."""
-        scores = self._general_scores()
-        return bool(scores) and scores[0] - scores[-1] > self.args.max_general_loss
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """Evaluate as the Trainer does, but count every sentence once."""
-        # Seq2SeqTrainer would score the pairs that fill up the last batch of several processes twice.
-        self.gather_function = self.accelerator.gather_for_metrics
-        try:
-            with self._averages_in_model():
-                return super().evaluation_loop(*args, **kwargs)
-        finally:
-            # Training will change the weights: drop the engine's copies.
-            decoding.release(self.model)
-
-    def prediction_step(
-        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> tuple[float | None, torch.Tensor | None, torch.Tensor | None]:
-        """Evaluate a batch as [`Seq2SeqTrainer`] does."""
-        # The collator gives sources without references labels that are None.
-        inputs = {name: value for name, value in inputs.items() if value is not None}
-        return super().prediction_step(model, inputs, *args, **kwargs)
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write `README.md` into the output folder."""
-        if self.recorder is None:
-            super().create_model_card(*args, **kwargs)
-        elif self.is_world_process_zero():
-            self.recorder.model_card(self).save(Path(self.args.output_dir) / "README.md")
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         """Return the optimizer, with `added_learning_rate` for the weights that a method adds to a plain model."""
@@ -552,60 +393,3 @@ class TranslationTrainer(Seq2SeqTrainer):
             return
         check_optimizer(self)
         self._optimizer_options.restore(self.optimizer, self.lr_scheduler)
-
-
-def _copy_arguments(args: TranslationTrainingArguments | None) -> TranslationTrainingArguments:
-    """Return a copy. The trainer changes some of them, and the caller may begin another run with the same ones."""
-    if args is None:
-        return TranslationTrainingArguments()
-    if not isinstance(args, TranslationTrainingArguments):
-        raise UserError(
-            f"TranslationTrainer needs TranslationTrainingArguments, and args is a {type(args).__name__}. Its "
-            "arguments have the same names there."
-        )
-    return copy.copy(args)
-
-
-class _CollatorOfColumns:
-    """Makes a batch of the columns of rows that a model takes, as the Trainer's own loader does."""
-
-    def __init__(self, collate: Callable, columns: set[str]) -> None:
-        self.collate = collate
-        self.columns = columns
-
-    def __call__(self, rows: list[dict[str, Any]]) -> Any:
-        """Return a batch."""
-        return self.collate([{name: row[name] for name in row if name in self.columns} for row in rows])
-
-
-def _default_metrics(args: TranslationTrainingArguments, tokenizer: Any) -> Callable | None:
-    """Return the metrics of evaluation: BLEU if there are translations and a tokenizer."""
-    if tokenizer is None or not args.predict_with_generate:
-        return None
-    return bleu_metric(tokenizer, args.bleu_tokenize)
-
-
-@contextmanager
-def _explained_full_disk(folder: str) -> Iterator[None]:
-    """Raise an OSError that names the folder if PyTorch cannot write a file there."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "inline_container" not in str(error):
-            raise
-        # PyTorch only says that a position is unexpected.
-        raise OSError(f"{folder} cannot be written. Its disk is full.") from error
-
-
-def _decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-    """Decode with the engine, not by the forward that accelerate puts in for autocast."""
-    attributes = vars(model)
-    # accelerate has no public way to leave it for a while, only one to remove it for good.
-    is_wrapped = "forward" in attributes and "_original_forward" in attributes
-    if not is_wrapped:
-        return decoding.generate(model, *args, **kwargs)
-    autocasting_forward = attributes.pop("forward")
-    try:
-        return decoding.generate(model, *args, **kwargs)
-    finally:
-        model.forward = autocasting_forward

@@ -1,11 +1,14 @@
 """BLEU of the token ids that a Trainer's evaluation collects."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
+
+from .arguments import TranslationTrainingArguments
 
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 _IGNORED = -100
@@ -29,6 +32,13 @@ def bleu_metric(
         return {"bleu": scores["bleu"]["score"]}
 
     return compute
+
+
+def default_metrics(args: TranslationTrainingArguments, tokenizer: Any) -> Callable | None:
+    """Return the metrics of evaluation: BLEU if there are translations and a tokenizer."""
+    if tokenizer is None or not args.predict_with_generate:
+        return None
+    return bleu_metric(tokenizer, args.bleu_tokenize)
 
 
 class _Decoder:

@@ -17,6 +17,7 @@ from hf_capsule_mt import METHODS
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.data.tokenizer import tokenizer_hash
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.run_recorder import _without_token
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 FIELDS = {field.name for field in fields(TranslationTrainingArguments)}
@@ -51,6 +52,13 @@ def same(one, other):
 def history(folder, name):
     state = json.loads((folder / "trainer_state.json").read_text())
     return [entry[name] for entry in state["log_history"] if name in entry]
+
+
+def test_evaluation_fills_in_no_generation_settings(run):
+    """A checkpoint had the default of every setting."""
+    settings = json.loads((run / "generation_config.json").read_text())
+    assert settings["num_beams"] == 4
+    assert "top_k" not in settings
 
 
 def test_the_result_loads(run):
@@ -305,6 +313,11 @@ def test_a_token_is_not_recorded(corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "")
     main(arguments(corpus, tmp_path, hub_token="hf_secret"))
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"hf_secret" in file.read_bytes()]
+
+
+def test_of_a_command_only_the_token_is_left_out():
+    command = ["--hub_token=a", "--bf16", "--hub-token", "b", "--seed", "1"]
+    assert _without_token(command) == ["--bf16", "--seed", "1"]
 
 
 def test_help(capsys):

@@ -29,7 +29,8 @@ OVERRIDDEN = {
 @pytest.mark.parametrize("name", OVERRIDDEN)
 def test_methods_of_the_trainer(name):
     assert OVERRIDDEN[name] <= inspect.signature(getattr(Seq2SeqTrainer, name)).parameters.keys()
-    assert name in vars(TranslationTrainer)
+    # It overrides the method itself, or a base of the package does.
+    assert getattr(TranslationTrainer, name) is not getattr(Seq2SeqTrainer, name)
 
 
 @pytest.mark.parametrize(
