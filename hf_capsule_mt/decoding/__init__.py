@@ -16,3 +16,4 @@ from .engine import Engine, adapter_for
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .finite_scores import FiniteScores
 from .generation import engine_of, generate, release
+from .words import OnlyWords

@@ -1,8 +1,10 @@
 """The base of the adapters of all families, with guided routing."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
@@ -12,6 +14,7 @@ from ..modeling.word_masks import word_mask
 from .fingerprint import check_plain
 from .products import Make
 from .vocabulary import Vocabulary
+from .words import VocabularyOfWords
 
 
 class Decoding(ABC):
@@ -96,12 +99,21 @@ class Adapter(ABC):
         self.make = make
         self.embeddings = body.decoder.embed_tokens.weight.detach()
         self.guide: tuple[GuidedRouting, GuidedVotes] | None = None
-        self.vocabulary = Vocabulary(model.lm_head.weight, self.bias_of(model), make)
+        self._output_weight = model.lm_head.weight.detach()
+        self._output_bias = self.bias_of(model)
+        self.vocabulary = Vocabulary(model.lm_head.weight, self._output_bias, make)
         self.copy(model)
 
     def bias_of(self, model: PreTrainedModel) -> Tensor | None:
         """Return the bias of the language model head, `[vocabulary]`, or None."""
         return model.lm_head.bias
+
+    def vocabulary_of(self, token_ids: Sequence[int]) -> VocabularyOfWords:
+        """Return the output projection of some tokens, which are in ascending order."""
+        tokens = torch.tensor(token_ids, device=self._output_weight.device)
+        bias = None if self._output_bias is None else self._output_bias.detach()[tokens]
+        part = Vocabulary(self._output_weight[tokens], bias, self.make)
+        return VocabularyOfWords(self.vocabulary, part, tokens)
 
     @abstractmethod
     def copy(self, model: PreTrainedModel) -> None:

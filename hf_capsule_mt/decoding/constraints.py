@@ -9,6 +9,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from transformers.generation import logits_process as hf
 
 from .fingerprint import UnsupportedError
+from .words import OnlyWords
 
 Acts = Callable[[int], bool]
 """Whether a processor acts on the token after so many others, the start token included."""
@@ -84,9 +85,18 @@ class Constraints:
         """Whether the probabilities of tokens that are not suppressed are made to sum to 1."""
         if self.renormalizes:
             processors = processors[:-1]
+        self.words: OnlyWords | None = None
+        """The only tokens that can be written, of which the probabilities sum to 1. None: all."""
+        if processors and type(processors[-1]) is OnlyWords:
+            self.words = processors[-1]
+            self.words.check_within(vocabulary)
+            self.renormalizes = True
+            processors = processors[:-1]
         for processor in processors:
             self._add(processor)
         self._find_first_token(processors)
+        if self.words is not None:
+            self.words.check_begins_with(self._first_token)
 
     def forced(self, length: int) -> int | None:
         """Return the only token that can follow `length` others, whatever the scores. None if it is not known.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,11 @@ from .search import GreedySearch, Search, Settings, Translation
 from .t5_adapter import MT5Adapter, T5Adapter
 from .term_banks import TermBanks
 from .term_search import TermSearch
+from .vocabulary import Vocabulary
+from .words import VocabularyOfWords
 
+_KEPT_SETS = 4
+"""Sets of words whose weights are kept. Each has a copy of them."""
 _ADAPTERS: tuple[type[Adapter], ...] = (
     MarianAdapter,
     M2M100Adapter,
@@ -82,6 +87,8 @@ class Engine:
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
             self._adapter = adapter(model, PRECISIONS[dtype])
         self.vocabulary = self._adapter.vocabulary
+        self._sets_of_words: dict[tuple[int, ...], VocabularyOfWords] = {}
+        self._making_sets = Lock()
         self.needs_cache = adapter.needs_cache
         """Whether `generate()` without a cache may write other tokens."""
 
@@ -130,7 +137,7 @@ class Engine:
         Raises:
             UserError: if the model overflows.
         """
-        vocabulary = self.vocabulary.for_one_call()
+        vocabulary = self._vocabulary_for(settings).for_one_call()
         with torch.inference_mode(), torch.autocast(vocabulary.device.type, enabled=False):
             # A product in int8 turns NaN into finite values, so the decoder may not show that the encoder overflowed.
             for tensor in encoded.values():
@@ -149,6 +156,23 @@ class Engine:
             translations = search.finish()
         vocabulary.finite_sum.check(self._name, self._dtype)
         return [_outside_of_inference_mode(translation) for translation in translations]
+
+    def _vocabulary_for(self, settings: Settings) -> Vocabulary | VocabularyOfWords:
+        """Return the output projection of the tokens that a search may write. Those of the last sets are kept."""
+        words = settings.constraints.words
+        if words is None:
+            return self.vocabulary
+        with self._making_sets:
+            sets = self._sets_of_words
+            # The last in a dictionary is the newest.
+            vocabulary = sets.pop(words.token_ids, None)
+            if vocabulary is None:
+                if len(sets) == _KEPT_SETS:
+                    del sets[next(iter(sets))]
+                with torch.inference_mode(False), torch.no_grad():
+                    vocabulary = self._adapter.vocabulary_of(words.token_ids)
+            sets[words.token_ids] = vocabulary
+            return vocabulary
 
 
 def _outside_of_inference_mode(translation: Translation) -> Translation:

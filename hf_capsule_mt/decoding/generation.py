@@ -117,6 +117,8 @@ def generate(
             raise UnsupportedError("use_cache is False")
         settings = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
         limits = _limits(engine, len(input_ids), stopping_criteria, generation_config)
+        if terms is not None and settings.constraints.words is not None:
+            raise UnsupportedError("a set of words may lack those of a term")
     except UnsupportedError as reason:
         if terms is not None:
             raise UserError(f"Only the engine writes terms, and it cannot decode here: {reason}.") from reason
@@ -314,8 +316,14 @@ def _settings(
     for criterion in criteria:
         if not _is_known(criterion, eos, config.max_length):
             raise UnsupportedError(f"the engine does not know the stopping criterion {type(criterion).__name__}")
+    constraints = Constraints(processors, engine.vocabulary.size, engine.vocabulary.device)
+    words = constraints.words
+    # So many candidates are compared. With fewer tokens, some of them would be the same.
+    candidates = max(2, 1 + len(eos)) * config.num_beams
+    if words is not None and len(words.token_ids) < candidates:
+        raise UnsupportedError(f"the set has only {len(words.token_ids)} words")
     return Settings(
-        constraints=Constraints(processors, engine.vocabulary.size, engine.vocabulary.device),
+        constraints=constraints,
         start=int(input_ids[0, 0]),
         eos=eos,
         # As generate() has it.

@@ -17,6 +17,7 @@ from .adapter import Decoding
 from .constraints import Constraints
 from .step_graph import StepGraph
 from .vocabulary import Vocabulary
+from .words import VocabularyOfWords
 
 NEVER = -1e9
 """The score of what cannot be chosen."""
@@ -72,7 +73,13 @@ class Search(ABC):
     _RESULT: tuple[str, ...]
     """Attributes that make a translation."""
 
-    def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> None:
+    def __init__(
+        self,
+        decoding: Decoding,
+        vocabulary: Vocabulary | VocabularyOfWords,
+        settings: Settings,
+        limits: Sequence[int],
+    ) -> None:
         device = vocabulary.device
         sentences = len(limits)
         self.decoding = decoding
@@ -100,6 +107,7 @@ class Search(ABC):
         # Whether nothing can change what a sentence returns, `[sentences]`.
         self.done = torch.zeros(sentences, dtype=torch.bool, device=device)
         # What the constraints do to the next token.
+        self._suppressed_tokens: Tensor | None = None
         self.suppressed: Tensor | None = None
         self.forced: int | None = None
         self.needs_all_scores = False
@@ -134,8 +142,9 @@ class Search(ABC):
         self.forced = constraints.forced(self.column)
         self.needs_all_scores = constraints.need_all_scores(self.column)
         suppressed = constraints.suppressed(self.column)
-        if suppressed is not self.suppressed:
-            self.suppressed = suppressed
+        if suppressed is not self._suppressed_tokens:
+            self._suppressed_tokens = suppressed
+            self.suppressed = self.vocabulary.places_of(suppressed)
             # A graph reads the tensor that it was recorded with.
             self.graph.prepare(self)
 

@@ -203,6 +203,10 @@ class Vocabulary:
             return suppressed
         return block.places_of(suppressed)
 
+    def places_of(self, tokens: Tensor | None) -> Tensor | None:
+        """Return tokens as [`best`] and [`best_token`] take those that are suppressed."""
+        return tokens
+
 
 def best_of(log_probabilities: Tensor, beam_scores: Tensor, count: int) -> Candidates:
     """Return the best continuations by the log-probabilities of all tokens.
