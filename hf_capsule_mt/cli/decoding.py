@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -13,7 +14,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.translator import ENGINES
 
-from .common import at_least, finite, meet, usable_device, warn_if_busy
+from .common import at_least, check_text_file, finite, meet, usable_device, warn_if_busy
 
 
 class OptionHolder(Protocol):
@@ -64,7 +65,7 @@ def add_model(parser: OptionHolder, *, required: bool = True) -> None:
     parser.add_argument("--revision", help="Branch, tag or commit of a model on the Hub (default: main).")
 
 
-def add_languages(parser: argparse._ActionsContainer) -> None:
+def add_languages(parser: OptionHolder) -> None:
     """Add the options that name the languages, for models that have several."""
     parser.add_argument(
         "--source_lang", help="Source language, for NLLB (eng_Latn), M2M-100 (en) and mBART (en_XX). Others need none."
@@ -76,10 +77,22 @@ def add_languages(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_vocabulary(parser: OptionHolder) -> None:
+    """Add the option that names a set of words."""
+    parser.add_argument(
+        "--vocabulary",
+        type=Path,
+        metavar="FILE",
+        help="Words that translations may have, by hf-capsule-mt shortlist. Models with many words are faster with it.",
+    )
+
+
 def check_options(args: argparse.Namespace) -> None:
     """Check the options in every process, before anything is loaded or connected."""
     if args.engine == "transformers" and args.dtype == "int8":
         raise UserError("--dtype int8 needs --engine fast.")
+    if getattr(args, "vocabulary", None) is not None:
+        check_text_file("--vocabulary", args.vocabulary)
     if args.max_tokens_per_batch is None:
         args.max_tokens_per_batch = 4096 if _is_cpu(args.device) else 16384
 

@@ -89,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="Target language, as a .jsonl file or a data set names it, such as de, and as the teacher does: deu_Latn "
         "for NLLB. Codes of multilingual OPUS-MT, such as >>de<<, may also be in the data.",
     )
+    decoding.add_vocabulary(parser)
     parser.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
     parser.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
     parser.add_argument(

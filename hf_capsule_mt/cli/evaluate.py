@@ -119,6 +119,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     decoding.add_options(model, required=False)
     decoding.add_languages(model)
+    decoding.add_vocabulary(model)
     model.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
 
 
@@ -299,6 +300,8 @@ def _check_terms(args: argparse.Namespace) -> None:
         raise UserError("--term_mode is for translations by --model. Leave it out.")
     if _translates(args):
         args.term_mode = args.term_mode or "proper"
+        if args.term_mode != "none" and args.vocabulary is not None:
+            raise UserError("--vocabulary may lack words of --terms. Leave it out, or give --term_mode none.")
         if args.term_mode != "none" and args.engine == "transformers":
             raise UserError("--terms needs --engine fast. Leave out --engine, or give --term_mode none.")
 
@@ -518,6 +521,7 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     translation = None
     if _translates(args):
         translation = {name: getattr(args, name) for name in _TRANSLATION}
+        translation["vocabulary"] = _description(args.vocabulary)
     systems = None
     if args.compare is not None:
         systems = [_description(file) for file in args.compare]

@@ -147,6 +147,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         help="Format of the input file (default: as its name and its beginning say). lines: plain text.",
     )
     decoding.add_languages(parser)
+    decoding.add_vocabulary(parser)
     parser.add_argument("--tags", action="store_true", help="Put tags of XML or HTML around the words they belong to.")
     parser.add_argument(
         "--keep",
@@ -231,6 +232,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         keep_pattern(args.keep)
     if args.glossary is not None and args.engine == "transformers":
         raise UserError("--glossary needs --engine fast. Leave out --engine.")
+    if args.glossary is not None and args.vocabulary is not None:
+        raise UserError("--vocabulary may lack words of a --glossary. Leave out one of both.")
 
 
 def _check_answers(args: argparse.Namespace) -> None:

@@ -1,13 +1,15 @@
 """Which model translates and how it decodes, as the commands and the server are told."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import LogitsProcessorList, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
+from hf_capsule_mt.data.shortlist import read_words
+from hf_capsule_mt.decoding import OnlyWords, UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file
@@ -31,6 +33,7 @@ class DecodingOptions:
         max_tokens_per_batch: source tokens of a batch, with padding.
         dtype: "auto", "float32", "bfloat16", "float16" or "int8".
         engine: "fast" or "transformers".
+        vocabulary: file of the words that translations may have, by the command `shortlist`. None: all of the model.
     """
 
     model: str
@@ -41,6 +44,7 @@ class DecodingOptions:
     max_tokens_per_batch: int = 4096
     dtype: str = "auto"
     engine: str | None = None
+    vocabulary: Path | None = None
 
     def pinned(self) -> "DecodingOptions":
         """Return these options with the commit of a model on the Hub as its revision.
@@ -69,12 +73,15 @@ class DecodingOptions:
         folder = Path(self.model)
         # Another file may have the same size and time.
         hashes = {file.name: hash_file(file) for file in sorted(folder.glob("*")) if file.suffix in _MODEL_FILES}
-        return {
+        settings = {
             "model": str(folder.resolve()) if folder.is_dir() else self.model,
             "revision": self.revision,
             "model files": hashes,
             **{name: getattr(self, name) for name in (*_OF_GENERATE, "dtype", "engine")},
         }
+        if self.vocabulary is not None:
+            settings["vocabulary"] = hash_file(self.vocabulary)
+        return settings
 
     def generate_options(self) -> dict[str, Any]:
         """Return the given options that `translate_batches` takes."""
@@ -85,7 +92,13 @@ class DecodingOptions:
                 options[name] = value
         if self._is_of_engine():
             options["dtype"] = self.dtype
+        if self.vocabulary is not None:
+            options["logits_processor"] = LogitsProcessorList([self._words()])
         return options
+
+    def _words(self) -> OnlyWords:
+        """Read the set of words."""
+        return _read_words(self.vocabulary, self.vocabulary.stat().st_mtime_ns, self.model, self.revision)
 
     def load(self, device: torch.device, *, decodes: bool = True) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Load the model, on a device, and its tokenizer.
@@ -115,6 +128,12 @@ class DecodingOptions:
     def _is_of_engine(self) -> bool:
         """Whether the engine makes the precision."""
         return is_of_engine(self.dtype) and self.engine != "transformers"
+
+
+@lru_cache(4)
+def _read_words(path: Path, changed: int, model: str, revision: str | None) -> OnlyWords:
+    """Return the set of words in a file that was `changed` then, for the tokenizer of a model."""
+    return OnlyWords(read_words(path, load_tokenizer(model, revision)))
 
 
 def is_of_engine(dtype: str | torch.dtype | None) -> bool:

@@ -15,6 +15,8 @@ from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
+from hf_capsule_mt.data.shortlist import read_words
+from hf_capsule_mt.decoding import OnlyWords
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
 
@@ -97,6 +99,7 @@ class TranslationPipeline(ChunkPipeline):
         tags: whether texts have tags of XML or HTML. The model does not see them, and its cross-attention says where
             they go in the translation. Tags of blocks, such as `<p>`, end a sentence.
         keep: a regular expression for parts that are not translated, such as numbers, placeholders or addresses.
+        vocabulary: file of the words that translations may have, by the command `shortlist`.
         glossary: terms that translations must have: a file (.tsv, .csv or .tbx), or a [`Glossary`].
         return_scores: whether results have a `score`, see [`Translation`].
         return_alignments: whether results have a `word_alignment` and a `character_alignment`: which words of the text
@@ -172,6 +175,10 @@ class TranslationPipeline(ChunkPipeline):
             source, target = languages_of_task(self.task)
             languages = options.get("src_lang") or source, options.get("tgt_lang") or target
             options["glossary"] = Glossary.read(glossary, *languages)
+        vocabulary = options.pop("vocabulary", None)
+        if vocabulary is not None:
+            words = OnlyWords(read_words(Path(vocabulary), self.tokenizer))
+            options["logits_processor"] = LogitsProcessorList([*(options.get("logits_processor") or ()), words])
         for name in _MORE_THAN_TOKENS:
             if options.get(name):
                 logger.warning_once(f"A pipeline returns texts, so {name} has no effect. Call generate() for it.")

@@ -295,7 +295,8 @@ class _BatchDecoder:
         criteria = [NewTokenLimits(torch.tensor(limits, device=self._model.device)), *self._criteria]
         # The engine looks at the scores by itself.
         checks = [] if "custom_generate" in self._options else [FiniteScores(self._model)]
-        options = {"logits_processor": LogitsProcessorList(checks), **self._options}
+        given = self._options.get("logits_processor") or ()
+        options = {**self._options, "logits_processor": LogitsProcessorList([*checks, *given])}
         if self._forced_terms is not None:
             options |= self._options_for_terms(batch, self._forced_terms)
         generated = self._model.generate(

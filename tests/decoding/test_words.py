@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from agreement import check_agreement
-from ending_models import VOCABULARY, pre_norm
+from ending_models import VOCABULARY, ending, pre_norm, sources, t5
 from test_pre_norm import EOS, GERMAN, PAD, model_of, padded
 from transformers import LogitsProcessorList
 
@@ -39,6 +39,14 @@ def test_the_tokens_are_those_of_the_normalised_set(kind, num_beams, forced, eng
     # Alone in plain generate().
     assert torch.equal(model.generate(**padded("left"), **options, **only()), expected)
     assert set(expected.unique().tolist()) <= {*WORDS, model.config.decoder_start_token_id}
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("make", [lambda: t5("v1_0"), lambda: t5("v1_1"), lambda: ending("marian/none")])
+def test_other_families(make, num_beams, engine_calls):
+    """Some have a bias in the output, and others scale it."""
+    model = make()
+    check_agreement(model, sources(6), engine_calls, max_new_tokens=9, num_beams=num_beams, **only())
 
 
 def _count_products(model, monkeypatch):

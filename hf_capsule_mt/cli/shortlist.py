@@ -1,0 +1,98 @@
+"""Choose the words of a language, with which large models decode faster.
+
+    hf-capsule-mt shortlist --model facebook/nllb-200-distilled-600M --target_lang deu_Latn \\
+        --input_file mono.de.gz --output_file de.words
+    hf-capsule-mt translate --model facebook/nllb-200-distilled-600M --source_lang eng_Latn --target_lang deu_Latn \\
+        --vocabulary de.words --input_file in.en --output_file out.de
+
+NLLB has 256,206 words for 202 languages. The file has those of the text, the special tokens, the target language, and
+all letters of its scripts, digits and punctuation, so that every other word can be spelled. Every tenth line is held
+out. The command says how much of these lines the words cover.
+
+Without text, --script Latn takes all words in a script. For Latin letters that saves little.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from hf_capsule_mt.data.lines import each_line
+from hf_capsule_mt.data.shortlist import Shortlist, always_needed, count_words, words_of_script, write_words
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.direction import Direction, KnownLanguages
+
+from . import decoding
+from .common import CommandParser, at_least, check_distinct, check_output_file, check_text_file, report_user_errors
+
+_GOAL = 0.9995
+"""The share of held-out words that a set should cover."""
+_SHOWN = 10
+"""Missing words that are named."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = CommandParser(__doc__)
+    decoding.add_model(parser)
+    parser.add_argument("--target_lang", help="Language to write, for models that have several, such as deu_Latn.")
+    words = parser.add_mutually_exclusive_group(required=True)
+    words.add_argument("--input_file", type=Path, help="Text in the target language, one sentence a line. May be .gz.")
+    words.add_argument("--script", help="Take all words in a script, such as Latn, instead of those of a text.")
+    parser.add_argument("--output_file", type=Path, required=True, help="File for the words.")
+    parser.add_argument(
+        "--min_count", type=at_least(1), default=1, help="Leave out words that the text has less often (default: 1)."
+    )
+    return parser
+
+
+@report_user_errors()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Count the words of the text, and write those that are needed."""
+    args = build_parser().parse_args(argv)
+    check_output_file(args.output_file)
+    check_distinct([("--output_file", args.output_file)], [args.input_file])
+    if args.input_file is not None:
+        check_text_file("--input_file", args.input_file)
+    options = DecodingOptions(args.model, args.revision).pinned()
+    config = options.config()
+    tokenizer = options.tokenizer()
+    if getattr(tokenizer, "separate_vocabs", False):
+        raise UserError("The tokenizer has a vocabulary for each side, so its words are of one language already.")
+    direction = _direction(tokenizer, args.target_lang)
+    always = always_needed(tokenizer)
+    if direction.first_token is not None:
+        always.append(direction.first_token)
+    if args.script is not None:
+        shortlist = words_of_script(tokenizer, args.script, always)
+    else:
+        with direction.spoken_by(tokenizer):
+            shortlist = count_words(tokenizer, each_line(args.input_file), always, args.min_count)
+    write_words(args.output_file, tokenizer, shortlist.counts)
+    print(f"{args.output_file}: {len(shortlist.counts):,} of {config.vocab_size:,} words.")
+    if args.script is None:
+        print(_coverage(shortlist, tokenizer))
+
+
+def _direction(tokenizer: PreTrainedTokenizerBase, target: str | None) -> Direction:
+    """Return the direction whose target language is counted. The source language does not matter."""
+    known = KnownLanguages(tokenizer)
+    return known.direction(target if known.are_arguments else None, target)
+
+
+def _coverage(shortlist: Shortlist, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return what is known of the held-out lines, as text."""
+    coverage = shortlist.coverage
+    if coverage is None:
+        return "No line was held out. Give at least ten to measure the coverage."
+    said = [f"They cover {coverage:.2%} of the words of {shortlist.lines:,} lines that were held out."]
+    missing = shortlist.missing(_SHOWN)
+    if missing:
+        words = tokenizer.convert_ids_to_tokens(missing)
+        shown = [f"{word} {shortlist.held_out[token_id]}" for word, token_id in zip(words, missing, strict=True)]
+        said.append(f"Missing most often: {', '.join(shown)}.")
+    if coverage < _GOAL:
+        said.append(f"Less than {_GOAL:.2%} are covered. Give more text.")
+    return "\n".join(said)

@@ -1,0 +1,209 @@
+"""Sets of words that translations into a language need, counted in text of the language."""
+
+import hashlib
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import regex
+from transformers import PreTrainedTokenizerBase
+
+from hf_capsule_mt.data.encoding import special_ids, tokenize_lines
+from hf_capsule_mt.data.lines import each_line, text_bytes
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import replaced_file
+
+_EVERY = 10
+"""One of so many lines is held out."""
+_LINES = 1000
+"""Lines that are tokenised at a time."""
+_LEAST_SHARE = 0.001
+"""A script with a smaller share of the letters is one of names that are quoted."""
+_BYTE = regex.compile(r"<0x[0-9A-F]{2}>")
+_SCRIPTS_OF_CODES = {
+    "Jpan": ("Han", "Hira", "Kana"),
+    "Kore": ("Hang", "Han"),
+    "Hans": ("Hani",),
+    "Hant": ("Hani",),
+}
+"""Scripts of codes that stand for several, or for a way to write one."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Tokens with the number of times that they were counted, 0 for those that every set has."""
+
+    counts: dict[int, int]
+    held_out: Counter[int]
+    """Tokens of the lines that were not counted."""
+    lines: int
+    """The number of these lines."""
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the held-out tokens that are in the set. None: there are none."""
+        total = self.held_out.total()
+        if not total:
+            return None
+        covered = sum(number for token_id, number in self.held_out.items() if token_id in self.counts)
+        return covered / total
+
+    def missing(self, most: int) -> list[int]:
+        """Return the held-out tokens that are not in the set, those that are most frequent first."""
+        ordered = [token_id for token_id, _ in self.held_out.most_common() if token_id not in self.counts]
+        return ordered[:most]
+
+
+def count_words(
+    tokenizer: PreTrainedTokenizerBase, lines: Iterable[str], always: Iterable[int], min_count: int = 1
+) -> Shortlist:
+    """Return the tokens of text in the target language, and those with which every word can be spelled.
+
+    Args:
+        tokenizer: the model's, set to the language.
+        lines: the text. Every tenth line is held out.
+        always: more tokens that are always in, such as that of the language.
+        min_count: tokens that were counted less often are left out.
+
+    Raises:
+        UserError: if there is no text.
+    """
+    counts: Counter[int] = Counter()
+    held_out: Counter[int] = Counter()
+    letters: Counter[str] = Counter()
+    held_out_lines = 0
+    number = 0
+    lines = iter(lines)
+    while part := list(islice(lines, _LINES)):
+        for line, ids in zip(part, tokenize_lines(tokenizer, part, side="text_target"), strict=True):
+            number += 1
+            if number % _EVERY == 0:
+                held_out.update(ids)
+                held_out_lines += 1
+            else:
+                counts.update(ids)
+                letters.update(line)
+    if not counts:
+        raise UserError("There is no text to count words in.")
+    special = special_ids(tokenizer)
+    for token_id in special:
+        # The languages of sources that were not asked for, among others.
+        counts.pop(token_id, None)
+        held_out.pop(token_id, None)
+    chosen = {token_id: count for token_id, count in counts.items() if count >= min_count}
+    for token_id in [*always, *spelling_ids(tokenizer, _scripts_of(letters))]:
+        chosen.setdefault(token_id, counts[token_id])
+    return Shortlist(chosen, held_out, held_out_lines)
+
+
+def words_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always: Iterable[int]) -> Shortlist:
+    """Return all tokens with letters of a script only, or with none.
+
+    Args:
+        tokenizer: the model's.
+        script: its four letters, such as "Latn".
+        always: more tokens that are in.
+
+    Raises:
+        UserError: if there is no such script.
+    """
+    names = _SCRIPTS_OF_CODES.get(script, (script,))
+    try:
+        letters = regex.compile("[" + "".join(rf"\p{{Script={name}}}" for name in names) + r"\P{L}]*")
+    except regex.error as error:
+        raise UserError(f"--script is {script!r}. Give four letters, such as Latn or Cyrl.") from error
+    special = special_ids(tokenizer)
+    counts = dict.fromkeys(always, 0)
+    for piece, token_id in _pieces(tokenizer):
+        if token_id not in special and letters.fullmatch(piece):
+            counts.setdefault(token_id, 0)
+    return Shortlist(counts, Counter(), 0)
+
+
+def always_needed(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the special tokens that have a name: the end of a translation, padding, and what is unknown."""
+    names = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
+    ids = [getattr(tokenizer, name, None) for name in names]
+    return [token_id for token_id in ids if token_id is not None]
+
+
+def spelling_ids(tokenizer: PreTrainedTokenizerBase, scripts: Iterable[str]) -> list[int]:
+    """Return the tokens that spell any word: single letters of some scripts, digits, punctuation, and bytes."""
+    scripts = set(scripts)
+    special = special_ids(tokenizer)
+    is_of_bytes = "ByteLevel" in str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", ""))
+    ids = []
+    for piece, token_id in _pieces(tokenizer):
+        if token_id in special:
+            continue
+        text = piece.removeprefix("▁")
+        is_single = len(text) <= 1
+        is_letter = is_single and text.isalpha() and not is_of_bytes
+        if _BYTE.fullmatch(piece) or (is_single and (not is_letter or _script_of(text) in scripts)):
+            ids.append(token_id)
+    return ids
+
+
+def _pieces(tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, int]]:
+    yield from tokenizer.get_vocab().items()
+
+
+def _scripts_of(letters: Counter[str]) -> set[str]:
+    """Return the scripts of a text by how often each of its characters stands there."""
+    scripts: Counter[str] = Counter()
+    for letter, number in letters.items():
+        if letter.isalpha():
+            scripts[_script_of(letter)] += number
+    least = scripts.total() * _LEAST_SHARE
+    return {script for script, number in scripts.items() if number >= least}
+
+
+def _script_of(letter: str) -> str:
+    """Return the first word of the name of a letter in Unicode, such as LATIN or CJK."""
+    return unicodedata.name(letter, "").partition(" ")[0]
+
+
+def _vocabulary_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a hash of the tokens and their ids. The language that a tokenizer is set to does not change it."""
+    tokens = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(tokens.encode()).hexdigest()[:16]
+
+
+def write_words(path: Path, tokenizer: PreTrainedTokenizerBase, counts: dict[int, int]) -> None:
+    """Write a set of words: the tokenizer's hash, then a token and its count on each line, the most frequent first."""
+    ordered = sorted(counts, key=lambda token_id: (-counts[token_id], token_id))
+    tokens = tokenizer.convert_ids_to_tokens(ordered)
+    lines = [f"tokenizer\t{_vocabulary_hash(tokenizer)}"]
+    for token_id, token in zip(ordered, tokens, strict=True):
+        # Some tokens have characters at which other programs end a line.
+        breaks_line = token.splitlines() != [token]
+        lines.append(f"{json.dumps(token, ensure_ascii=breaks_line)}\t{counts[token_id]}")
+    with replaced_file(path) as file:
+        file.write(text_bytes(lines))
+
+
+def read_words(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the tokens of a file by [`write_words`].
+
+    Raises:
+        UserError: if it is no such file, or of another tokenizer.
+    """
+    lines = each_line(path)
+    if next(lines, "").split("\t") != ["tokenizer", _vocabulary_hash(tokenizer)]:
+        raise UserError(
+            f"{path} is no set of words of this tokenizer. Make it with hf-capsule-mt shortlist and the same --model."
+        )
+    tokens = []
+    for number, line in enumerate(lines, 2):
+        token, _, count = line.rpartition("\t")
+        try:
+            tokens.append(json.loads(token))
+        except ValueError as error:
+            raise UserError(f"{path}:{number} is not a token and its count: {line!r:.80}") from error
+        if not count.isdigit():
+            raise UserError(f"{path}:{number} is not a token and its count: {line!r:.80}")
+    return tokenizer.convert_tokens_to_ids(tokens)
