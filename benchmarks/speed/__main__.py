@@ -1,6 +1,6 @@
 """Measure how fast and large models are.
 
-python -m benchmarks.speed train|decode|growth|latency|trained --help
+python -m benchmarks.speed train|decode|nllb|growth|latency|trained --help
 python -m benchmarks.speed page benchmarks/decoding.md
 python -m benchmarks.speed profile --size tiny --methods transformer rnmt
 """
@@ -17,8 +17,8 @@ from benchmarks.speed.workload import clock
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.files import replace_text, write_json
 
-COMMANDS = ("train", "decode", "growth", "latency", "trained", "profile")
-KINDS = {"growth": "time by length", "latency": "latency", "trained": "file decoding"}
+COMMANDS = ("train", "decode", "nllb", "growth", "latency", "trained", "profile")
+KINDS = {"nllb": "NLLB decoding", "growth": "time by length", "latency": "latency", "trained": "file decoding"}
 """What a record says that it is of; others are of speed."""
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from .adapter import Decoding
 from .search import NEVER, Search, Settings, Translation, rows_of
 from .vocabulary import Candidates, Vocabulary, best_of
+from .words import VocabularyOfWords
 
 
 class BeamSearch(Search):
@@ -20,7 +21,13 @@ class BeamSearch(Search):
     _ROWS = (*Search._ROWS, "scores", "ended", "ended_scores", "ended_lengths", "is_complete")
     _RESULT = ("ended", "ended_scores", "ended_lengths")
 
-    def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> None:
+    def __init__(
+        self,
+        decoding: Decoding,
+        vocabulary: Vocabulary | VocabularyOfWords,
+        settings: Settings,
+        limits: Sequence[int],
+    ) -> None:
         super().__init__(decoding, vocabulary, settings, limits)
         sentences, beams, _ = self.tokens.shape
         # Sums of log-probabilities of the running beams, `[sentences, beams]`. All of a sentence begin the same, so
