@@ -11,6 +11,7 @@
         --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
     hf-capsule-mt evaluate --hypotheses out.de --references test.de --input_file test.en --metrics comet
     hf-capsule-mt evaluate --calibrate val.en val.de --model run --output_file run.calibration.json
+    hf-capsule-mt evaluate --choose_heads val.en val.de --model run
     hf-capsule-mt evaluate --quality test.report.jsonl --references test.de
     hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4 --terms terms.tsv
 
@@ -47,7 +48,7 @@ from hf_capsule_mt.translation.file_translation import FileTranslationOptions, t
 from hf_capsule_mt.translation.glossary import Term
 from hf_capsule_mt.translation.texts import TextTranslator
 
-from . import decoding, quality
+from . import decoding, heads, quality
 from .common import (
     CommandParser,
     at_least,
@@ -107,6 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_significance(parser)
     _add_lengths(parser)
     _add_adequacy(parser)
+    heads.add_option(parser)
     quality.add_trained_metrics(parser)
     quality.add_calibration(parser)
     _add_terms(parser)
@@ -206,6 +208,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         table = quality.calibrate(args)
         if table is not None:
             print(table)
+        leave_group_at_exit()
+        return
+    if args.choose_heads is not None:
+        heads.check(args)
+        print(heads.choose(args))
         leave_group_at_exit()
         return
     if args.quality is not None:

@@ -14,7 +14,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit, special_ids
-from hf_capsule_mt.translation.attention import attended_positions, attending, cross_attentions_of, teacher_force
+from hf_capsule_mt.translation.attention import (
+    alignment_heads,
+    attended_positions,
+    attending,
+    cross_attentions_of,
+    teacher_force,
+)
 from hf_capsule_mt.translation.translator import evaluating
 
 
@@ -153,7 +159,7 @@ def align_by_attention(
             batch_targets = [pairs[index][1] for index in batch]
             forced = teacher_force(reader, batch_sources, batch_targets, output_attentions=True)
             cross_attentions = cross_attentions_of(model, forced.output)
-            attended = attended_positions(cross_attentions, forced.source_mask)
+            attended = attended_positions(cross_attentions, forced.source_mask, alignment_heads(model))
             for index, positions in zip(batch, attended.tolist()):
                 source, target = pairs[index]
                 alignments[index] = _alignment(source, target, positions, special)

@@ -18,6 +18,8 @@ from hf_capsule_mt.errors import UserError
 from .translator import behind_start, pad_rows
 
 Span = tuple[int, int]
+Head = tuple[int, int]
+"""A layer of the decoder that attends to the source, and a head of it, both from 0."""
 
 _attending: WeakKeyDictionary[nn.Module, tuple[Fingerprint, nn.Module]] = WeakKeyDictionary()
 """For each model a copy that returns its attention. Making one takes long."""
@@ -86,14 +88,46 @@ def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
     return attentions
 
 
-def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor) -> Tensor:
+def alignment_heads(model: PreTrainedModel) -> list[Head] | None:
+    """Return the heads whose attention aligns words, if `evaluate --choose_heads` has stored any with the model.
+
+    They are `alignment_heads` of its generation config, as Whisper has them.
+    """
+    heads = getattr(getattr(model, "generation_config", None), "alignment_heads", None)
+    return heads and [(int(layer), int(head)) for layer, head in heads]
+
+
+def aligning_attention(cross_attentions: Sequence[Tensor], heads: Sequence[Head] | None) -> Tensor:
+    """Return the attention that aligns words, `[batch, target, source]`.
+
+    Args:
+        cross_attentions: `[batch, heads, target, source]` of each layer.
+        heads: the mean is over these, a layer and a head of it, both from 0. None is all heads of the last two layers,
+            which place words best if nothing is known of a model (benchmarks/tags.md).
+
+    Raises:
+        UserError: if there is no such head.
+    """
+    if heads is None:
+        last_layers = [layer.mean(1) for layer in cross_attentions[-2:]]
+        return torch.stack(last_layers).mean(0)
+    chosen = []
+    for layer, head in heads:
+        if not (0 <= layer < len(cross_attentions) and 0 <= head < cross_attentions[layer].shape[1]):
+            raise UserError(f"alignment_heads names head {head} of layer {layer}, which the model does not have.")
+        chosen.append(cross_attentions[layer][:, head])
+    return torch.stack(chosen).mean(0)
+
+
+def attended_positions(
+    cross_attentions: Sequence[Tensor], source_mask: Tensor, heads: Sequence[Head] | None = None
+) -> Tensor:
     """Return the source position that each target position attends to most, `[batch, target]`. It is never padding.
 
     Attentions are `[batch, heads, target, source]` of each layer. The mask `[batch, source]` is False for padding. The
-    weights are the mean over the heads and the last two layers, which place words best (benchmarks/tags.md).
+    weights are those of [`aligning_attention`].
     """
-    last_layers = [layer.double().mean(1) for layer in cross_attentions[-2:]]
-    weights = torch.stack(last_layers).mean(0)
+    weights = aligning_attention([layer.double() for layer in cross_attentions], heads)
     return weights.masked_fill(~source_mask[:, None], -1.0).argmax(-1)
 
 
@@ -101,9 +135,8 @@ def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor) 
 def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> Tensor:
     """Return how much each step of a translation attends to each source token, `[batch, length - 1, source]`.
 
-    It is the mean over the heads and the last two layers, at the step that writes a token. The model is in evaluation
-    mode. `sequences` are padded translations with their start token, `[batch, length]`, and `source` is what the
-    encoder takes.
+    It is that of [`aligning_attention`], at the step that writes a token. The model is in evaluation mode. `sequences`
+    are padded translations with their start token, `[batch, length]`, and `source` is what the encoder takes.
 
     Raises:
         UserError: if the model has no cross-attention.
@@ -111,8 +144,8 @@ def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor)
     # The last token is not read: it may be one more than there are positions. Padding may be -1.
     read = sequences[:, :-1].clamp(min=0)
     output = attending(model).base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
-    last_layers = [layer.float().mean(1) for layer in cross_attentions_of(model, output)[-2:]]
-    return torch.stack(last_layers).mean(0).cpu()
+    layers = [layer.float() for layer in cross_attentions_of(model, output)]
+    return aligning_attention(layers, alignment_heads(model)).cpu()
 
 
 def word_weights(
@@ -137,13 +170,32 @@ def word_weights(
     Returns:
         Weights `[target words][source words]`, computed in float64.
     """
+    return word_shares(attention, source, target, source_words, target_words).tolist()
+
+
+def word_shares(
+    attention: Tensor,
+    source: Sequence[Span | None],
+    target: Sequence[Span | None],
+    source_words: Sequence[Span],
+    target_words: Sequence[Span],
+) -> Tensor:
+    """Return [`word_weights`] of one or several attentions, `[..., target words, source words]`.
+
+    Args:
+        attention: `[..., target tokens, source tokens]`, at the step that writes the token.
+        source: the place of each source token in the source, None for special tokens.
+        target: the place of each target token in the translation.
+        source_words: the places of the words of the source.
+        target_words: the places of the words of the translation.
+    """
     columns = _membership(source, source_words)
     rows = _membership(target, target_words)
-    sums = rows.T @ attention[: len(target), : len(source)].double() @ columns
+    sums = rows.T @ attention[..., : len(target), : len(source)].double() @ columns
     # The mean over the tokens of a target word. A word without a token has no weight.
     means = sums / rows.sum(0).clamp(min=1).unsqueeze(-1)
-    totals = means.sum(0, keepdim=True)
-    return (means / totals.clamp(min=torch.finfo(means.dtype).tiny)).tolist()
+    totals = means.sum(-2, keepdim=True)
+    return means / totals.clamp(min=torch.finfo(means.dtype).tiny)
 
 
 def aligner(
