@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
@@ -87,6 +88,8 @@ class Adapter(ABC):
 
     models: ClassVar[tuple[type[PreTrainedModel], ...]]
     """The classes of the models that it knows."""
+    models_in_half: ClassVar[tuple[type[PreTrainedModel], ...]] = ()
+    """Those of them whose weights may have 16 bits."""
     decoding: ClassVar[type[Decoding]]
     """The class of the sentences that it decodes."""
     needs_cache: ClassVar[bool] = False
@@ -114,6 +117,10 @@ class Adapter(ABC):
         bias = None if self._output_bias is None else self._output_bias.detach()[tokens]
         part = Vocabulary(self._output_weight[tokens], bias, self.make)
         return VocabularyOfWords(self.vocabulary, part, tokens)
+
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """Return the embeddings of tokens `[...]` in float32, `[..., d]`."""
+        return F.embedding(tokens, self.embeddings).float()
 
     @abstractmethod
     def copy(self, model: PreTrainedModel) -> None:

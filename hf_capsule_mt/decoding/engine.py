@@ -17,7 +17,7 @@ from .beam_search import BeamSearch
 from .fingerprint import Fingerprint, UnsupportedModelError, check_plain
 from .marian_adapter import MarianAdapter
 from .pre_norm_adapter import M2M100Adapter, MBartAdapter
-from .products import PRECISIONS, precisions_on, with_products
+from .products import HALVES, in_float32, make_of, multiplies_as_they_are, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
 from .search import GreedySearch, Search, Settings, Translation
 from .t5_adapter import MT5Adapter, T5Adapter
@@ -51,7 +51,13 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
     else:
         raise UnsupportedModelError(f"the engine does not know the model {type(model).__name__}")
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
-    if len(kinds) > 1 or model.dtype != torch.float32 or not precisions_on(model.device):
+    devices = {device for _, device in kinds}
+    known = {torch.float32}
+    if type(model) in adapter.models_in_half:
+        # T5 in float16 has some weights in float32.
+        known.add(model.dtype if model.dtype in HALVES else torch.float32)
+    are_known = all(dtype in known for dtype, _ in kinds)
+    if not are_known or len(devices) > 1 or not precisions_on(model.device):
         names = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(kinds, key=str))
         raise UnsupportedModelError(f"the weights are {names}: the engine needs float32, on a CPU or one CUDA device")
     return adapter
@@ -63,9 +69,10 @@ class Engine:
     Args:
         model: a [`MarianMTModel`], [`M2M100ForConditionalGeneration`] (also NLLB-200),
             [`MBartForConditionalGeneration`], [`T5ForConditionalGeneration`] (also MADLAD-400),
-            [`MT5ForConditionalGeneration`], or a translation model of this package. It is in float32, in evaluation
-            mode, on a CPU or a CUDA device.
-        dtype: precision of the products, "float32", "bfloat16" or, on a CPU, "int8". All else is in float32.
+            [`MT5ForConditionalGeneration`], or a translation model of this package. It is in evaluation mode, on a CPU
+            or a CUDA device. Models of Transformers may have weights in 16 bits.
+        dtype: precision of the products, "float32", "bfloat16" or, on a CPU, "int8". All else is in float32. With
+            weights in 16 bits "float32" means that the products have the precision of the weights.
 
     Raises:
         UnsupportedModelError: if the model is of another class or dtype, or something in it has been replaced.
@@ -77,6 +84,9 @@ class Engine:
         precisions = precisions_on(model.device)
         if dtype not in precisions:
             raise UserError(f"The engine has no dtype {dtype!r} on {model.device}. It has {', '.join(precisions)}.")
+        self._is_half = model.dtype in HALVES
+        if self._is_half and dtype == "float32" and not multiplies_as_they_are(model.dtype, model.device):
+            raise UnsupportedModelError(f"products of weights in {model.dtype} are slow on {model.device}")
         self._fingerprint = Fingerprint(model)
         self._name = model.name_or_path
         self._dtype = dtype
@@ -85,7 +95,8 @@ class Engine:
         """The most tokens that a source, and a translation, can have."""
         # Copies that are made in inference mode could not be written to outside of it.
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
-            self._adapter = adapter(model, PRECISIONS[dtype])
+            self._make = make_of(dtype, model.dtype, model.device)
+            self._adapter = adapter(model, self._make)
         self.vocabulary = self._adapter.vocabulary
         self._sets_of_words: dict[tuple[int, ...], VocabularyOfWords] = {}
         self._making_sets = Lock()
@@ -104,7 +115,8 @@ class Engine:
         except UnsupportedModelError:
             # With hooks or LoRA adapters, whose settings may change.
             return encoder
-        return with_products(encoder, PRECISIONS[self._dtype])
+        copied = with_products(encoder, self._make)
+        return in_float32(copied) if self._is_half else copied
 
     @torch.no_grad()
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ModelOutput:

@@ -18,7 +18,8 @@ class FiniteSum:
 
     def add(self, values: Tensor) -> None:
         """Add values of any shape."""
-        self._sum += values.sum()
+        # The sum of numbers in 16 bits may be too large for these.
+        self._sum += values.sum(dtype=torch.float32)
 
     def check(self, name: str, precision: str) -> None:
         """Raise a UserError if the values of the model `name`, computed in `precision`, were not finite."""

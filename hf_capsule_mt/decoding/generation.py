@@ -28,6 +28,7 @@ from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .finite_scores import FiniteScores
+from .products import HALVES
 from .search import Settings, Translation
 from .term_automaton import Forms, WordBoundaries
 from .term_banks import TermBanks, default_bank_width
@@ -89,7 +90,8 @@ def generate(
         logits_processor: as `generate()` prepares them, as are all arguments but the first and `dtype`.
         stopping_criteria: the engine also knows [`NewTokenLimits`].
         generation_config: the settings of the call.
-        dtype: precision of the engine's products, as in [`Engine`]. The tokens are those of `generate()` in float32.
+        dtype: precision of the engine's products, as in [`Engine`]. The tokens are those of `generate()` in float32,
+            but for the rounding of what is multiplied in fewer bits.
         terms: what the translation of each sentence must have: for each sentence its terms, for each term its forms,
             for each form its token ids. `force_words_ids` of `generate()` is the same for all sentences.
         boundaries: which tokens may stand in one word, so that forms are whole words.
@@ -125,6 +127,8 @@ def generate(
         is_expected = dtype == "float32" and not isinstance(reason, UnsupportedModelError)
         log = logger.info_once if is_expected else logger.warning_once
         log(f"Transformers decodes, not the engine: {reason}")
+        if "encoder_outputs" in model_kwargs:
+            model_kwargs["encoder_outputs"] = _in_dtype(model_kwargs["encoder_outputs"], model.dtype)
         options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
         return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
     encoded = model_kwargs["encoder_outputs"]
@@ -164,6 +168,17 @@ def _as_many(best_first: Tensor, count: int) -> list[Tensor]:
     rows = list(best_first)[:count]
     missing = count - len(rows)
     return rows + [rows[-1]] * missing
+
+
+def _in_dtype(encoded: Any, dtype: torch.dtype) -> Any:
+    """Return an encoder's output in the dtype of weights in 16 bits. The engine's encoder returns float32."""
+    if dtype not in HALVES or not isinstance(encoded, ModelOutput):
+        return encoded
+    converted = {}
+    for name, value in encoded.items():
+        is_float = isinstance(value, Tensor) and value.is_floating_point()
+        converted[name] = value.to(dtype) if is_float else value
+    return type(encoded)(**converted)
 
 
 def _terms_of(

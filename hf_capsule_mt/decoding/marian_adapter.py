@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import MarianMTModel
 
 from ..modeling.aggregation import BlockLinear, LayerAggregation, RoutedAggregation
@@ -32,12 +31,13 @@ class MarianAdapter(TransformerAdapter):
     """A copy of the decoder of a Marian model, or of one of the family of this package."""
 
     models = (MarianMTModel, CapsuleAggregatedMarianForConditionalGeneration)
+    models_in_half = (MarianMTModel,)
 
     def copy(self, model: MarianMTModel) -> None:
         """Copy the decoder's weights."""
         decoder = model.model.decoder
         self.scale: float = decoder.embed_scale
-        self.positions = decoder.embed_positions.weight.detach()
+        self.positions = decoder.embed_positions.weight.detach().float()
         self.layers = [PostNormLayer(layer, self.make) for layer in decoder.layers]
         # Marian itself has neither of these two.
         self.aggregate: Callable[[list[Tensor]], Tensor] | None = None
@@ -51,7 +51,7 @@ class MarianAdapter(TransformerAdapter):
 
     def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
         """Return the embeddings `[rows, d]` of tokens `[rows]` with that of their position."""
-        embedded = F.embedding(tokens, self.embeddings)
+        embedded = self.embedded(tokens)
         if isinstance(position, Tensor):
             position = position.clamp(max=len(self.positions) - 1)
         return torch.add(self.positions[position], embedded, alpha=self.scale)

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from transformers import M2M100ForConditionalGeneration, MBartForConditionalGeneration, PreTrainedModel
 
 from .products import norm
@@ -41,7 +40,7 @@ class _PreNormAdapter(TransformerAdapter):
 class M2M100Adapter(_PreNormAdapter):
     """A copy of the decoder of M2M-100 or NLLB-200."""
 
-    models = (M2M100ForConditionalGeneration,)
+    models = models_in_half = (M2M100ForConditionalGeneration,)
     # Without a cache Transformers does not count padding that the model has written as a position.
     needs_cache = True
 
@@ -52,7 +51,7 @@ class M2M100Adapter(_PreNormAdapter):
         self.padding: int = embed_positions.padding_idx
         # The first token has the row after that of padding. Transformers adds rows when a translation needs them.
         rows = self.padding + 1 + model.config.max_position_embeddings
-        positions = embed_positions.weights.detach()
+        positions = embed_positions.weights.detach().float()
         if len(positions) < rows:
             made = embed_positions.get_embedding(rows, embed_positions.embedding_dim, self.padding)
             positions = made.to(positions)
@@ -67,25 +66,25 @@ class M2M100Adapter(_PreNormAdapter):
         if isinstance(row, Tensor):
             row = row.clamp(max=len(self.positions) - 1)
         rows = torch.where(tokens == self.padding, self.padding, row)
-        embedded = F.embedding(tokens, self.embeddings)
+        embedded = self.embedded(tokens)
         return torch.add(self.positions[rows], embedded, alpha=self.scale)
 
 
 class MBartAdapter(_PreNormAdapter):
     """A copy of the decoder of mBART or mBART-50."""
 
-    models = (MBartForConditionalGeneration,)
+    models = models_in_half = (MBartForConditionalGeneration,)
 
     def copy(self, model: MBartForConditionalGeneration) -> None:
         """Copy the decoder's weights."""
         super().copy(model)
         decoder = model.model.decoder
-        self.positions = decoder.embed_positions.weight.detach()[decoder.embed_positions.offset :]
+        self.positions = decoder.embed_positions.weight.detach()[decoder.embed_positions.offset :].float()
         self.first_norm = norm(decoder.layernorm_embedding)
 
     def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
         """Return the normalised embeddings `[rows, d]` of tokens `[rows]` with that of their position."""
         if isinstance(position, Tensor):
             position = position.clamp(max=len(self.positions) - 1)
-        embedded = F.embedding(tokens, self.embeddings)
+        embedded = self.embedded(tokens)
         return self.first_norm(torch.add(self.positions[position], embedded, alpha=self.scale))

@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100ScaledWordEmbedding
+from transformers.models.mbart.modeling_mbart import MBartScaledWordEmbedding
 
 from ..modeling.linear import GateLinear, Linear, UnitGainLinear
 from ..modeling.onednn import has_onednn
@@ -45,6 +48,8 @@ _WIDE = 16384
 """Outputs for which it is timed for wide weights."""
 _WIDTH = 4096
 """Where wide weights begin. Only vocabularies are so wide."""
+_TOKEN_EMBEDDINGS = (nn.Embedding, M2M100ScaledWordEmbedding, MBartScaledWordEmbedding)
+"""Classes of embeddings that map tokens to rows of their weights, times a scale if they have one."""
 _PACKING = RLock()
 """Held while weights are packed. PyTorch's backend and the filters of warnings belong to the whole process."""
 
@@ -99,8 +104,36 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+class HalfProduct:
+    """A linear map by a weight in 16 bits, which is not copied. It rounds what it multiplies, but not what comes out.
+
+    So two tokens seldom have the same score, which they often have in 16 bits.
+
+    Args:
+        weight: `[in, out]`, in float16 or bfloat16.
+        bias: `[out]`, or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self._weight = weight
+        self._bias = None if bias is None else bias.float()
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Map `[rows, in]` to `[rows, out]`, both in float32."""
+        rounded = inputs.to(self._weight.dtype)
+        # T5 in float16 has some weights in float32.
+        if rounded.device.type == "cuda" and rounded.dtype in HALVES:
+            product = torch.mm(rounded, self._weight, out_dtype=torch.float32)
+        else:
+            # PyTorch has no such product in 16 bits on a CPU. There this class only stands in for a GPU in tests.
+            product = rounded.float() @ self._weight.float()
+        return product if self._bias is None else product.add_(self._bias)
+
+
 def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     """Return a map in bfloat16. Where products in bfloat16 are slow, it multiplies rounded float32 numbers."""
+    if weight.device.type == "cuda":
+        return HalfProduct(weight.bfloat16(), bias)
     dtype = torch.bfloat16 if multiplies_bfloat16(weight.device) else torch.float32
     rounded_bias = None if bias is None else bias.bfloat16().to(dtype)
     multiply = Product(weight.bfloat16().to(dtype), rounded_bias)
@@ -152,9 +185,34 @@ class Int8Product:
 
 def int8_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     """Return a map in int8. Where the machine has no product in int8, it is float32, and a warning says so once."""
-    return Int8Product(weight, bias) if _int8_backends() else Product(weight, bias)
+    bias = None if bias is None else bias.float()
+    return Int8Product(weight, bias) if _int8_backends() else Product(weight.float(), bias)
 
 
+def multiplies_as_they_are(weights: torch.dtype, device: torch.device) -> bool:
+    """Return whether products of a device with weights in 16 bits are fast, so that they need not become float32."""
+    if device.type == "cuda":
+        return weights in HALVES
+    return weights == torch.bfloat16 and multiplies_bfloat16(device)
+
+
+def make_of(dtype: str, weights: torch.dtype, device: torch.device) -> Make:
+    """Return what makes the products of an engine.
+
+    Args:
+        dtype: a key of `PRECISIONS`. If it is "float32", weights in 16 bits are multiplied as they are.
+        weights: the dtype of the model's weights.
+        device: that of the model.
+    """
+    if weights not in HALVES or dtype == "int8":
+        return PRECISIONS[dtype]
+    if device.type == "cuda" and (dtype == "float32" or weights == torch.bfloat16):
+        return HalfProduct
+    return bfloat16_map
+
+
+HALVES = (torch.float16, torch.bfloat16)
+"""The dtypes of 16 bits."""
 PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "int8": int8_map}
 """How products are made for an engine of a `dtype`."""
 
@@ -175,7 +233,9 @@ def product(*linears: nn.Linear, make: Make) -> Map:
 
 def joined(parts: Sequence[tuple[Tensor, Tensor | None]], make: Make) -> Map:
     """Return weights `[out, in]`, with biases `[out]` or without, as one map whose outputs are side by side."""
-    joined_weight = torch.cat([weight.detach() for weight, _ in parts]).t()
+    weights = [weight.detach() for weight, _ in parts]
+    # One is not copied.
+    joined_weight = (weights[0] if len(weights) == 1 else torch.cat(weights)).t()
     if all(bias is None for _, bias in parts):
         return make(joined_weight, None)
     biases = []
@@ -210,10 +270,43 @@ def with_products(module: nn.Module, make: Make) -> nn.Module:
     return copied
 
 
+class _Embedding(nn.Module):
+    def __init__(self, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.weight = embedding.weight
+        self._scale = getattr(embedding, "embed_scale", 1.0)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, self.weight).float() * self._scale
+
+
+def in_float32(module: nn.Module) -> nn.Module:
+    """Let a module with weights in 16 bits, whose linear maps are products, compute the rest in float32.
+
+    The rows of embeddings are converted when they are read. Everything else is small.
+
+    Args:
+        module: what [`with_products`] returned. It is changed.
+    """
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) in _TOKEN_EMBEDDINGS:
+                setattr(parent, name, _Embedding(child))
+    for part in module.modules():
+        if isinstance(part, _Embedding):
+            continue
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            setattr(part, name, nn.Parameter(parameter.detach().float(), requires_grad=False))
+        for name, buffer in list(part.named_buffers(recurse=False)):
+            if buffer.is_floating_point():
+                setattr(part, name, buffer.float())
+    return module
+
+
 def norm(module: nn.LayerNorm) -> Map:
     """Return a copy of a LayerNorm, which maps `[..., d]`."""
-    weight = module.weight.detach().clone()
-    bias = module.bias.detach().clone()
+    weight = module.weight.detach().clone().float()
+    bias = module.bias.detach().clone().float()
     epsilon = module.eps
     return lambda inputs: torch.layer_norm(inputs, weight.shape, weight, bias, epsilon)
 

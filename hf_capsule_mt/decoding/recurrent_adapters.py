@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from transformers.utils import ModelOutput
 
 from ..modeling.additive_scores import additive_scores
@@ -41,7 +40,7 @@ class _Recurrent(Decoding):
 
         The state of the sentence is added if there is one.
         """
-        embedded = F.embedding(tokens, self.adapter.embeddings) * self.adapter.scale
+        embedded = self.adapter.embedded(tokens) * self.adapter.scale
         if self.sentence_state is not None:
             embedded = embedded + self.sentence_state.unsqueeze(1)
         return embedded.flatten(0, 1)

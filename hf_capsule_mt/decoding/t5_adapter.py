@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import MT5ForConditionalGeneration, PreTrainedModel, T5ForConditionalGeneration
 
 from .pre_norm_adapter import PreNormLayer
@@ -68,7 +67,7 @@ class T5Decoding(TransformerDecoding):
 class T5Adapter(TransformerAdapter):
     """A copy of the decoder of T5, T5 v1.1 or MADLAD-400."""
 
-    models = (T5ForConditionalGeneration,)
+    models = models_in_half = (T5ForConditionalGeneration,)
     decoding = T5Decoding
     has_relative_positions = True
 
@@ -82,7 +81,7 @@ class T5Adapter(TransformerAdapter):
         attention = decoder.block[0].layer[0].SelfAttention
         last = attention.relative_attention_max_distance
         biases = attention.compute_bias(1, last + 1, past_seen_tokens=last)
-        self.biases = biases.detach()[0, :, 0].flip(1).contiguous()
+        self.biases = biases.detach()[0, :, 0].flip(1).contiguous().float()
 
     def last_scale_of(self, model: PreTrainedModel) -> float | None:
         """Return the factor of the states that the output projection reads, or None."""
@@ -91,7 +90,7 @@ class T5Adapter(TransformerAdapter):
 
     def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
         """Return the embeddings `[rows, d]` of tokens `[rows]`, which do not depend on the position."""
-        return F.embedding(tokens, self.embeddings)
+        return self.embedded(tokens)
 
     def finish(self, outputs: list[Tensor]) -> Tensor:
         """Normalise and scale the output of the last layer, `[rows, d]`."""
@@ -102,7 +101,7 @@ class T5Adapter(TransformerAdapter):
 class MT5Adapter(T5Adapter):
     """A copy of the decoder of mT5."""
 
-    models = (MT5ForConditionalGeneration,)
+    models = models_in_half = (MT5ForConditionalGeneration,)
 
     def last_scale_of(self, model: PreTrainedModel) -> None:
         """Return None: mT5 scales nothing, whatever its configuration says."""
@@ -111,6 +110,6 @@ class MT5Adapter(T5Adapter):
 
 def rms_norm(module: nn.Module) -> Map:
     """Return a copy of a norm of T5, which maps `[..., d]`. It divides by the root of the mean square."""
-    weight = module.weight.detach().clone()
+    weight = module.weight.detach().clone().float()
     epsilon = module.variance_epsilon
     return lambda inputs: torch.rms_norm(inputs, weight.shape, weight, epsilon)

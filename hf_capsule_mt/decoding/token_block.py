@@ -8,8 +8,9 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from .products import Make, joined
+from .products import HalfProduct, Make, Map, joined
 
 _GROUP = 32
 """Tokens in a group."""
@@ -38,11 +39,7 @@ class TokenBlock:
         self.width = math.ceil(self.size / unit) * unit
         """The number of scores: that of the tokens, and of what fills up the groups."""
         self.num_groups = self.width // self.per_group
-        missing = self.width - self.size
-        no_weight = weight.new_zeros(missing, weight.shape[1])
-        # What fills up the groups is never chosen.
-        never = weight.new_full((missing,), -torch.inf)
-        self.scores = joined([(weight, bias), (no_weight, never)], make)
+        self.scores = _filled_product(weight, bias, make, missing=self.width - self.size)
         """The product: states `[rows, d]` to scores `[rows, width]`."""
         # A group has the token of its own number, and those at these distances from it.
         self._distances = torch.arange(self.per_group, device=weight.device) * self.num_groups
@@ -118,3 +115,15 @@ class TokenBlock:
         num_chosen = min(count, members.shape[1])
         best, chosen = scores.gather(1, members).topk(num_chosen)
         return best, self.tokens_at(members.gather(1, chosen))
+
+
+def _filled_product(weight: Tensor, bias: Tensor | None, make: Make, missing: int) -> Map:
+    """Return the product with rows `[tokens, d]`, whose scores are followed by as many of -inf as are missing."""
+    if make is HalfProduct:
+        # Its weight is the model's own, which cannot grow.
+        multiply = joined([(weight, bias)], make)
+        return lambda hidden: F.pad(multiply(hidden), (0, missing), value=-torch.inf)
+    no_weight = weight.new_zeros(missing, weight.shape[1])
+    # What fills up the groups is never chosen.
+    never = weight.new_full((missing,), -torch.inf)
+    return joined([(weight, bias), (no_weight, never)], make)

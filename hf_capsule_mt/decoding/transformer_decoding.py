@@ -133,7 +133,8 @@ class TransformerDecoding(Decoding):
 
     def __init__(self, adapter: Adapter, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
         super().__init__(adapter, encoded, mask, num_beams)
-        states = encoded.last_hidden_state
+        # In 16 bits where Transformers has encoded by such weights.
+        states = encoded.last_hidden_state.float()
         # For each layer keys and values, `[sentences, heads, source, d / heads]`.
         self.source = [layer.read_source(states) for layer in self.adapter.layers]
         # `[sentences, 1, 1, source]`, or None if nothing is hidden. Only a CPU knows that at once.

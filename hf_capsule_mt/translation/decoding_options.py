@@ -10,7 +10,7 @@ from transformers import LogitsProcessorList, PreTrainedConfig, PreTrainedModel,
 
 from hf_capsule_mt.data.shortlist import read_words
 from hf_capsule_mt.decoding import OnlyWords, UnsupportedModelError, adapter_for
-from hf_capsule_mt.decoding.products import precisions_on
+from hf_capsule_mt.decoding.products import multiplies_as_they_are, precisions_on
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.loading import check_decodes, commit_of, in_usable_precision, load_config, load_model, load_tokenizer
@@ -103,14 +103,20 @@ class DecodingOptions:
     def load(self, device: torch.device, *, decodes: bool = True) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Load the model, on a device, and its tokenizer.
 
-        The weights are in float32 where the engine makes the dtype itself. With `decodes` False it does not.
+        The weights are in float32 where the engine makes the dtype itself, unless the file has 16 bits which the device
+        multiplies as they are. With `decodes` False the engine makes no dtype.
 
         Raises:
             UserError: if int8 is asked of a model or a device that it is not for.
         """
         is_of_engine = decodes and self._is_of_engine()
-        dtype = "float32" if is_of_engine else self.dtype
+        dtype = self.dtype
+        if is_of_engine and dtype != "float32":
+            # Weights in 16 bits would take twice the memory in float32.
+            dtype = "auto"
         model = load_model(self.model, revision=self.revision, dtype=dtype)
+        if is_of_engine and not self._takes_half(model, device):
+            model.float()
         if self.dtype == "auto":
             in_usable_precision(model, device)
         if is_of_engine and not engine_computes_in(self.dtype, model, device):
@@ -124,6 +130,10 @@ class DecodingOptions:
         if decodes:
             check_decodes(model)
         return model, self.tokenizer()
+
+    def _takes_half(self, model: PreTrainedModel, device: torch.device) -> bool:
+        """Whether the engine takes the weights of a model as they are, and the device multiplies them fast."""
+        return multiplies_as_they_are(model.dtype, device) and engine_computes_in(self.dtype, model, device)
 
     def _is_of_engine(self) -> bool:
         """Whether the engine makes the precision."""

@@ -5,10 +5,11 @@ import argparse
 import pytest
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
-from transformers import PreTrainedModel, T5Config, T5ForConditionalGeneration
+from transformers import PreTrainedModel, UMT5Config, UMT5ForConditionalGeneration
 
 from hf_capsule_mt.cli import decoding
 from hf_capsule_mt.decoding import Engine
+from hf_capsule_mt.decoding.products import multiplies_bfloat16
 from hf_capsule_mt.translation.translator import translate_lines
 
 
@@ -28,7 +29,7 @@ def _load(args):
 def folders(tmp_path_factory):
     """Checkpoints of a model that the engine decodes, of one that it does not, and of the first in bfloat16."""
     sizes = {"vocab_size": 40, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
-    other = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
+    other = UMT5ForConditionalGeneration(UMT5Config(**sizes, decoder_start_token_id=0))
     found = {}
     for name, model in {"known": tiny_model(), "other": other, "half": tiny_model().bfloat16()}.items():
         found[name] = str(tmp_path_factory.mktemp(name))
@@ -42,7 +43,8 @@ def folders(tmp_path_factory):
 def test_the_engine_has_it(dtype, folder, folders, monkeypatch):
     args = _args("--model", folders[folder], "--dtype", dtype)
     model, tokenizer = _load(args)
-    assert model.dtype == torch.float32
+    keeps_half = folder == "half" and dtype in ("bfloat16", "int8") and multiplies_bfloat16(torch.device("cpu"))
+    assert model.dtype == (torch.bfloat16 if keeps_half else torch.float32)
     asked, make = [], Engine.__init__
     monkeypatch.setattr(
         Engine, "__init__", lambda self, model, dtype="float32": asked.append(dtype) or make(self, model, dtype)

@@ -11,6 +11,7 @@ from transformers import LogitsProcessorList, pipeline
 
 from hf_capsule_mt.decoding import engine_of, generate
 from hf_capsule_mt.decoding.constraints import Constraints
+from hf_capsule_mt.decoding.finite_scores import FiniteSum
 from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.decoding.search import Settings
 from hf_capsule_mt.errors import UserError
@@ -106,6 +107,12 @@ def test_a_weight_that_is_no_number(dtype, place, options):
     with pytest.raises(UserError, match=f"in {dtype} are not finite"):
         model.generate(torch.tensor(ROWS[:1]), max_new_tokens=5, custom_generate=custom, **options)
     assert engine_of(model, dtype) is engine
+
+
+def test_a_large_sum_of_numbers_in_16_bits_is_no_overflow():
+    seen = FiniteSum(torch.device("cpu"))
+    seen.add(torch.full((9, 9), 1e4, dtype=torch.float16))
+    seen.check("some/model", "float16")
 
 
 def test_where_every_word_is_suppressed():

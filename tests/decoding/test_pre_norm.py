@@ -191,13 +191,3 @@ def test_a_vocabulary_in_blocks(kind, options, block, engine_calls, monkeypatch)
     options = {"max_new_tokens": 10, "forced_bos_token_id": GERMAN, **options}
     check_agreement(model, padded("left"), engine_calls, **options)
     assert len(engine_of(model).vocabulary._blocks) == -(-VOCABULARY // block)
-
-
-@pytest.mark.parametrize("num_beams", [1, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_half_precision_goes_to_transformers(kind, num_beams, engine_calls):
-    model = model_of(kind).bfloat16()
-    options = {"max_new_tokens": 6, "num_beams": num_beams}
-    expected = model.generate(**padded("right"), **options)
-    assert torch.equal(model.generate(**padded("right"), **options, custom_generate=generate), expected)
-    assert not engine_calls
