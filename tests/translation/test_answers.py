@@ -1,5 +1,7 @@
 """Scores, alternatives and alignments of translations, by the engine and by `generate()`."""
 
+import re
+
 import pytest
 import tiny_multilingual
 import torch
@@ -12,7 +14,7 @@ from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
-from hf_capsule_mt.translation.translations import Translation, linked_words
+from hf_capsule_mt.translation.translations import Translation, linked_words, score_of_text
 
 TEXTS = ["a b c", "d", "e f g h i j", "k l"]
 BEAMS = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 6}
@@ -82,6 +84,17 @@ def test_the_score_of_greedy_search(translator, engine):
     assert scores(translator(TEXTS, return_scores=True, engine=engine, batch_size=4)) == pytest.approx(scores(alone))
 
 
+def test_a_translation_at_its_limit_has_no_end():
+    """Next to a longer one, it is filled up with ends."""
+    model = tiny_model()
+    model.generation_config.forced_eos_token_id = None
+    model.final_logits_bias[:, 2] = -100
+    translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu")
+    options = {"return_scores": True, "engine": "transformers", "num_beams": 2}
+    alone = [translator(text, **options)[0] for text in ("a", "a b c")]
+    assert scores(translator(["a", "a b c"], batch_size=2, **options)) == pytest.approx(scores(alone), abs=1e-4)
+
+
 def test_a_forced_code_of_a_language_counts_as_a_token():
     model, tokenizer = tiny_multilingual.nllb()
     model.generation_config.decoder_start_token_id = 2
@@ -111,6 +124,11 @@ def test_sentences_that_are_decoded_together(translator, model):
     assert together.decode(sentences, max_new_tokens=3)[0].alternatives == ()
 
 
+def test_sentences_count_by_their_tokens():
+    assert score_of_text([-1.0, None, -4.0], [1, 5, 2]) == -3
+    assert score_of_text([None], [0]) is None
+
+
 def test_a_document_has_the_mean_score_of_its_sentences(translator):
     pytest.importorskip("sentencex")
     text = "A b c d e. \n\n F g!"
@@ -132,12 +150,15 @@ def test_characters_and_words_of_a_text_in_segments(model):
     prepared = translator.reader.prepare(text, TextOptions(language="en"))
     translations = []
     for sentence in prepared.sentences:
-        words = sentence.segment.text.upper()
+        # Longer than the source.
+        words = re.sub("[a-z]", lambda letter: 2 * letter[0].upper(), sentence.segment.text, flags=re.IGNORECASE)
         links = linked_words(sentence.segment.text, words, in_order)
         translations.append(Translation(words, -1.0, links) if sentence.token_ids else None)
     found = prepared.translation(translations, has_links=True)
     pairs = [(text[slice(*link.source_span)], found.text[slice(*link.target_span)]) for link in found.links]
-    assert pairs == [(word, word.upper()) for word in ["A", "bc", ",", "d", ".", "e", ".", "12", "%", "F", "g", "!"]]
+    sources = ["A", "bc", ",", "d", ".", "e", ".", "12", "%", "F", "g", "!"]
+    targets = ["AA", "BBCC", ",", "DD", ".", "EE", ".", "12", "%", "FF", "GG", "!"]
+    assert pairs == list(zip(sources, targets, strict=True))
     assert [link.source for link in found.links] == [*range(12)]
     assert [link.target for link in found.links] == [*range(12)]
 

@@ -91,10 +91,10 @@ def test_words_of_pharaohs_format_stand_between_spaces(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["links.jsonl", "pharaoh"])
-def test_a_run_that_was_stopped_ends_with_the_same_bytes(checkpoint, source, tmp_path, monkeypatch, name):
-    def run(folder):
+def test_a_run_that_was_stopped_ends_with_the_same_bytes(checkpoint, source, tmp_path, monkeypatch, capsys, name):
+    def run(folder, n_best=2):
         files = ["--alignments", tmp_path / folder / name, "--report_file", tmp_path / folder / "report"]
-        translate(checkpoint, source, tmp_path / folder, "--n_best", 2, "--chunk_size", 2, *files)
+        translate(checkpoint, source, tmp_path / folder, "--n_best", n_best, "--chunk_size", 2, *files)
 
     run("whole")
     undo = interrupt_after(monkeypatch, 1)
@@ -107,9 +107,9 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(checkpoint, source, tmp
     for kept in ("lines", "alignments"):
         with open(unfinished / kept, "ab") as file:
             file.write(b"half a li")
-    other = ["--chunk_size", 2, "--report_file", tmp_path / "stopped" / "report"]
     with pytest.raises(SystemExit):
-        translate(checkpoint, source, tmp_path / "stopped", "--n_best", 3, *other)
+        run("stopped", n_best=3)
+    assert "interrupted run with another n_best" in capsys.readouterr().err
     shown = count_sentences(monkeypatch)
     run("stopped")
     assert 0 < len(shown) < 5
