@@ -18,10 +18,13 @@ Table = list[list[str]]
 def render_page(page: Path) -> str:
     """Return a page from its template, which lies next to it as PAGE.jinja.
 
-    The template has `speed(name)`, `memory(name)` and `on_file(name)`, the tables of a record; `settings(name)`, cells
-    with how it was measured; `measured(name)`, whether there is one; `has(name, row, decoder)`, whether that was
-    measured; and `ratio(name, row, decoder, reference)`, times as fast.
+    The template has `speed(name)`, `memory(name)`, `on_file(name)` and `nllb(name)`, the tables of a record;
+    `settings(name)`, cells with how it was measured; `measured(name)`, whether there is one; `has(name, row, decoder)`,
+    whether that was measured; and `ratio(name, row, decoder, reference)`, times as fast.
     """
+    # It makes its tables with those of this module.
+    from benchmarks.speed.nllb import report
+
     records = read_records(FOLDER / "decoding.jsonl")
 
     def rates_of_row(name: str, row: str) -> dict[str, list[float]]:
@@ -42,6 +45,7 @@ def render_page(page: Path) -> str:
         speed=lambda name: decoders_table(records[name]),
         settings=lambda name: " | ".join(_settings(records[name])),
         memory=lambda name: memory_report(records[name]),
+        nllb=lambda name: report(records[name]),
         on_file=lambda name: file_report(records[name]),
         measured=records.__contains__,
         has=has,

@@ -46,7 +46,7 @@ GOALS_OF_WORDS = {
     ("int8", 16): "9.0 / 1.1",
 }
 """Times as fast as generate(), and as CTranslate2 in the same precision."""
-_PAD, _END, _UNKNOWN, _LANGUAGE = 1, 2, 3, 256_047
+_END, _UNKNOWN, _FIRST_WORD = 2, 3, 4
 _NOISE = 1_000_003
 """Random numbers that all weights repeat. Drawing each of 615 million takes much longer."""
 _GIB = 2**30
@@ -62,6 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--length", default=24, help="tokens of every source and translation (default: %(default)s)")
     add("--num_beams", default=4, help="beams (default: %(default)s)")
     add("--rounds", default=3, help="batches that are timed (default: %(default)s)")
+    add("--vocab_size", default=256_206, help="words (default: %(default)s)")
     add("--layers", default=12, help="layers of the encoder, and of the decoder (default: %(default)s)")
     add("--d_model", default=1024, help="width (default: %(default)s)")
     add("--memory_tokens", default=4096, help="source tokens whose memory is measured, 0 for none (default: 4096)")
@@ -74,9 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
     """Measure all precisions. Return the results, and what makes the table of their record."""
     model = random_model(args)
-    words = list(range(args.words - 1))
-    if _LANGUAGE not in words:
-        words.append(_LANGUAGE)
+    words = [*range(args.words - 1), _language(args)]
     seconds: dict[str, dict[str, dict[str, list[float]]]] = {}
     for precision in args.precisions:
         runs = {GENERATE: partial(_by_model, model, args, None, None)}
@@ -95,11 +94,16 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
     return {"results": {}, "seconds": seconds, "memory": memory}, report
 
 
+def _language(args: argparse.Namespace) -> int:
+    """Return the token of the target language, which is one of the last."""
+    return args.vocab_size - 159
+
+
 def random_model(args: argparse.Namespace) -> M2M100ForConditionalGeneration:
     """Return a model of the shape of NLLB-600M whose weights repeat one block of noise."""
     side = {"layers": args.layers, "attention_heads": args.d_model // 64, "ffn_dim": 4 * args.d_model}
     shape = {f"{name}_{key}": value for name in ("encoder", "decoder") for key, value in side.items()}
-    config = M2M100Config(vocab_size=256_206, d_model=args.d_model, max_position_embeddings=1024, **shape)
+    config = M2M100Config(vocab_size=args.vocab_size, d_model=args.d_model, max_position_embeddings=1024, **shape)
     with torch.device("meta"):
         model = M2M100ForConditionalGeneration(config)
     model.to_empty(device="cpu")
@@ -126,8 +130,8 @@ def _fill(parameter: Tensor, noise: Tensor) -> None:
 
 def _batch(args: argparse.Namespace, sentences: int, generator: torch.Generator, length: int | None = None) -> Batch:
     """Return random sources, each with its language in front and its end."""
-    ids = torch.randint(4, 250_000, (sentences, length or args.length), generator=generator)
-    ids[:, 0] = _LANGUAGE
+    ids = torch.randint(_FIRST_WORD, _language(args), (sentences, length or args.length), generator=generator)
+    ids[:, 0] = _language(args)
     ids[:, -1] = _END
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
@@ -152,7 +156,7 @@ def _by_model(
     length: int | None = None,
 ) -> Tensor:
     """Decode by the engine in a precision, which reads the sources too. Without one only the model decodes."""
-    options: dict[str, Any] = {"forced_bos_token_id": _LANGUAGE}
+    options: dict[str, Any] = {"forced_bos_token_id": _language(args)}
     if words is not None:
         options["logits_processor"] = LogitsProcessorList([words])
     if precision is not None:
@@ -193,7 +197,7 @@ def _by_ctranslate2(
     sources = [[str(token) for token in row] for row in batch["input_ids"].tolist()]
     results = translator.translate_batch(
         sources,
-        target_prefix=[[str(_LANGUAGE)]] * len(sources),
+        target_prefix=[[str(_language(args))]] * len(sources),
         use_vmap=has_set,
         beam_size=args.num_beams,
         max_batch_size=len(sources),

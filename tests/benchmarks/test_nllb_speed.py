@@ -1,0 +1,37 @@
+"""The measurement at NLLB's shape, with a small model."""
+
+from argparse import ArgumentParser
+from importlib.util import find_spec
+
+import pytest
+
+from benchmarks.speed import nllb
+from hf_capsule_mt.environment import environment
+
+SMALL = ["--vocab_size", "700", "--layers", "4", "--d_model", "64", "--words", "300", "--length", "4", "--rounds", "2"]
+
+
+@pytest.mark.skipif(find_spec("ctranslate2") is None, reason="compares with CTranslate2")
+def test_the_table_and_the_memory():
+    parser = ArgumentParser()
+    nllb.add_options(parser)
+    args = parser.parse_args([*SMALL, "--batch_sizes", "1", "2", "--precisions", "float32", "--memory_tokens", "512"])
+    results, report = nllb.measure(args)
+    decoders = {"generate()", "engine", "engine, words", "CTranslate2", "CTranslate2, words"}
+    for seconds in results["seconds"]["float32"].values():
+        assert set(seconds) == decoders
+        assert all(len(times) == 2 and min(times) >= 0 for times in seconds.values())
+    memory = results["memory"]
+    # The engine has the sources once for all beams.
+    assert memory["engine, sources"] < memory["generate(), sources"] / 2
+    record = {**results, "settings": vars(args), "environment": environment("cpu")}
+    for of_sizes in record["seconds"].values():
+        for seconds in of_sizes.values():
+            for name in seconds:
+                seconds[name] = [2.0, 2.0]
+            seconds["engine"] = [1.0, 0.5]
+            seconds["engine, words"] = [0.5, 0.25]
+    table = report(record)
+    assert "| float32 | 3.00 / 3.00 | 3.00 / 3.00 | 6.00 / 6.00 | 6.00 / 6.00 |" in table
+    assert "| float32, goal | 1.6 / 1.4 |  | 3.0 / 1.3 |  |" in table
+    assert "| seconds of generate() | 2.0 (2.0–2.0) | 2.0 (2.0–2.0) |  |  |" in table
