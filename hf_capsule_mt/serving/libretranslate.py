@@ -201,7 +201,8 @@ def _num_alternatives(fields: Fields, sources: Sequence[SourceText]) -> int:
     value = fields.get("alternatives", 0)
     try:
         number = int(value)
-    except (TypeError, ValueError) as error:
+    # JSON may have a number that is infinite.
+    except (TypeError, ValueError, OverflowError) as error:
         raise RequestError(400, "Invalid request: alternatives is no number") from error
     most = min(source.model.num_beams for source in sources) - 1
     if number > most:

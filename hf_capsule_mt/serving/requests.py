@@ -233,8 +233,8 @@ class ApiKeys:
         """Whether clients need a key."""
         return self.digests is not None
 
-    def owner(self, key: str | None) -> str:
-        """Return the name of the owner of a key, or "-" if none is needed.
+    def owner(self, key: object) -> str:
+        """Return the name of the owner of a key, or "-" if none is needed. JSON may have a key that is no text.
 
         Raises:
             RequestError: if the key is missing or wrong.
@@ -243,6 +243,8 @@ class ApiKeys:
             return "-"
         if not key:
             raise RequestError(403, "An API key is needed.")
+        if not isinstance(key, str):
+            raise RequestError(403, "Invalid API key")
         digest = hashlib.sha256(key.encode()).hexdigest()
         owners = [name for name, known in self.digests.items() if hmac.compare_digest(digest, known)]
         if not owners:

@@ -1,7 +1,8 @@
 """An attack with damaged inputs: each area damages a file, uses it as the commands do, and judges what came of it.
 
 Of what is accepted, the judge asks whether the result is what the files now say. For a checkpoint it builds the model
-by hand, of the values in the files and no others, and lets Transformers' own search translate.
+by hand, of the values in the files and no others, and lets Transformers' own search translate. Of a server it asks
+whether each answer is JSON and none is an error of the server.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from bad_requests import send
 from mutations import byte_damage, json_damage, strange_value
 from safetensors.torch import load, load_file, save
 from tiny_checkpoints import FAMILIES, tiny_checkpoint
@@ -359,7 +361,23 @@ def _json_rows(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
     return rows
 
 
+# Requests.
+
+
+def server(rng: random.Random, folder: Path) -> Finding:
+    """Damage to requests: the answer is JSON, and says what is wrong or is a translation."""
+    logging.disable(logging.CRITICAL)
+    try:
+        sent, status, against = send(rng, json_damage, byte_damage)
+    finally:
+        logging.disable(logging.NOTSET)
+    about = f"{sent.path} {sent.kind} {sent.body[:2000]!r}: {against}"
+    if against:
+        return Finding(Outcome.TRACEBACK, about)
+    return Finding(Outcome.RIGHT if status < 400 else Outcome.REFUSED, f"{about} {status}")
+
+
 AREAS = {
     function.__name__.replace("_", " "): function
-    for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text)
+    for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text, server)
 }

@@ -204,6 +204,7 @@ def test_names_of_languages():
         ({"q": "a", "source": ["en"], "target": "de"}, "source is no language"),
         ({"q": "a", "format": "pdf", **EN_DE}, "neither text nor html"),
         ({"q": "a", "alternatives": "many", **EN_DE}, "alternatives is no number"),
+        ({"q": "a", "alternatives": float("inf"), **EN_DE}, "alternatives is no number"),
         ({"q": "a", "formality": "more", **EN_DE}, "'formality' is not supported"),
         ({"q": "<b>a", "format": "html", **EN_DE}, "is not closed"),
         ({"q": f"a {'<x/>' * 101} b", "format": "html", **EN_DE}, "over 100 tags"),
@@ -252,7 +253,11 @@ def test_keys(serve, tmp_path):
     client = serve(keys=ApiKeys.read(file))
     asked = {"q": "1", **EN_DE}
     assert client.post("/translate", json={**asked, "api_key": "secret"}).status_code == 200
-    for key, words in (({}, "An API key is needed"), ({"api_key": "wrong"}, "Invalid API key")):
+    for key, words in (
+        ({}, "An API key is needed"),
+        ({"api_key": "wrong"}, "Invalid API key"),
+        ({"api_key": 5}, "Invalid API key"),
+    ):
         found = client.post("/translate", json={**asked, **key})
         assert (found.status_code, words in found.json()["error"]) == (403, True)
     assert client.get("/frontend/settings").json()["keyRequired"]

@@ -1,5 +1,7 @@
 """One object for texts of any kind: what is prepared, decoded with others, and joined again."""
 
+import re
+
 import pytest
 import tiny_multilingual
 import torch
@@ -111,6 +113,29 @@ def test_attention_is_that_of_the_translation(model):
             length, width = alone.attention[number].shape
             torch.testing.assert_close(decoded.attention[number][:length, :width], alone.attention[number])
         assert not torch.allclose(alone.attention[0], alone.attention[1])
+
+
+def test_attention_of_sentences_with_different_counts(model):
+    """Sentences of one batch have as many translations as each was asked for. Tags follow those of their own row."""
+    translator = TextTranslator(model, tiny_tokenizer())
+    texts = ["a b c", "d <b>e</b> f", "<i>g h</i> i"]
+    prepared = [translator.reader.prepare(text, TAGS) for text in texts]
+    sentences = [text.sentences[0] for text in prepared]
+    counts = [1, 3, 2]
+    together = translator.decode(sentences, num_beams=4, num_return_sequences=counts)
+    assert [1 + len(each.alternatives) for each in together] == counts
+    for sentence, found in zip(sentences[1:], together[1:]):
+        alone = translator.decode([sentence], num_beams=4)[0]
+        assert found.text == alone.text
+        assert weights_of(found, sentence) == pytest.approx(weights_of(alone, sentence), abs=1e-4)
+
+
+def weights_of(translation, sentence):
+    """How much each word of a translation belongs to each word of its sentence."""
+    words = [(match.start(), match.end()) for match in re.finditer(r"\S+", translation.text)]
+    assert words
+    weights = translation.align(sentence.segment.words, words)
+    return [float(weight) for row in weights for weight in row]
 
 
 @pytest.mark.parametrize("kind", ["mbart", "nllb"])
