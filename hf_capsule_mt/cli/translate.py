@@ -15,7 +15,8 @@ sentences. With --documents en the input is running text in that language. Its p
 are translated.
 
 Files of Markdown, HTML, subtitles, gettext, XLIFF, i18next, Android strings and Java properties are recognised by
-their names and beginnings, and translated as a whole. They need --documents and both files:
+their names and beginnings, and translated as a whole. They need --documents and both files. After an
+interruption the same command continues:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
 
@@ -37,6 +38,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -284,6 +286,7 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
     if state.num_processes > 1:
         raise UserError(f"{args.input_file} is {file_format.title}, which one process translates. Start only one.")
     options = decoding.decoding_options(args).pinned()
+    file_options = replace(_options(args), decoding=options)
     translate_file(
         TextTranslator(*options.load(torch.device(args.device or state.device))),
         args.input_file,
@@ -293,8 +296,9 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
         source_lang=args.source_lang,
         target_lang=args.target_lang,
         keep=args.keep,
-        glossary=_options(args).of_texts.glossary,
+        glossary=file_options.of_texts.glossary,
         max_tokens_per_batch=args.max_tokens_per_batch,
+        settings={**file_options.settings(), "format": file_format.name},
         **options.generate_options(),
     )
 

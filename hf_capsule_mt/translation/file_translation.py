@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -21,14 +21,14 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.lines import byte_lines, text_bytes
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import hash_file, locked, replaced_file
+from hf_capsule_mt.files import hash_file, replaced_file
 
 from .decoding_options import DecodingOptions
 from .documents import Segment
 from .expected_quality import Calibration, settings_of
 from .glossary import Glossary
 from .marked_segments import keep_pattern
-from .partial_output import PartialOutput, folder_beside
+from .partial_output import PartialOutput, held_folder
 from .term_writer import check_glossary
 from .texts import TextOptions, TextReader, TextTranslator
 from .windows import Job, Translated
@@ -226,7 +226,7 @@ def translate_windows(
             total = sum(1 for _ in _lines(options))
     with ExitStack() as stack:
         if options.output_file is not None:
-            stack.enter_context(_folder_of(options.output_file))
+            stack.enter_context(held_folder(options.output_file))
         progress = stack.enter_context(Progress(total, shown=not options.interactive))
         # Without an output file, the others are written as a whole at the end.
         more_files = {}
@@ -272,15 +272,6 @@ def _telling_of_long_waits() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-@contextmanager
-def _folder_of(output: Path) -> Iterator[None]:
-    """Hold the folder for the unfinished parts of an output, and remove it at the end if it is empty."""
-    with locked(folder_beside(output)):
-        yield
-    with suppress(OSError):
-        folder_beside(output).rmdir()
 
 
 def _lines(options: FileTranslationOptions) -> Iterator[str]:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -12,12 +13,21 @@ from typing import Any
 
 from hf_capsule_mt.data.lines import text_bytes
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import LOCK, naming, read_json, replace_text, replaced_file
+from hf_capsule_mt.files import LOCK, locked, naming, read_json, replace_text, replaced_file
 
 
 def folder_beside(output: Path) -> Path:
     """Return the folder for the unfinished parts of an output."""
     return Path(f"{output}.unfinished")
+
+
+@contextmanager
+def held_folder(output: Path) -> Iterator[None]:
+    """Hold the folder for the unfinished parts of an output, and remove it at the end if it is empty."""
+    with locked(folder_beside(output)):
+        yield
+    with suppress(OSError):
+        folder_beside(output).rmdir()
 
 
 @dataclass
@@ -184,6 +194,18 @@ class PartialOutput:
                 kept.truncate(self._state.sizes[name])
             with open(path, "rb") as text, replaced_file(output) as whole:
                 shutil.copyfileobj(text, whole)
+        self.discard()
+
+    def kept_lines(self) -> list[str]:
+        """Return the finished lines of the output."""
+        if not self._state.input_lines:
+            return []
+        self._check_kept()
+        kept = (self._folder / "lines").read_bytes()[: self._state.sizes["lines"]]
+        return kept.decode().splitlines()
+
+    def discard(self) -> None:
+        """Delete what was kept."""
         self._state_file.unlink(missing_ok=True)
         for name in self._outputs:
             (self._folder / name).unlink(missing_ok=True)

@@ -1,7 +1,11 @@
 """Translate a file of a format as a whole."""
 
 import codecs
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +18,7 @@ from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import check_language
 from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.partial_output import PartialOutput, held_folder
 from hf_capsule_mt.translation.term_writer import check_glossary
 from hf_capsule_mt.translation.texts import Sentence, TextOptions, TextTranslator, Translation
 
@@ -22,6 +27,10 @@ from .recognition import FORMATS, LINES, recognise
 
 if TYPE_CHECKING:
     from hf_capsule_mt.translation.pipeline import TranslationPipeline
+
+
+_GROUP = 20_000
+"""Characters of texts that are decoded together, and then kept."""
 
 
 def translate_file(
@@ -36,6 +45,7 @@ def translate_file(
     keep: str | None = None,
     glossary: Glossary | None = None,
     max_tokens_per_batch: int = 4096,
+    settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
     """Translate a file of Markdown, HTML, subtitles or localisation. Everything but its texts stays as it is.
@@ -53,6 +63,8 @@ def translate_file(
         keep: a regular expression for more parts that are not translated.
         glossary: terms that translations must have.
         max_tokens_per_batch: source tokens that are decoded together, with padding.
+        settings: everything that the translations depend on. With it, finished texts are kept in a folder next to the
+            output until all are done, and a call with the same settings continues after an interruption.
         **options: of decoding, such as `num_beams=4`.
 
     Raises:
@@ -80,12 +92,44 @@ def translate_file(
         raise UserError(f"{input_file}: {error}") from error
     texts = [with_keep(text, keep) for text in document.texts]
     reading = TextOptions(language, glossary=glossary)
-    try:
-        translations = _translations(translator, texts, reading, direction, max_tokens_per_batch, options)
-    except UserError as error:
-        raise UserError(f"{input_file}: {error}") from error
-    with replaced_file(Path(output_file)) as file:
-        file.write(mark + document.written(translations))
+    translate = partial(_translations, translator, reading, direction, max_tokens_per_batch, options)
+    with ExitStack() as stack:
+        kept = None
+        if settings is not None:
+            stack.enter_context(held_folder(Path(output_file)))
+            kept = PartialOutput(Path(output_file), settings)
+        try:
+            translations = _resumed(translate, texts, kept)
+        except UserError as error:
+            raise UserError(f"{input_file}: {error}") from error
+        with replaced_file(Path(output_file)) as file:
+            file.write(mark + document.written(translations))
+        if kept is not None:
+            kept.discard()
+
+
+def _resumed(
+    translate: Callable[[Sequence[Text]], list[str]], texts: Sequence[Text], kept: PartialOutput | None
+) -> list[str]:
+    """Return the translation of each text. Groups of texts that an interrupted run has finished are not repeated."""
+    records = [json.dumps(text) for text in texts]
+    translations = []
+    if kept is not None:
+        kept.skip(iter(records))
+        translations = [json.loads(line) for line in kept.kept_lines()]
+    start = len(translations)
+    while start < len(texts):
+        end = start + 1
+        size = len(texts[start].text)
+        while end < len(texts) and size < _GROUP:
+            size += len(texts[end].text)
+            end += 1
+        group = translate(texts[start:end])
+        translations += group
+        if kept is not None:
+            kept.append(records[start:end], {"lines": [json.dumps(text) for text in group]}, "")
+        start = end
+    return translations
 
 
 def check_readable(file_format: FileFormat, language: str | None) -> None:
@@ -125,11 +169,11 @@ def _direction(translator: TextTranslator, source: str | None, target: str | Non
 
 def _translations(
     translator: TextTranslator,
-    texts: list[Text],
     reading: TextOptions,
     direction: Direction,
     max_tokens_per_batch: int,
     options: dict[str, Any],
+    texts: Sequence[Text],
 ) -> list[str]:
     """Return the translation of each text. Sentences of all texts are decoded together."""
     reader = translator.reader
