@@ -184,7 +184,8 @@ def _marks(source: str, one: _Found, found: Sequence[_Found]) -> list[Mark]:
     if one.rule == "newline":
         return _text(raw, " ")
     if one.rule == "escape":
-        return _text(raw, raw[1:])
+        # In front of a letter, as in a path of Windows, it is a character.
+        return _text(raw, raw if raw[1].isalnum() else raw[1:])
     if one.rule == "entity":
         return _text(raw, html.unescape(raw))
     if one.rule == "html_inline":

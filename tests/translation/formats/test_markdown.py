@@ -138,6 +138,7 @@ def test_ends_of_lines_stay(tmp_path):
         ("a[^1] b[^2]\n\n[^1]: c d\n    e\n\n[^2]: f\n", "A[^1] B[^2]\n\n[^1]: C D E\n\n[^2]: f\n"),
         ("| a \\| b | [c\\|d](e) |\n|--|--|\n", "| A \\| B | [C\\|D](e) |\n|--|--|\n"),
         ('import A from "./a"\n\n<A b={["c"]}>\nd\n</A>\n', 'import A from "./a"\n\n<A b={["c"]}>\nd\n</A>\n'),
+        ("C:\\\\a\\b \\* c\n", "C:\\A\\B * C\n"),
         ("a {b.c} <D e={1} /> f\n", "A {b.c} <D e={1} /> F\n"),
     ],
 )
