@@ -8,11 +8,9 @@ from torch import nn
 
 from hf_capsule_mt.configuration import preset_config
 from hf_capsule_mt.modeling.aggregation import RoutedHeads
-from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import (
-    CapsuleAggregatedMarianForConditionalGeneration,
-    aggregate_heads,
-)
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.modeling.routing import CapsuleRouting
+from hf_capsule_mt.modeling.stacks import aggregate_heads
 
 HEADS, WIDTH = 4, 8
 every_kind = pytest.mark.parametrize("kind", ["simple_routing", "em_routing"])

@@ -123,7 +123,7 @@ def test_masks_that_an_accelerator_gets(has_mask, has_target_mask, monkeypatch):
         batch["decoder_attention_mask"][:, 1] = 0
     expected = differentiate(model, model, **batch)
     assert torch.equal(expected[0], without_target_mask[0]) == (not has_target_mask)
-    monkeypatch.setattr("hf_capsule_mt.modeling.modeling_capsule_aggregated_marian.waits_for", lambda _: True)
+    monkeypatch.setattr("hf_capsule_mt.modeling.stacks.waits_for", lambda _: True)
     looks = []
     monkeypatch.setattr(torch.Tensor, "all", lambda *args, **kwargs: looks.append(args))
     assert_same(differentiate(model, model, **batch), expected)

@@ -83,7 +83,7 @@ def test_adam_is_fused(tmp_path):
 @pytest.mark.slow
 def test_layers_are_compiled_by_themselves_for_every_shape(tmp_path, monkeypatch):
     # Otherwise some batches have no masks.
-    monkeypatch.setattr("hf_capsule_mt.modeling.modeling_capsule_aggregated_marian.waits_for", lambda _: True)
+    monkeypatch.setattr("hf_capsule_mt.modeling.stacks.waits_for", lambda _: True)
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     options = {"layers": 2, "max_steps": 4, "learning_rate": 0.01, "seed": 1}

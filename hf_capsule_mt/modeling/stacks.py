@@ -1,0 +1,282 @@
+"""What the Transformer families share: layers and stacks with routing around those of Transformers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+from transformers import Cache, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+
+from .aggregation import LayerAggregation, ResidualRoutedHeads, RoutedHeads, with_head_routing
+from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput
+from .portable_model import PortableModel
+from .transformers_versions import under_both_names
+from .translation_head import EncoderDecoder
+from .word_masks import word_mask
+
+
+class Float32Attention(TorchFunctionMode):
+    """A context that computes `scaled_dot_product_attention` in float32 under autocast on a CPU."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call `func`."""
+        kwargs = kwargs or {}
+        if func is not scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        float32_args = [_to_float32(value) for value in args]
+        float32_kwargs = {name: _to_float32(value) for name, value in kwargs.items()}
+        with torch.autocast("cpu", enabled=False):
+            return func(*float32_args, **float32_kwargs)
+
+
+def _to_float32(value: Any) -> Any:
+    """Convert tensors of floating point numbers. A mask of bool, or a number, stays as it is."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.float()
+    return value
+
+
+def waits_for(device: torch.device) -> bool:
+    """Return whether reading a number makes the host wait until the device has finished its work."""
+    return device.type != "cpu"
+
+
+def ready_mask(stack: nn.Module, mask: Tensor | None, tokens: Tensor, *, causal: bool = False) -> Tensor | None:
+    """In training on an accelerator, make the mask that SDPA takes.
+
+    Given another mask, Transformers would first look for padding, and the host would wait for the device.
+
+    Args:
+        stack: the encoder or the decoder.
+        mask: `[batch, key]`, 1 for tokens and 0 for padding, or None.
+        tokens: token ids or embeddings of the queries, `[batch, query, ...]`.
+        causal: whether a token sees only the tokens up to itself.
+
+    Returns:
+        A mask `[batch, 1, query, key]`, True for what is seen. In all other cases the given mask.
+    """
+    if not stack.training or not waits_for(tokens.device) or torch.compiler.is_compiling():
+        return mask
+    # Transformers has no public name for the attention that a model uses.
+    if stack.config._attn_implementation != "sdpa":
+        return mask
+    if mask is not None and mask.dim() != 2:
+        return mask
+    keys = None if mask is None else mask.bool()[:, None, None]
+    if not causal:
+        return keys
+    length = tokens.shape[1]
+    until_itself = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[None, None]
+    if keys is None:
+        return until_itself
+    return until_itself & keys
+
+
+class RoutedPreTrainedModel(PortableModel):
+    """A mixin for the base of a family: a flag of old configurations, and the initialisation of what is added."""
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        # Transformers' own __init__ would apply this flag of old configurations to layers that are then replaced.
+        self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
+        super().__init__(config)
+
+    def post_init(self) -> None:
+        """Finish the initialisation, as [`PreTrainedModel.post_init`] does."""
+        if self._checkpointing_requested:
+            self.config.gradient_checkpointing = True
+        super().post_init()
+
+    def _init_routed_part(self, module: nn.Module) -> None:
+        """Draw the weights of a module of this package, unless they were loaded."""
+        if hasattr(module, "init_weights") and not isinstance(module, PreTrainedModel):
+            module.init_weights(self.config.init_std)
+
+
+def aggregate_heads(attention: nn.Module, config: PreTrainedConfig, site: str, layer: int) -> None:
+    """Replace `attention.out_proj` by an aggregation, if the configuration has one at this site and layer.
+
+    Args:
+        attention: an attention of Transformers.
+        config: the configuration of the model.
+        site: "encoder_self", "decoder_self" or "cross".
+        layer: the layer of the attention, counted from 0.
+    """
+    if not config.aggregates_heads(site, layer):
+        return
+    heads_class = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
+    attention.out_proj = heads_class(config, attention.num_heads, f"{site}.{layer}")
+
+
+class RoutedLayer:
+    """A layer that appends its output to `layer_outputs`, outside of the part that gradient checkpointing repeats."""
+
+    def __call__(self, *args: Any, layer_outputs: list[Tensor] | None = None, **kwargs: Any) -> Tensor:
+        """Run the layer, and append its output to `layer_outputs`, if it is given."""
+        output = super().__call__(*args, **kwargs)
+        if layer_outputs is not None:
+            layer_outputs.append(output)
+        return output
+
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Run the layer of Transformers."""
+        is_autocast = hidden_states.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        if not is_autocast or torch.compiler.is_compiling():
+            return super().forward(hidden_states, *args, **kwargs)
+        # Most CPUs have no AMX. There the backward pass of attention takes several times as long in bfloat16.
+        with Float32Attention():
+            return super().forward(hidden_states, *args, **kwargs)
+
+
+class RoutedStack:
+    """A mixin for an encoder or decoder of Transformers: it aggregates layers if configured.
+
+    `hidden_states` are the outputs of the layers. `last_hidden_state` is the aggregate.
+    """
+
+    def _build(self, layer_class: type[nn.Module], side: str) -> None:
+        """Replace the layers, and add the aggregation."""
+        config = self.config
+        num_layers = getattr(config, f"{side}_layers")
+        self.layers = nn.ModuleList(layer_class(config, layer) for layer in range(num_layers))
+        self.aggregation = None
+        if config.aggregates_layers(side):
+            self.aggregation = LayerAggregation(config, num_layers)
+
+    def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
+        """Run the stack of Transformers. Return its outputs with the aggregate, `layer_routing` and `head_routing`."""
+        layer_outputs: list[Tensor] | None = None if self.aggregation is None else []
+        # Transformers records what is asked for by these names, which are those of `RECORDED_HEADS`.
+        if output_routing == "all":
+            kwargs["output_head_votes"] = True
+        elif output_routing:
+            kwargs["output_head_routing"] = True
+        outputs = super().forward(*args, layer_outputs=layer_outputs, return_dict=True, **kwargs)
+        outputs = with_head_routing(outputs)
+        if self.aggregation is not None:
+            aggregate, assignment = self.aggregation(layer_outputs, output_routing)
+            outputs["last_hidden_state"] = aggregate
+            outputs["layer_routing"] = assignment
+        return outputs
+
+
+class RoutedEncoder(RoutedStack):
+    """A mixin for an encoder of Transformers: that of [`RoutedStack`], with the votes of guided routing."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedEncoderOutput:
+        """Encode a batch.
+
+        Args:
+            input_ids: token ids `[batch, source]`.
+            attention_mask: `[batch, source]`, 1 for tokens and 0 for padding. By default there is no padding.
+            inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **kwargs: `output_hidden_states`, `output_attentions`, and arguments of attention backends.
+        """
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        mask = ready_mask(self, attention_mask, tokens)
+        outputs = self._run(input_ids, mask, inputs_embeds, output_routing=output_routing, **kwargs)
+        votes = keys = None
+        if self.guided_votes is not None:
+            states = outputs["last_hidden_state"]
+            votes, keys = self.guided_votes(states, word_mask(attention_mask, states))
+        return RoutedEncoderOutput(**outputs, guided_votes=votes, guided_keys=keys)
+
+
+class RoutedDecoder(RoutedStack):
+    """A mixin for a decoder of Transformers: that of [`RoutedStack`]."""
+
+    @can_return_tuple
+    @under_both_names
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedDecoderOutput:
+        """Decode a batch.
+
+        Args:
+            input_ids: token ids `[batch, target]`.
+            attention_mask: `[batch, target]`, or with the tokens in the cache. By default there is no padding.
+            encoder_hidden_states: `[batch, source, d_model]`.
+            encoder_attention_mask: `[batch, source]`, 1 for tokens and 0 for padding. By default there is no padding.
+            cache: the keys and values of the tokens before.
+            inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
+            use_cache: whether to return a cache.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **kwargs: `output_hidden_states`, `output_attentions`, and arguments of attention backends.
+        """
+        if encoder_hidden_states is not None:
+            encoder_attention_mask = ready_mask(self, encoder_attention_mask, encoder_hidden_states)
+        if cache is None and not use_cache:
+            tokens = input_ids if inputs_embeds is None else inputs_embeds
+            attention_mask = ready_mask(self, attention_mask, tokens, causal=True)
+        outputs = self._run(
+            input_ids,
+            attention_mask,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            cache,
+            inputs_embeds,
+            use_cache=use_cache,
+            output_routing=output_routing,
+            **kwargs,
+        )
+        return RoutedDecoderOutput(**outputs)
+
+
+class RoutedTransformer(EncoderDecoder):
+    """A mixin for an encoder-decoder with `guided_routing`, which may be None."""
+
+    def _encoder_outputs(self, outputs: tuple[Tensor, ...]) -> RoutedEncoderOutput:
+        # Hidden states and attentions are tuples. The other elements have no fixed order.
+        hidden_states, *others = outputs
+        return RoutedEncoderOutput(hidden_states, *(value for value in others if isinstance(value, tuple)))
+
+    def _run_decoder(
+        self,
+        encoded: BaseModelOutput,
+        source_mask: Tensor | None,
+        output_routing: OutputRouting,
+        output_guided_capsules: bool,
+        **kwargs: Any,
+    ) -> RoutedDecoderOutput:
+        outputs = self.decoder(
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=source_mask,
+            output_routing=output_routing,
+            **kwargs,
+        )
+        if self.guided_routing is None:
+            return outputs
+        mask = word_mask(source_mask, encoded.last_hidden_state)
+        votes, keys = self.encoder.guided_votes.of(encoded, mask)
+        states = outputs.last_hidden_state
+        guided = self.guided_routing(states, votes, keys, mask, output_routing)
+        outputs.last_hidden_state = guided.states
+        outputs.guided_routing = guided.assignment
+        if output_guided_capsules:
+            outputs.guided_states = states
+            outputs.guided_capsules = guided.capsules
+        return outputs
