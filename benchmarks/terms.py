@@ -2,11 +2,13 @@
 
     python benchmarks/terms.py mine --train train.en.gz train.de.gz --test test.en.gz test.de.gz \
         --output_file terms.jsonl
+    python benchmarks/terms.py list --train train.en.gz train.de.gz --output_file terms.tsv
     python benchmarks/terms.py run --model checkpoints/tatoeba-en-de-transformer --test test.en.gz test.de.gz \
         --terms terms.jsonl --output_file record.json
 
 `mine` needs no aligner and no random numbers. A word of a test source gets a term if a word of the reference goes with
-it in the training pairs (Dice). Nouns of the reference are *proper* terms, other words are *random* ones.
+it in the training pairs (Dice). Nouns of the reference are *proper* terms, other words are *random* ones. `list` makes
+a glossary of the same words for `train --glossary`.
 """
 
 import argparse
@@ -66,6 +68,10 @@ def main() -> None:
     running.add_argument("--terms", type=Path, required=True, help="what mine has written")
     running.add_argument("--num_beams", type=int, default=4, help="default: %(default)s")
     running.set_defaults(command=run)
+    listing = commands.add_parser("list", help="write all words with a clear translation as a glossary")
+    listing.add_argument("--train", type=Path, nargs=2, required=True, help="parallel text to learn from (.gz)")
+    listing.add_argument("--output_file", type=Path, required=True)
+    listing.set_defaults(command=list_terms)
     for command in (mining, running):
         command.add_argument("--test", type=Path, nargs=2, required=True, help="sources and references (.gz)")
         command.add_argument("--output_file", type=Path, required=True)
@@ -88,6 +94,16 @@ def mine(args: argparse.Namespace) -> None:
     with replaced_file(args.output_file) as file:
         file.write("".join(lines).encode())
     print(json.dumps(counts))
+
+
+def list_terms(args: argparse.Namespace) -> None:
+    """Write a glossary for `train --glossary`, and print its number of entries."""
+    dictionary = Dictionary(zip(*map(read_lines, args.train), strict=True))
+    entries = dictionary.entries()
+    lines = [f"{source}\t{'|'.join(forms)}\n" for source, forms in entries.items()]
+    with replaced_file(args.output_file) as file:
+        file.write("".join(lines).encode())
+    print(f"{len(entries)} entries")
 
 
 class Dictionary:
@@ -133,6 +149,17 @@ class Dictionary:
             kind = "proper" if is_noun(target) and target in words[1:] else "random"
             terms[kind][source_word] = [target, *self._other_forms(source_word, target)]
         return terms
+
+    def entries(self) -> dict[str, list[str]]:
+        """Return all source words with their translations, the most likely first, and the other forms of each."""
+        entries = {}
+        for source in sorted(self._best_targets.keys() - LEFT_OUT):
+            forms = [target for target in self._best_targets[source] if self._best_source[target] == source]
+            for target in tuple(forms):
+                forms += self._other_forms(source, target)
+            if forms:
+                entries[source] = list(dict.fromkeys(forms))
+        return entries
 
     def _target(self, source_word: str, words: Sequence[str]) -> str | None:
         """Return the best of some words as a translation of a source word, if this is also its best source."""

@@ -1,7 +1,6 @@
 """Translate a test set with terms that differ from sentence to sentence."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hf_capsule_mt.data.batching import batch_by_tokens
@@ -43,7 +42,7 @@ def translate_with_terms(
     for sentence, of_source in zip(reader.encode(segments, direction, numbers), terms, strict=True):
         # The model does not read a sentence without letters.
         needed = tuple(of_source) if sentence.token_ids else ()
-        sentences.append(replace(sentence, terms=needed))
+        sentences.append(reader.with_terms(sentence, needed))
     batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
     texts = [sentence.put_back(None) for sentence in sentences]
     for batch in translator.decode_batches(sentences, batches, **options):

@@ -225,6 +225,34 @@ def aligner(
     return partial(word_weights, attention, source_spans(tokenizer, text, source_ids), target_spans(target_ids, decode))
 
 
+def attended_span(
+    attention: Tensor,
+    tokenizer: PreTrainedTokenizerBase,
+    source: tuple[str, Sequence[int]],
+    target_ids: Sequence[int],
+    place: Span,
+) -> Span | None:
+    """Return the place of the source token that the words at a place of a translation attend to most.
+
+    The end of the source and other tokens without text do not count. None if no token stands at that place.
+
+    Args:
+        attention: `[target tokens, source tokens]`, at the step that writes the token.
+        tokenizer: the model's.
+        source: the text, and the token ids that the model reads.
+        target_ids: the token ids of the translation, without the start token.
+        place: first character of the words, and the character behind them.
+    """
+    decode = partial(tokenizer.batch_decode, skip_special_tokens=True)
+    rows = _membership(target_spans(target_ids, decode), [place])[:, 0]
+    if not rows.any():
+        return None
+    received = rows @ attention[: len(rows)].double()
+    spans = source_spans(tokenizer, *source)
+    columns = [column for column, span in enumerate(spans) if span is not None]
+    return spans[max(columns, key=lambda column: received[column])] if columns else None
+
+
 def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
     """Return `[tokens, words]`, 1 where a token is in a word. A token may be in several."""
     membership = torch.zeros(len(tokens), len(words), dtype=torch.double)

@@ -161,12 +161,12 @@ def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
     Each term needs words of its own: one `Haus` counts for one of two terms. As many terms as possible get their words.
     A form stands at word boundaries and is written as in the glossary, but it may begin a sentence with a capital.
     """
-    candidates = [_spans(translation, term.entry.targets) for term in terms]
-    chosen = _most_without_overlap(candidates)
-    forms: list[str | None] = []
-    for span in chosen:
-        forms.append(None if span is None else span[2])
-    return forms
+    return [None if place is None else place[2] for place in places_of_terms(translation, terms)]
+
+
+def places_of_terms(translation: str, terms: Sequence[Term]) -> list[tuple[int, int, str] | None]:
+    """Return the place of each term in a translation, and the form there, as [`placed_forms`] chooses them."""
+    return _most_without_overlap([_spans(translation, term.entry.targets) for term in terms])
 
 
 def capitalised(form: str) -> str:

@@ -44,6 +44,8 @@ class PlacedTerm:
     """"model" if the translation had it without the glossary, "forced" if the search wrote it, or "missing"."""
     copies: int
     """How often one of the forms is there beyond the times that the source asks for."""
+    aligned: bool | None = None
+    """Whether the model looked at the source term when it wrote the form. None if nobody asked, or it is missing."""
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,13 @@ from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.errors import UserError
 
-from .attention import aligner, cross_attention
+from .attention import aligner, attended_span, cross_attention
 from .direction import ONE_PAIR, Direction, KnownLanguages
 from .documents import Segment, cut_text, segments_with_codes
-from .glossary import Glossary, Term
+from .glossary import Glossary, Term, places_of_terms
 from .marked_segments import Align, marked_segments
 from .pipeline_translation import checked, copied
+from .term_marks import TermMarks
 from .term_writer import PlacedTerm, TermSentence, TermWriter
 from .translation_report import Judgement, judge
 from .translations import (
@@ -166,6 +167,11 @@ class TextReader:
         """The languages of the tokenizer."""
         return KnownLanguages(self.tokenizer)
 
+    @cached_property
+    def marks(self) -> TermMarks | None:
+        """The marks of terms that the model has learned to read, or None."""
+        return TermMarks.of(self.tokenizer)
+
     @property
     def codes(self) -> LanguageCodes:
         """The codes of target languages in the vocabulary, for multilingual OPUS-MT and MADLAD."""
@@ -258,11 +264,20 @@ class TextReader:
                 cut = cut_lines(self.tokenizer, sources, encoded, self.limit, numbers)
         sentences = []
         for index, segment in enumerate(segments):
-            terms = ()
+            sentence = Sentence(segment, encoded[index], copies[index], index in cut, direction)
             if glossary is not None and copies[index] is None:
-                terms = _terms_outside_of_kept_parts(glossary, segment)
-            sentences.append(Sentence(segment, encoded[index], copies[index], index in cut, direction, terms))
+                sentence = self.with_terms(sentence, _terms_outside_of_kept_parts(glossary, segment))
+            sentences.append(sentence)
         return sentences
+
+    def with_terms(self, sentence: Sentence, terms: Sequence[Term]) -> Sentence:
+        """Return a sentence with terms, which are marked in its token ids if the model reads marks, and they fit."""
+        sentence = replace(sentence, terms=tuple(terms))
+        if self.marks is None or not terms:
+            return sentence
+        forms = {term: term.entry.targets[0] for term in terms}
+        marked = self.marks.marked(self.tokenizer, sentence.segment.text, sentence.token_ids, forms)
+        return replace(sentence, token_ids=marked) if len(marked) <= self.limit else sentence
 
     def _fits(self, part: str, direction: Direction) -> bool:
         """Whether the model can read a part of a text at once."""
@@ -513,8 +528,9 @@ class TextTranslator:
         """
 
         def align(source_words: Sequence[tuple[int, int]], target_words: Sequence[tuple[int, int]]) -> Any:
-            source = sentence.segment.text, sentence.token_ids
-            weigh = aligner(attention, self.tokenizer, *source, target_ids, clean_up_tokenization_spaces)
+            source_ids, of_source = self._unmarked(sentence, attention)
+            source = sentence.segment.text, source_ids
+            weigh = aligner(of_source, self.tokenizer, *source, target_ids, clean_up_tokenization_spaces)
             return weigh(source_words, target_words)
 
         return align
@@ -540,12 +556,20 @@ class TextTranslator:
         """
         texts = self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
         judgements: list[Judgement] | list[None] = [None] * len(sentences)
+        placed = list(placed)
         ends = list(accumulate(counts))
         best_rows = [end - count for end, count in zip(ends, counts, strict=True)]
         if wanted.judgements:
             best_written = [written[row] for row in best_rows]
             best_texts = [texts[row] for row in best_rows]
-            judgements = self._judgements(sentences, best_written, best_texts, wanted.judged_scores)
+            forced_targets = [None] * len(sentences)
+            if wanted.judged_scores:
+                forced_targets = self._forced_targets(sentences, best_written)
+            judgements = self._judgements(sentences, best_written, best_texts, forced_targets)
+            for row, forced in enumerate(forced_targets):
+                if placed[row] and forced is not None and forced.attention is not None:
+                    attention_of_row = sentences[row], best_written[row].words, forced.attention
+                    placed[row] = self._with_alignment(placed[row], best_texts[row], *attention_of_row)
         repeated = []
         for sentence, count in zip(sentences, counts, strict=True):
             repeated += [sentence] * count
@@ -566,19 +590,62 @@ class TextTranslator:
             results.append(with_alternatives([best, *ranked[1:]]))
         return results
 
-    def _judgements(
-        self, sentences: Sequence[Sentence], written: Sequence[Written], texts: Sequence[str], has_scores: bool
-    ) -> list[Judgement]:
+    def _forced_targets(self, sentences: Sequence[Sentence], written: Sequence[Written]) -> list[ForcedTarget]:
+        """Return what the model makes of its translations in one forced pass."""
         sources = [sentence.token_ids for sentence in sentences]
-        forced_targets: list[ForcedTarget] | list[None] = [None] * len(sources)
-        if has_scores:
-            first_token = sentences[0].direction.first_token
-            forced_targets = force_targets(self.model, sources, [row.ids for row in written], first_token)
+        first_token = sentences[0].direction.first_token
+        return force_targets(self.model, sources, [row.ids for row in written], first_token)
+
+    def _unmarked(self, sentence: Sentence, attention: Tensor) -> tuple[list[int], Tensor]:
+        """Return the token ids of a sentence, and the attention to them, `[target, source]`, without marks of terms."""
+        if self.reader.marks is None:
+            return sentence.token_ids, attention
+        return self.reader.marks.without(sentence.token_ids, attention)
+
+    def _with_alignment(
+        self,
+        placed: Sequence[PlacedTerm],
+        text: str,
+        sentence: Sentence,
+        target_ids: Sequence[int],
+        attention: Tensor,
+    ) -> tuple[PlacedTerm, ...]:
+        """Return what became of terms, with whether the model looked at them when it wrote them.
+
+        Args:
+            placed: the terms of the sentence.
+            text: its translation.
+            sentence: the sentence.
+            target_ids: token ids of its translation.
+            attention: `[target, source]`.
+        """
+        source_ids, attention = self._unmarked(sentence, attention)
+        source = sentence.segment.text, source_ids
+        completed = []
+        for of_term, term, place in zip(placed, sentence.terms, places_of_terms(text, sentence.terms), strict=True):
+            if place is not None:
+                span = attended_span(attention, self.tokenizer, source, target_ids, place[:2])
+                is_aligned = span is not None and span[0] < term.end and term.start < span[1]
+                of_term = replace(of_term, aligned=is_aligned)
+            completed.append(of_term)
+        return tuple(completed)
+
+    def _judgements(
+        self,
+        sentences: Sequence[Sentence],
+        written: Sequence[Written],
+        texts: Sequence[str],
+        forced_targets: Sequence[ForcedTarget | None],
+    ) -> list[Judgement]:
         judgements = []
         for row, sentence in enumerate(sentences):
             target_ids = written[row].words
             has_end = written[row].end is not None
             forced = forced_targets[row]
+            source_ids = sentence.token_ids
+            if forced is not None and forced.attention is not None:
+                source_ids, attention = self._unmarked(sentence, forced.attention)
+                forced = replace(forced, attention=attention)
             score = None
             signs = None
             if forced is not None:
@@ -586,12 +653,12 @@ class TextTranslator:
                 signs = read_signs(
                     forced,
                     self.tokenizer,
-                    (sentence.segment.text, sentence.token_ids),
+                    (sentence.segment.text, source_ids),
                     (texts[row], target_ids),
                     has_end=has_end,
                     language=self._language_of(sentence),
                 )
-            judgements.append(judge(sentence.token_ids, target_ids, has_end, texts[row], score, signs))
+            judgements.append(judge(source_ids, target_ids, has_end, texts[row], score, signs))
         return judgements
 
     def _language_of(self, sentence: Sentence) -> str | None:

@@ -61,7 +61,22 @@ def test_terms_are_there_and_nothing_else_changes(files):
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     states = [[term["state"] for term in row.get("terms", [])] for row in rows]
     assert states == [["forced"], [], [], ["forced", "model"], ["model", "model"], ["forced", "model"]]
-    assert rows[0]["terms"] == [{"source": "coat", "target": "Jacke", "form": "Jacke", "state": "forced", "copies": 0}]
+    jacket = {"source": "coat", "target": "Jacke", "form": "Jacke", "state": "forced", "copies": 0, "aligned": True}
+    assert rows[0]["terms"] == [jacket]
+
+
+def test_the_report_says_whether_a_term_looks_at_its_source(files):
+    """The model writes "schläft" for "sleeps", so it is at a wrong place as a translation of "old"."""
+    (files / "in.en").write_text("The old dog sleeps.\n")
+    (files / "terms.tsv").write_text("dog\tHund\nold\tschläft\n")
+    report = files / "report.jsonl"
+    options = ["--output_file", str(files / "out.de"), "--glossary", str(files / "terms.tsv")]
+    translate(files, *options, "--report_file", str(report))
+    [row] = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(term["target"], term["state"], term["aligned"]) for term in row["terms"]] == [
+        ("schläft", "model", False),
+        ("Hund", "model", True),
+    ]
 
 
 def test_the_pipeline_writes_as_the_command(files, translator):
