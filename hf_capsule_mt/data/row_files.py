@@ -7,11 +7,11 @@ keeps its bytes and gets new keys at its end.
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from hf_capsule_mt.errors import UserError, blamed_on_user, sentence_of
 from hf_capsule_mt.files import replaced_file
@@ -28,8 +28,24 @@ _READ_TOGETHER = 1000
 """Rows of Parquet that are read at a time."""
 _WRITTEN = (".gz", ".zst")
 
+Row = TypeVar("Row")
 Columns = Mapping[str, Sequence[Any]]
 Write = Callable[[bytes], None]
+
+
+def in_parts(rows: Iterable[tuple[Row, str | None]]) -> Iterator[list[Row]]:
+    """Yield rows, which come with their texts, in parts of about equal text."""
+    part: list[Row] = []
+    size = 0
+    for row, text in rows:
+        part.append(row)
+        size += len(text or "")
+        if size >= PART_SIZE:
+            yield part
+            part = []
+            size = 0
+    if part:
+        yield part
 
 
 class RowFile(ABC):
@@ -46,20 +62,13 @@ class RowFile(ABC):
 
     def parts(self) -> Iterator[Any]:
         """Yield the rows in parts, in the form in which `texts`, `new_part` and `write` take them."""
-        rows: list[Any] = []
-        size = 0
         has_parts = False
-        for row, text in self._rows():
-            rows.append(row)
-            size += len(text or "")
-            if size >= PART_SIZE:
-                yield rows
-                has_parts = True
-                rows = []
-                size = 0
-        # An empty file has one part, so that its output has the new columns too.
-        if rows or not has_parts:
+        for rows in in_parts(self._rows()):
             yield rows
+            has_parts = True
+        # An empty file has one part, so that its output has the new columns too.
+        if not has_parts:
+            yield []
 
     @abstractmethod
     def _rows(self) -> Iterator[tuple[Any, str | None]]:
