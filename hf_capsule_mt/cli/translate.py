@@ -38,7 +38,6 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -285,8 +284,8 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
     """Translate the input as a whole."""
     if state.num_processes > 1:
         raise UserError(f"{args.input_file} is {file_format.title}, which one process translates. Start only one.")
-    options = decoding.decoding_options(args).pinned()
-    file_options = replace(_options(args), decoding=options)
+    file_options = _options(args).pinned()
+    options = file_options.decoding
     translate_file(
         TextTranslator(*options.load(torch.device(args.device or state.device))),
         args.input_file,

@@ -9,6 +9,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from threading import RLock
 from typing import Any
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100ScaledWordEmbedding
 from transformers.models.mbart.modeling_mbart import MBartScaledWordEmbedding
+
+from hf_capsule_mt.errors import UserError
 
 from ..modeling.linear import GateLinear, Linear, UnitGainLinear
 from ..modeling.onednn import has_onednn
@@ -50,6 +53,9 @@ _WIDTH = 4096
 """Where wide weights begin. Only vocabularies are so wide."""
 _TOKEN_EMBEDDINGS = (nn.Embedding, M2M100ScaledWordEmbedding, MBartScaledWordEmbedding)
 """Classes of embeddings that map tokens to rows of their weights, times a scale if they have one."""
+_FLOAT32 = "float32"
+"""The backend where there is no product in int8."""
+_OTHER_CPU = "Continue on a CPU like the one before, or start again with another output."
 _PACKING = RLock()
 """Held while weights are packed. PyTorch's backend and the filters of warnings belong to the whole process."""
 
@@ -151,8 +157,9 @@ class Int8Product:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._outputs = weight.shape[1]
         is_wide = self._outputs >= _WIDTH
-        self._backend_for_few = _fastest_backend(is_wide, many=False)
-        self._backend_for_many = _fastest_backend(is_wide, many=True)
+        self._backend_for_few = _backend(is_wide, many=False)
+        self._backend_for_many = _backend(is_wide, many=True)
+        self._reduces_range = _reduces_range() if _used_choice is None else _used_choice.reduces_range
         self._unpacked: tuple[Tensor, Tensor | None] | None = (_quantized_tensor(weight.t()), bias)
         self._packed: dict[str, Any] = {}
 
@@ -163,7 +170,7 @@ class Int8Product:
         if packed is None:
             packed = self._pack(backend)
         try:
-            return torch.ops.quantized.linear_dynamic(inputs, packed, _reduces_range())
+            return torch.ops.quantized.linear_dynamic(inputs, packed, self._reduces_range)
         except RuntimeError:
             if inputs.isfinite().all():
                 raise
@@ -186,7 +193,9 @@ class Int8Product:
 def int8_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     """Return a map in int8. Where the machine has no product in int8, it is float32, and a warning says so once."""
     bias = None if bias is None else bias.float()
-    return Int8Product(weight, bias) if _int8_backends() else Product(weight.float(), bias)
+    if _backend(wide=False, many=False) == _FLOAT32:
+        return Product(weight.float(), bias)
+    return Int8Product(weight, bias)
 
 
 def multiplies_as_they_are(weights: torch.dtype, device: torch.device) -> bool:
@@ -341,6 +350,69 @@ def _pack(weight: Tensor, bias: Tensor | None, backend: str) -> Any:
             return torch.ops.quantized.linear_prepack(weight, bias)
         finally:
             torch.backends.quantized.engine = before
+
+
+@dataclass(frozen=True)
+class Int8Choice:
+    """How products in int8 are computed. With another choice some translations have other words.
+
+    Args:
+        few_rows: the backend for a few rows. It is "float32" where the machine has no product in int8.
+        many_rows: the one for many rows.
+        few_rows_wide: the one for a few rows, and weights as wide as a vocabulary.
+        many_rows_wide: the one for many rows, and wide weights.
+        reduces_range: whether activations have 7 bits.
+    """
+
+    few_rows: str
+    many_rows: str
+    few_rows_wide: str
+    many_rows_wide: str
+    reduces_range: bool
+
+    def backend(self, wide: bool, many: bool) -> str:
+        """Return the backend for rows and weights."""
+        if wide:
+            return self.many_rows_wide if many else self.few_rows_wide
+        return self.many_rows if many else self.few_rows
+
+
+_used_choice: Int8Choice | None = None
+
+
+def int8_choice() -> Int8Choice:
+    """Return how this process computes products in int8: as it was told, or with the fastest backends."""
+    if _used_choice is not None:
+        return _used_choice
+    return Int8Choice(
+        few_rows=_backend(wide=False, many=False),
+        many_rows=_backend(wide=False, many=True),
+        few_rows_wide=_backend(wide=True, many=False),
+        many_rows_wide=_backend(wide=True, many=True),
+        reduces_range=_reduces_range(),
+    )
+
+
+def use_int8_choice(choice: Int8Choice) -> None:
+    """Compute products in int8 as another process does. Engines that exist already stay as they are.
+
+    Raises:
+        UserError: if this CPU cannot.
+    """
+    global _used_choice
+    backends = {choice.backend(wide, many) for wide in (False, True) for many in (False, True)}
+    missing = sorted(backends - {_FLOAT32, *_int8_backends()})
+    if missing:
+        raise UserError(f"Earlier translations used int8 products of {missing[0]}. This CPU has none. {_OTHER_CPU}")
+    if backends != {_FLOAT32} and _reduces_range() and not choice.reduces_range:
+        raise UserError(f"Earlier translations used int8 products with 8 bits. This CPU lacks VNNI. {_OTHER_CPU}")
+    _used_choice = choice
+
+
+def _backend(wide: bool, many: bool) -> str:
+    if _used_choice is not None:
+        return _used_choice.backend(wide, many)
+    return _fastest_backend(wide, many) if _int8_backends() else _FLOAT32
 
 
 @cache

@@ -51,8 +51,8 @@ class CorpusTranslator:
     Other processes may get a copy. The model is loaded by the first call in each, and no copy carries it.
 
     Args:
-        model: folder of a checkpoint, or name on the Hub. Its commit is looked up at once, so that all copies have the
-            same.
+        model: folder of a checkpoint, or name on the Hub. Its commit is looked up at once, and in int8 the fastest
+            products are chosen at once, so that all copies have the same.
         text_column: name of the column with the texts.
         translation_column: name of the new column.
         report_column: name of a new column with the numbers of a row, see [`RowCounts`]. None adds none.
@@ -109,6 +109,7 @@ class CorpusTranslator:
             **self.decoding.settings(),
             # In int8, and by rounding, a translation depends on the sentences of its batch.
             "max_tokens_per_batch": self.decoding.max_tokens_per_batch,
+            "int8_choice": self.decoding.int8_choice and asdict(self.decoding.int8_choice),
             "text_column": self.text_column,
             "translation_column": self.translation_column,
             "report_column": self.report_column,

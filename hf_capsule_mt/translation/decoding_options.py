@@ -10,7 +10,13 @@ from transformers import LogitsProcessorList, PreTrainedConfig, PreTrainedModel,
 
 from hf_capsule_mt.data.shortlist import read_words
 from hf_capsule_mt.decoding import OnlyWords, UnsupportedModelError, adapter_for
-from hf_capsule_mt.decoding.products import multiplies_as_they_are, precisions_on
+from hf_capsule_mt.decoding.products import (
+    Int8Choice,
+    int8_choice,
+    multiplies_as_they_are,
+    precisions_on,
+    use_int8_choice,
+)
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.loading import check_decodes, commit_of, in_usable_precision, load_config, load_model, load_tokenizer
@@ -34,6 +40,7 @@ class DecodingOptions:
         dtype: "auto", "float32", "bfloat16", "float16" or "int8".
         engine: "fast" or "transformers".
         vocabulary: file of the words that translations may have, by the command `shortlist`. None: all of the model.
+        int8_choice: how products in int8 are computed. None leaves it to each process, see [`pinned`].
     """
 
     model: str
@@ -45,13 +52,18 @@ class DecodingOptions:
     dtype: str = "auto"
     engine: str | None = None
     vocabulary: Path | None = None
+    int8_choice: Int8Choice | None = None
 
     def pinned(self) -> "DecodingOptions":
-        """Return these options with the commit of a model on the Hub as its revision.
+        """Return these options with the commit of a model on the Hub as its revision, and with a choice for int8.
 
-        Configuration, tokenizer and weights then come from the same commit, in every process and after an interruption.
+        Every process then reads configuration, tokenizer and weights of the same commit, and computes int8 alike. Each
+        would time the products by itself, and two could choose differently.
         """
-        return replace(self, revision=commit_of(self.model, self.revision))
+        choice = self.int8_choice
+        if choice is None and self.dtype == "int8" and self._is_of_engine():
+            choice = int8_choice()
+        return replace(self, revision=commit_of(self.model, self.revision), int8_choice=choice)
 
     def config(self) -> PreTrainedConfig:
         """Load the model's configuration.
@@ -107,8 +119,10 @@ class DecodingOptions:
         multiplies as they are. With `decodes` False the engine makes no dtype.
 
         Raises:
-            UserError: if int8 is asked of a model or a device that it is not for.
+            UserError: if int8 is asked of a model or a device that it is not for, or the CPU lacks the chosen products.
         """
+        if self.int8_choice is not None:
+            use_int8_choice(self.int8_choice)
         is_of_engine = decodes and self._is_of_engine()
         dtype = self.dtype
         if is_of_engine and dtype != "float32":

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from tqdm import tqdm
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.lines import byte_lines, text_bytes
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
+from hf_capsule_mt.decoding.products import Int8Choice
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, replaced_file
 
@@ -28,7 +29,7 @@ from .documents import Segment
 from .expected_quality import Calibration, settings_of
 from .glossary import Glossary
 from .marked_segments import keep_pattern
-from .partial_output import PartialOutput, held_folder
+from .partial_output import PartialOutput, held_folder, kept_settings
 from .term_writer import check_glossary
 from .texts import TextOptions, TextReader, TextTranslator
 from .windows import Job, Translated
@@ -111,9 +112,20 @@ class FileTranslationOptions:
             glossary = Glossary.read(self.glossary, *(self.glossary_languages or ()))
         return TextOptions(self.documents or self.sentences, self.tags, pattern, glossary)
 
+    def pinned(self) -> "FileTranslationOptions":
+        """Return options for all processes, with the products in int8 of the interrupted run if there is one."""
+        decoding = self.decoding
+        if self.output_file is not None:
+            choice = kept_settings(self.output_file).get("int8_choice")
+            if choice is not None:
+                decoding = replace(decoding, int8_choice=Int8Choice(**choice))
+        return replace(self, decoding=decoding.pinned())
+
     def settings(self) -> dict[str, object]:
         """Return everything that the output depends on, except the input."""
         settings = self.decoding.settings()
+        if self.decoding.int8_choice is not None:
+            settings["int8_choice"] = asdict(self.decoding.int8_choice)
         for name in ("documents", "sentences", "tags", "keep", "source_lang", "target_lang"):
             value = getattr(self, name)
             if value:
@@ -178,7 +190,7 @@ class Worker:
         """Return the translations of this process by the index of their sentence."""
         processes = self._state.num_processes
         batches = job.batches[self._state.process_index :: processes]
-        self._decoding = replace(self._decoding, revision=job.revision)
+        self._decoding = job.decoding
         # Before anything is written: the checkpoint may be damaged.
         translator = self._translator
         options = self._decoding.generate_options()
@@ -233,7 +245,7 @@ def translate_windows(
         if options.output_file is None:
             for name, file in options.more_files.items():
                 more_files[name] = stack.enter_context(replaced_file(file))
-        options = replace(options, decoding=options.decoding.pinned())
+        options = options.pinned()
         if options.calibration is not None:
             options.calibration.check(settings_of(options.decoding, options.source_lang, options.target_lang))
         windows = _WindowReader(options, progress)
@@ -379,7 +391,7 @@ class _WindowReader:
             sentences=sentences,
             numbers=numbers,
             batches=batches,
-            revision=self._options.decoding.revision,
+            decoding=self._options.decoding,
             code=self._direction.code,
             is_of_lines=not self._of_texts.has_segments,
             lines_before=done,

@@ -15,6 +15,8 @@ from hf_capsule_mt.data.lines import text_bytes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, locked, naming, read_json, replace_text, replaced_file
 
+_STATE = "state.json"
+
 
 def folder_beside(output: Path) -> Path:
     """Return the folder for the unfinished parts of an output."""
@@ -28,6 +30,16 @@ def held_folder(output: Path) -> Iterator[None]:
         yield
     with suppress(OSError):
         folder_beside(output).rmdir()
+
+
+def kept_settings(output: Path) -> dict[str, Any]:
+    """Return the settings of an interrupted run, or none.
+
+    Raises:
+        UserError: if its state is damaged.
+    """
+    state_file = folder_beside(output) / _STATE
+    return _State.read(state_file, ()).settings if state_file.is_file() else {}
 
 
 @dataclass
@@ -90,7 +102,7 @@ class PartialOutput:
 
     def __init__(self, output: Path, settings: Mapping[str, Any], more_files: Mapping[str, Path] | None = None) -> None:
         self._folder = folder_beside(output)
-        self._state_file = self._folder / "state.json"
+        self._state_file = self._folder / _STATE
         self._outputs = {"lines": output, **(more_files or {})}
         self._hash = hashlib.sha256()
         self._state = _State(dict(settings), sizes=dict.fromkeys(self._outputs, 0))

@@ -1,10 +1,12 @@
 """Translation of files of rows, file by file and part by part, so that an interrupted run continues."""
 
 import json
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from copy import copy
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tqdm import tqdm
 
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.data.row_files import PART_SIZE, RowFile, open_rows
+from hf_capsule_mt.decoding.products import Int8Choice
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, replaced_file, write_json
@@ -20,6 +23,7 @@ from .corpus_translator import CorpusTranslator, RowCounts
 
 _RECORDS = "_records"
 _UNFINISHED = ".unfinished"
+_INT8_CHOICE = "int8_choice.json"
 _SETTINGS = "settings.json"
 
 
@@ -41,6 +45,7 @@ def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: Cor
         UserError: if a file is no file of rows, or its output is of other settings.
         BlockingIOError: if another process translates one of the files.
     """
+    translator = _with_common_int8(translator, output_dir)
     total = RowCounts()
     for path in tqdm(paths, unit=" files"):
         file = _FileOfRows(path, output_dir, translator)
@@ -50,6 +55,24 @@ def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: Cor
     with suppress(OSError):
         (output_dir / _UNFINISHED).rmdir()
     return total
+
+
+def _with_common_int8(translator: CorpusTranslator, output_dir: Path) -> CorpusTranslator:
+    """Return a translator that computes int8 as all other processes do that write, or wrote, into the folder."""
+    if translator.decoding.int8_choice is None:
+        return translator
+    path = output_dir / _RECORDS / _INT8_CHOICE
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            own_choice = Path(folder, path.name)
+            write_json(own_choice, translator.decoding.int8_choice)
+            # Of processes that begin together the first one chooses. A file that is replaced would be the last one's.
+            with suppress(FileExistsError):
+                path.hardlink_to(own_choice)
+    copied = copy(translator)
+    copied.decoding = replace(translator.decoding, int8_choice=Int8Choice(**read_json(path)))
+    return copied
 
 
 def share_of(paths: Sequence[Path], number: int, count: int) -> list[Path]:

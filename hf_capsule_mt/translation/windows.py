@@ -7,6 +7,7 @@ from itertools import groupby
 
 from hf_capsule_mt.data.lines import unbroken
 
+from .decoding_options import DecodingOptions
 from .expected_quality import Calibration
 from .term_writer import PlacedTerm
 from .texts import PreparedText, Sentence
@@ -52,7 +53,7 @@ class Job:
     sentences: list[Sentence]  # Of the lines, or of the texts in them.
     numbers: list[int]  # Their lines in the input, from 1.
     batches: list[list[int]]  # Indices of the sentences that the model reads.
-    revision: str | None  # The model's commit.
+    decoding: DecodingOptions  # Those of the main process, with the commit of the model.
     code: str  # The code of the language of the last text.
     is_of_lines: bool  # Whether each line is one sentence.
     lines_before: int = 0  # Lines of the input before this window.

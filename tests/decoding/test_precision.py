@@ -3,6 +3,7 @@
 import gc
 import logging
 import weakref
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,8 +13,14 @@ from ending_models import EVERY_KIND, ONE_OF_EACH_FAMILY, ending, sources
 from hf_capsule_mt.decoding import engine_of, generate, products
 from hf_capsule_mt.decoding.products import PRECISIONS, Product, bfloat16_map, int8_map, quantized
 from hf_capsule_mt.decoding.vocabulary import Vocabulary
+from hf_capsule_mt.errors import UserError
 
 needs_int8 = pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
+
+
+def choice_of(few_rows, many_rows):
+    """The choice of these backends, for narrow weights and for wide ones."""
+    return products.Int8Choice(few_rows, many_rows, few_rows, many_rows, products._reduces_range())
 
 
 def _by_definition(inputs, weight, bias):
@@ -32,7 +39,7 @@ def _by_definition(inputs, weight, bias):
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shape", [(7, 5), (64, 96), (300, 700)])
 def test_int8_products(shape, with_bias, engine, monkeypatch):
-    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: engine)
+    monkeypatch.setattr(products, "_used_choice", choice_of(engine, engine))
     # Of some draws several numbers of a row lie between two levels.
     torch.manual_seed(0)
     weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
@@ -52,7 +59,7 @@ def test_int8_products(shape, with_bias, engine, monkeypatch):
 def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
     """For few rows and for many it packs the weight when they come, if they have backends of their own."""
     backends = products._int8_backends()
-    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: backends[-1] if many else backends[0])
+    monkeypatch.setattr(products, "_used_choice", choice_of(backends[0], backends[-1]))
     weight, bias = torch.randn(64, 96), torch.randn(96)
     kept = weakref.ref(weight)
     product = int8_map(weight, bias)
@@ -80,6 +87,7 @@ def test_without_int8_products_are_float32(monkeypatch, caplog):
         raise RuntimeError("no such kernel")
 
     monkeypatch.setattr(products, "_pack", fails)
+    monkeypatch.setattr(products, "_used_choice", None)
     monkeypatch.setattr(products, "_int8_backends", cache(products._int8_backends.__wrapped__))
     weight, bias, inputs = torch.randn(6, 9), torch.randn(9), torch.randn(3, 6)
     with caplog.at_level(logging.WARNING, logger=products.__name__):
@@ -87,6 +95,38 @@ def test_without_int8_products_are_float32(monkeypatch, caplog):
     assert torch.equal(maps[0](inputs), Product(weight, bias)(inputs))
     [record] = caplog.records
     assert "float32" in record.getMessage()
+    assert products.int8_choice().many_rows == "float32"
+
+
+@needs_int8
+def test_a_choice_of_another_process_is_used_or_refused(monkeypatch):
+    """Otherwise the second part of an output would be of other products than the first."""
+    monkeypatch.setattr(products, "_used_choice", None)
+    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: f"{wide} {many}")
+    timed = products.int8_choice()
+    assert (timed.few_rows, timed.many_rows) == ("False False", "False True")
+    assert (timed.few_rows_wide, timed.many_rows_wide) == ("True False", "True True")
+    with pytest.raises(UserError, match=r"used int8 products of False False. This CPU has none"):
+        products.use_int8_choice(timed)
+    first, last = products._int8_backends()[0], products._int8_backends()[-1]
+    products.use_int8_choice(choice_of(first, last))
+    assert products.int8_choice() == choice_of(first, last)
+    product = int8_map(torch.randn(64, 96))
+    assert (product._backend_for_few, product._backend_for_many) == (first, last)
+    monkeypatch.setattr(products, "_reduces_range", lambda: True)
+    with pytest.raises(UserError, match="This CPU lacks VNNI"):
+        products.use_int8_choice(replace(choice_of(first, last), reduces_range=False))
+
+
+@needs_int8
+def test_a_choice_says_how_many_bits_activations_have(monkeypatch):
+    weight, inputs = torch.randn(64, 96), torch.randn(3, 64)
+    results = []
+    for reduces_range in (True, False):
+        backend = products._int8_backends()[0]
+        monkeypatch.setattr(products, "_used_choice", replace(choice_of(backend, backend), reduces_range=reduces_range))
+        results.append(int8_map(weight)(inputs))
+    assert not torch.equal(*results)
 
 
 @pytest.mark.parametrize("fast", [False, True])

@@ -13,6 +13,7 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data import row_files
+from hf_capsule_mt.decoding import products
 from hf_capsule_mt.translation import row_translation
 from hf_capsule_mt.translation.translator import translate_lines
 
@@ -153,6 +154,19 @@ def test_shares_of_the_files(checkpoint, folder, tmp_path):
         assert sorted(hashes(tmp_path / part[0])) == names
         translate(checkpoint, folder, tmp_path / "shared", "--part", part)
     assert hashes(tmp_path / "shared") == hashes(tmp_path / "whole")
+
+
+@pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
+def test_all_shares_have_the_same_int8_products(checkpoint, folder, tmp_path, monkeypatch):
+    """Each process times them by itself. The first one of a folder chooses."""
+    for part, backend in (("1/2", products._int8_backends()[0]), ("2/2", products._int8_backends()[-1])):
+        monkeypatch.setattr(products, "_used_choice", None)
+        monkeypatch.setattr(products, "_fastest_backend", lambda wide, many, backend=backend: backend)
+        translate(checkpoint, folder, tmp_path / "out", "--dtype", "int8", "--part", part)
+    records = [json.loads(path.read_text()) for path in (tmp_path / "out" / "_records").glob("*.*.json")]
+    assert len(records) == 4
+    for record in records:
+        assert record["settings"]["int8_choice"]["many_rows"] == products._int8_backends()[0]
 
 
 @pytest.mark.slow

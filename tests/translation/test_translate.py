@@ -7,6 +7,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -19,6 +20,7 @@ from transformers import GPT2Config
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.decoding import products
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation import file_translation
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
@@ -292,9 +294,25 @@ def test_all_processes_load_the_commit_of_the_first(checkpoint, monkeypatch):
     options = file_translation.FileTranslationOptions(DecodingOptions(checkpoint, revision="main"), device="cpu")
     progress = file_translation.Progress(None, shown=False)
     worker = file_translation.Worker(options, PartialState(cpu=True), progress)
-    job = file_translation.Job([], [], [], [], revision="abc", code="", is_of_lines=True)
+    job = file_translation.Job(
+        [], [], [], [], decoding=replace(options.decoding, revision="abc"), code="", is_of_lines=True
+    )
     assert worker.translate(job) == {}
     assert loaded == ["abc"]
+
+
+@pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
+def test_a_continued_run_has_the_int8_products_of_the_first(checkpoint, source, monkeypatch, interrupted):
+    """Even if another backend is the fastest now."""
+    backends = products._int8_backends()
+    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: backends[0])
+    monkeypatch.setattr(products, "_used_choice", None)
+    target = interrupted("--dtype", "int8")
+    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: backends[-1])
+    monkeypatch.setattr(products, "_used_choice", None)
+    translate(checkpoint, source, target, "--dtype", "int8", "--chunk_size", "2")
+    assert products.int8_choice().few_rows == backends[0]
+    assert len(lines_of(target)) == len(lines_of(source))
 
 
 @pytest.mark.parametrize("change", ["input", "options", "model"])

@@ -8,6 +8,7 @@ from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.marked_segments import marked_segments
 from hf_capsule_mt.translation.texts import Sentence
 from hf_capsule_mt.translation.translator import translate_lines
@@ -108,7 +109,7 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
 def test_tags_around_what_the_tokenizer_makes_nothing_of():
     segments = [marked_segments(line, True, None, None)[0] for line in ("<td><b>&lt;s&gt;</b></td>\n", "a\n")]
     sentences = [Sentence(segments[0], []), Sentence(segments[1], [5])]
-    job = Job([], sentences, numbers=[1, 2], batches=[[1]], revision=None, code="", is_of_lines=False)
+    job = Job([], sentences, numbers=[1, 2], batches=[[1]], decoding=DecodingOptions(""), code="", is_of_lines=False)
     assert job.output({1: Translated("b")}) == ["<td><b></b></td>", "b"]
 
 
