@@ -45,7 +45,7 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replaced_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
-    """Yield files that become `paths` when the block ends. They are compressed if their names end in .gz.
+    """Yield files that become `paths` when the block ends. They are compressed if their names end in .gz or .zst.
 
     An interruption leaves the old files, or the last of them is missing. A new file may be read by those who may read
     the old one.
@@ -73,12 +73,24 @@ def _written(unfinished: Path, path: Path) -> Iterator[BinaryIO]:
         if path.is_file():
             # Before anything is written: a private file would be open to all meanwhile, and afterwards.
             os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-        if path.suffix != ".gz":
-            yield file
-            return
-        # Without a name and a time, so that the same bytes make the same file.
+        with _compressed(file, path.suffix) as compressed:
+            yield compressed
+
+
+@contextmanager
+def _compressed(file: BinaryIO, ending: str) -> Iterator[BinaryIO]:
+    """Yield a file that compresses what is written as the ending says. The same bytes make the same file."""
+    if ending == ".gz":
+        # Without a name and a time.
         with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as compressed:
             yield compressed
+    elif ending == ".zst":
+        import pyarrow as pa
+
+        with pa.CompressedOutputStream(pa.PythonFile(file, "w"), "zstd") as compressed:
+            yield compressed
+    else:
+        yield file
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from filelock import FileLock
 from hf_capsule_mt.files import LOCK, locked, replace_text, replaced_file
 
 
-@pytest.mark.parametrize("name", ["text", "text.gz"])
+@pytest.mark.parametrize("name", ["text", "text.gz", "text.zst"])
 def test_an_error_while_a_file_is_open_is_not_the_files(tmp_path, name):
     (tmp_path / name).write_bytes(b"old")
     with pytest.raises(OSError, match=r"^the weights are damaged$"), replaced_file(tmp_path / name):
@@ -37,7 +37,7 @@ def limited_size():
 
 # The last bytes are written when the file is closed.
 @pytest.mark.parametrize("size", [5_000, 1_000_000])
-@pytest.mark.parametrize("name", ["text", "text.gz"])
+@pytest.mark.parametrize("name", ["text", "text.gz", "text.zst"])
 def test_a_file_that_cannot_be_written_is_named(tmp_path, name, size):
     with limited_size(), pytest.raises(OSError, match=f"^{tmp_path / name} "), replaced_file(tmp_path / name) as file:
         file.write(os.urandom(size))

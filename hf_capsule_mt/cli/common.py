@@ -135,8 +135,8 @@ def check_output_file(path: Path | None) -> None:
     is_of_system = any(parent in (Path("/dev"), Path("/proc")) for parent in path.absolute().parents)
     if path.exists() and (is_of_system or not path.is_file()):
         raise OSError(f"{path} is not a file that can be replaced. Name a file.")
-    if path.suffix in (".bz2", ".xz", ".zst"):
-        raise UserError(f"{path}: only .gz is written compressed.")
+    if path.suffix in (".bz2", ".xz"):
+        raise UserError(f"{path}: only .gz and .zst are written compressed.")
     folder = path.absolute().parent
     if not folder.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist. Create it first.")

@@ -93,7 +93,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
     parser.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
     parser.add_argument(
-        "--output_file", nargs="+", required=True, help="Two text files, or one .tsv or .jsonl file. All may be .gz."
+        "--output_file",
+        nargs="+",
+        required=True,
+        help="Two text files, or one .tsv or .jsonl file. All may be .gz or .zst.",
     )
     parser.add_argument(
         "--min_score",

@@ -77,10 +77,10 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="Text to translate, one sentence a line, may be .gz (default: standard input). Several files of rows with "
-        "--output_dir.",
+        help="Text to translate, one sentence a line, may be .gz, .bz2, .xz or .zst (default: standard input). Several "
+        "files of rows with --output_dir.",
     )
-    parser.add_argument("--output_file", type=Path, help="May be .gz (default: standard output).")
+    parser.add_argument("--output_file", type=Path, help="May be .gz or .zst (default: standard output).")
     parser.add_argument(
         "--chunk_size",
         type=at_least(1),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hf_capsule_mt.errors import UserError, blamed_on_user, sentence_of
 from hf_capsule_mt.files import replaced_file
@@ -134,20 +134,8 @@ class JSONLFile(RowFile):
     @contextmanager
     def written(self, output: Path) -> Iterator[Write]:
         """Yield a function that takes the parts of the output."""
-        with replaced_file(output) as file, _compressed(file, output) as stream:
-            yield stream.write
-
-
-@contextmanager
-def _compressed(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that compresses what is written if the path ends in .zst."""
-    if path.suffix != ".zst":
-        yield file
-        return
-    import pyarrow as pa
-
-    with pa.CompressedOutputStream(pa.PythonFile(file, "w"), "zstd") as stream:
-        yield stream
+        with replaced_file(output) as file:
+            yield file.write
 
 
 class ParquetFile(RowFile):

@@ -197,7 +197,7 @@ class PartialOutput:
                 )
 
     def finish(self) -> None:
-        """Write the whole files, compressed if their names end in .gz, and delete the rest."""
+        """Write the whole files, compressed if their names end in .gz or .zst, and delete the rest."""
         if self._state.input_lines:
             self._check_kept()
         for name, output in self._outputs.items():

@@ -104,8 +104,8 @@ def test_two_processes(checkpoint, source, tmp_path, expected):
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de", "log0", "log1"}
 
 
-def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypatch):
-    name = "out.de.gz"
+@pytest.mark.parametrize("name", ["out.de.gz", "out.de.zst"])
+def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypatch, name):
     read, batches = count_read_lines(monkeypatch), []
     original = TextTranslator.decode_batches
 
@@ -187,7 +187,7 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
         ({"--input_file": "tag.en", "--tags": None}, "line 1 of the input"),
         ({"--engine": "transformers", "--dtype": "int8"}, "--dtype int8 needs --engine fast"),
         ({"--output_file": "absent/out.de"}, "The folder of absent/out.de does not exist"),
-        ({"--output_file": "out.xz"}, "only .gz is written compressed"),
+        ({"--output_file": "out.xz"}, "only .gz and .zst are written compressed"),
         ({"--output_file": "link.en"}, "--output_file names link.en, another file of this command"),
         ({"--report_file": "./out.de"}, "--report_file names out.de, another file of this command"),
         ({"--chunk_size": 0}, "0 is too small. It must be at least 1"),
@@ -401,6 +401,17 @@ def test_lines_with_several_sentences(checkpoint, source, tmp_path, options):
     one, two, three = translate_lines(tiny_model(), tiny_tokenizer(), ["A b c?", "D e f!", "L m."], num_beams=3)
     translate(checkpoint, source, tmp_path / "out.de", "--sentences", "en", *options)
     assert (tmp_path / "out.de").read_text() == f"{one} {two}\n\n{three}\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "texts"), [("--sentences", ["H e", "A b", "D g."]), ("--documents", ["H e A b D g."])]
+)
+def test_lines_that_belong_apart_and_lines_that_belong_together(checkpoint, source, tmp_path, option, texts):
+    pytest.importorskip("sentencex")
+    source.write_text("H e\nA b\nD g.\n")
+    translations = translate_lines(tiny_model(), tiny_tokenizer(), texts, num_beams=3)
+    translate(checkpoint, source, tmp_path / "out.de", option, "en")
+    assert lines_of(tmp_path / "out.de") == translations
 
 
 def test_carriage_returns_marks_and_damaged_bytes(checkpoint, source, tmp_path):

@@ -1,0 +1,210 @@
+"""Checks of `translate --output_dir` that take minutes: the same bytes after `kill -9`, and flat memory.
+
+python -m benchmarks.corpora kills --model checkpoints/tatoeba-en-de-transformer --text train.en.gz
+python -m benchmarks.corpora memory --model checkpoints/tatoeba-en-de-transformer
+"""
+
+import argparse
+import gzip
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from hf_capsule_mt.cli.translate import main as translate
+from hf_capsule_mt.data import row_files
+from hf_capsule_mt.translation import row_translation
+
+PART_SIZE = 5000
+"""Characters of a part of the files for kills. With the usual size they would have one part each."""
+ROWS = 80
+"""Rows of each of these files."""
+NAMES = ("a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.parquet", "e.jsonl.zst", "f.parquet")
+KILLED = -9
+
+# Every process is forked from one that has imported all, so that most of its time is translation.
+_CONTEXT = multiprocessing.get_context("forkserver")
+
+
+def rows_of(lines: Iterator[str]) -> Iterator[dict[str, object]]:
+    """Yield rows with texts of one to four lines, of which each has one to three sentences."""
+    sizes = random.Random(1)
+    for number in count():
+        texts = []
+        for _ in range(sizes.randint(1, 4)):
+            texts.append(" ".join(islice(lines, sizes.randint(1, 3))))
+        yield {"id": f"row {number}", "text": "\n".join(texts), "score": sizes.random()}
+
+
+def write_rows(rows: Sequence[dict[str, object]], path: Path) -> None:
+    """Write a file of rows in the format of its name."""
+    if path.suffix == ".parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+        return
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
+    with pa.output_stream(str(path), compression=compression) as stream:
+        for row in rows:
+            stream.write(json.dumps(row).encode() + b"\n")
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each output. Nothing but outputs and records may be left."""
+    left = sorted(path.name for path in folder.iterdir() if path.name not in NAMES)
+    if left != ["_records"]:
+        raise RuntimeError(f"{folder} also has {left}.")
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in NAMES}
+
+
+def start(words: Sequence[str], part_size: int | None = None) -> ForkServerProcess:
+    """Start the command in a process of its own."""
+    process = _CONTEXT.Process(target=_run, args=(words, part_size))
+    process.start()
+    return process
+
+
+def _run(words: Sequence[str], part_size: int | None) -> None:
+    with open(os.devnull, "w") as nothing:
+        sys.stdout = nothing
+        sys.stderr = nothing
+        if part_size is not None:
+            row_files.PART_SIZE = part_size
+            row_translation.PART_SIZE = part_size
+        translate(words)
+
+
+def run_shares(words: Sequence[str], processes: int, kills: random.Random | None = None) -> int:
+    """Run the command for all shares at once.
+
+    Args:
+        words: of the command.
+        processes: number of shares.
+        kills: draws the times at which processes are killed, and then started again. None kills no process.
+
+    Returns:
+        The number of kills.
+    """
+    done = 0
+    running = {}
+    for number in range(1, processes + 1):
+        running[number] = start([*words, "--part", f"{number}/{processes}"], PART_SIZE)
+    while running:
+        if kills is None:
+            time.sleep(0.1)
+        else:
+            time.sleep(kills.uniform(0.5, 6))
+            victim = running[kills.choice(sorted(running))]
+            if victim.is_alive():
+                victim.kill()
+                done += 1
+        for number, process in sorted(running.items()):
+            if process.is_alive():
+                continue
+            process.join()
+            if process.exitcode == KILLED:
+                running[number] = start([*words, "--part", f"{number}/{processes}"], PART_SIZE)
+            elif process.exitcode == 0:
+                del running[number]
+            else:
+                raise RuntimeError(f"status {process.exitcode}")
+        # Else nothing would ever be finished.
+        if done >= processes * 4:
+            kills = None
+    return done
+
+
+def kills(args: argparse.Namespace) -> None:
+    """Compare the bytes of one, two and four processes, and of runs with kills."""
+    opened = gzip.open if args.text.suffix == ".gz" else open
+    with opened(args.text, "rt", encoding="utf-8") as lines, TemporaryDirectory() as folder:
+        source = Path(folder, "in")
+        source.mkdir()
+        rows = rows_of(line.strip() for line in lines)
+        for name in NAMES:
+            write_rows(list(islice(rows, ROWS)), source / name)
+        for dtype in ("float32", "int8"):
+            words = ["--model", args.model, "--device", "cpu", "--num_beams", "1", "--sentences", "en"]
+            words += ["--dtype", dtype, "--input_file", f"{source}/*"]
+            whole = Path(folder, dtype)
+            run_shares([*words, "--output_dir", str(whole)], 1)
+            for processes in (2, 4):
+                output = Path(folder, f"{dtype}-{processes}")
+                run_shares([*words, "--output_dir", str(output)], processes)
+                print(f"{dtype}, {processes} processes:", _compared(output, whole), flush=True)
+            for run in range(args.runs):
+                output = Path(folder, f"{dtype}-killed-{run}")
+                begin = time.monotonic()
+                number = run_shares([*words, "--output_dir", str(output)], 3, random.Random(run))
+                seconds = time.monotonic() - begin
+                result = _compared(output, whole)
+                print(f"{dtype}, run {run + 1}: {number} kills in {seconds:.0f} s, {result}", flush=True)
+
+
+def _compared(output: Path, whole: Path) -> str:
+    return "the same bytes" if hashes(output) == hashes(whole) else "OTHER BYTES"
+
+
+def memory(args: argparse.Namespace) -> None:
+    """Print the memory of the command as it goes through rows without letters, which need no model."""
+    with TemporaryDirectory() as folder:
+        source = Path(folder, "rows.jsonl")
+        with open(source, "w") as file:
+            for number in range(args.rows):
+                file.write(json.dumps({"id": number, "text": f"{number % 24}:{number % 60:02} {number}"}) + "\n")
+        output = Path(folder, "out")
+        words = ["--model", args.model, "--device", "cpu", "--num_beams", "1"]
+        process = start([*words, "--input_file", str(source), "--output_dir", str(output)])
+        while process.is_alive():
+            time.sleep(args.every)
+            records = sorted(output.glob(".unfinished/rows.jsonl/part-*.json"))
+            rows = sum(json.loads(path.read_text())["rows"] for path in records)
+            megabytes = _private_megabytes(process.pid)
+            if megabytes is not None:
+                print(f"{rows:>8} rows: {megabytes:.0f} MB", flush=True)
+        process.join()
+        record = json.loads((output / "_records" / "rows.jsonl.json").read_text())
+        print(f"status {process.exitcode}, {record['rows']} rows in the output")
+
+
+def _private_megabytes(pid: int) -> float | None:
+    """Return the memory that only this process has, or None if it has ended."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) / 1000
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def main() -> None:
+    """Run one of the checks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    of_kills = commands.add_parser("kills", help=kills.__doc__)
+    of_kills.add_argument("--model", required=True)
+    of_kills.add_argument("--text", type=Path, required=True, help="English lines.")
+    of_kills.add_argument("--runs", type=int, default=5, help="Runs with kills in each precision.")
+    of_kills.set_defaults(run=kills)
+    of_memory = commands.add_parser("memory", help=memory.__doc__)
+    of_memory.add_argument("--model", required=True)
+    of_memory.add_argument("--rows", type=int, default=1_000_000)
+    of_memory.add_argument("--every", type=float, default=15, help="Seconds between two lines.")
+    of_memory.set_defaults(run=memory)
+    args = parser.parse_args()
+    _CONTEXT.set_forkserver_preload(["hf_capsule_mt.cli.translate", __name__])
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()
