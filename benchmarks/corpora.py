@@ -83,44 +83,42 @@ def _run(words: Sequence[str], part_size: int | None) -> None:
         translate(words)
 
 
-def run_shares(words: Sequence[str], processes: int, kills: random.Random | None = None) -> int:
+def run_shares(words: Sequence[str], processes: int, waits: Sequence[float] = ()) -> int:
     """Run the command for all shares at once.
 
     Args:
         words: of the command.
         processes: number of shares.
-        kills: draws the times at which processes are killed, and then started again. None kills no process.
+        waits: seconds before each kill. A killed process is started again.
 
     Returns:
-        The number of kills.
+        The number of processes that were killed.
     """
-    done = 0
-    running = {}
-    for number in range(1, processes + 1):
-        running[number] = start([*words, "--part", f"{number}/{processes}"], PART_SIZE)
+    victims = random.Random(repr(waits))
+    running = {number: start([*words, "--part", f"{number}/{processes}"], PART_SIZE) for number in _numbers(processes)}
+    killed = 0
+    left = list(waits)
     while running:
-        if kills is None:
-            time.sleep(0.1)
-        else:
-            time.sleep(kills.uniform(0.5, 6))
-            victim = running[kills.choice(sorted(running))]
-            if victim.is_alive():
-                victim.kill()
-                done += 1
+        time.sleep(left[0] if left else 0.1)
+        if left:
+            del left[0]
+            running[victims.choice(sorted(running))].kill()
         for number, process in sorted(running.items()):
             if process.is_alive():
                 continue
             process.join()
             if process.exitcode == KILLED:
+                killed += 1
                 running[number] = start([*words, "--part", f"{number}/{processes}"], PART_SIZE)
             elif process.exitcode == 0:
                 del running[number]
             else:
                 raise RuntimeError(f"status {process.exitcode}")
-        # Else nothing would ever be finished.
-        if done >= processes * 4:
-            kills = None
-    return done
+    return killed
+
+
+def _numbers(processes: int) -> range:
+    return range(1, processes + 1)
 
 
 def kills(args: argparse.Namespace) -> None:
@@ -144,7 +142,9 @@ def kills(args: argparse.Namespace) -> None:
             for run in range(args.runs):
                 output = Path(folder, f"{dtype}-killed-{run}")
                 begin = time.monotonic()
-                number = run_shares([*words, "--output_dir", str(output)], 3, random.Random(run))
+                times = random.Random(run)
+                waits = [times.uniform(*args.seconds) for _ in range(args.kills)]
+                number = run_shares([*words, "--output_dir", str(output)], 3, waits)
                 seconds = time.monotonic() - begin
                 result = _compared(output, whole)
                 print(f"{dtype}, run {run + 1}: {number} kills in {seconds:.0f} s, {result}", flush=True)
@@ -195,6 +195,10 @@ def main() -> None:
     of_kills.add_argument("--model", required=True)
     of_kills.add_argument("--text", type=Path, required=True, help="English lines.")
     of_kills.add_argument("--runs", type=int, default=5, help="Runs with kills in each precision.")
+    of_kills.add_argument("--kills", type=int, default=4, help="Kills in a run, of one of three processes.")
+    of_kills.add_argument(
+        "--seconds", type=float, nargs=2, default=(0.5, 6), help="Between kills, at least and at most."
+    )
     of_kills.set_defaults(run=kills)
     of_memory = commands.add_parser("memory", help=memory.__doc__)
     of_memory.add_argument("--model", required=True)
