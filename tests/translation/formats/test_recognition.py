@@ -34,6 +34,9 @@ def written(folder, name, content):
         ("text.txt", 'Tom: Is it late?\n"No," she said.\nTom: It is!\n', None),
         ("text.tok", "A dog & apos;s tail ; it is @-@ long .\nA dog .\n", None),
         ("text", "", None),
+        ("text", ">>de<< A dog\n\n>>pt_BR<< The house\n", None),
+        ("text.source", "<2de> A dog runs.\n", None),
+        ("train.en", "A dog runs.\n/home/dog/_cat\nIt is late.\n[on|off] = {}\n", None),
     ],
 )
 def test_formats(tmp_path, name, content, expected):
