@@ -86,3 +86,9 @@ def test_warmup_by_the_length_of_the_run(updates, warmup):
 def test_values_that_would_spoil_a_run_without_a_word(options, message):
     with pytest.raises(UserError, match=message):
         training(**options)
+
+
+def test_a_data_seed_of_0_is_one(tmp_path):
+    options = {"seed": 5, "report_to": "none", "use_cpu": True}
+    assert TranslationTrainingArguments(str(tmp_path), **options).seed_of_data == 5
+    assert TranslationTrainingArguments(str(tmp_path), data_seed=0, **options).seed_of_data == 0

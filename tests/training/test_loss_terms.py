@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.meter import RunMeter
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 LINES = ["a b c d e f", "g", "h i", "j k l m", "n o p", "q", "r s t u v", "w x"]
@@ -111,3 +112,12 @@ def test_a_plain_trainer_that_smooths_labels_itself_is_told_what_it_loses(tmp_pa
     data = [dict(tokenizer(line, text_target=line)) for line in LINES]
     Seq2SeqTrainer(model, args, train_dataset=data, data_collator=DataCollatorForSeq2Seq(tokenizer, model)).train()
     assert "label_smoothing and the losses of capsules have no effect" in caplog.text
+
+
+def test_a_meter_keeps_no_graph():
+    """Otherwise the activations of all batches would stay in memory until the next entry of the log."""
+    meter = RunMeter()
+    loss = torch.ones(1, requires_grad=True) * 2
+    for _ in range(2):
+        meter.add_losses({"lm_loss": loss, "bow_loss": loss})
+    assert not any(total.requires_grad for total in meter._losses.values())
