@@ -32,8 +32,7 @@ def set_added_rate(optimizer: Optimizer, model: nn.Module, rate: float) -> None:
             has_added = True
     if not has_added:
         raise UserError("added_learning_rate is given, but the optimizer has no added weights. Leave it out.")
-    # A schedule or a scaler may hold the list, so it stays the same one.
-    optimizer.param_groups[:] = groups
+    optimizer.param_groups = groups
 
 
 class OptimizerOptions:

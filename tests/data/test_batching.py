@@ -8,8 +8,10 @@ from accelerate.data_loader import prepare_data_loader
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
+from transformers import TrainerState
 
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.training.callbacks import RunEvents
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
 
@@ -117,3 +119,22 @@ def test_resuming_in_the_middle_of_an_epoch(num_processes, done):
         assert list(skip_first_batches(resumed, done)) == epochs[2][done:]
         resumed.set_epoch(3)
         assert list(resumed) == epochs[3]
+
+
+def test_a_run_that_is_resumed_tells_its_epoch_before_batches_are_skipped():
+    """accelerate's own `set_epoch` does not reach through what deals batches to several processes."""
+    lengths = random_lengths(200)
+    whole = prepared(TokenBudgetBatchSampler(lengths, 100, num_replicas=2), num_processes=2)
+    epochs = [list(whole) for _ in range(3)]
+    resumed = prepared(TokenBudgetBatchSampler(lengths, 100, num_replicas=2), num_processes=2)
+    state = TrainerState(epoch=2.4)
+    RunEvents(trainer=None).on_epoch_begin(None, state, None, train_dataloader=resumed)
+    assert list(skip_first_batches(resumed, 3)) == epochs[2][3:]
+
+
+def test_without_a_shuffle_equally_long_pairs_keep_their_order():
+    """So that batches of evaluation do not depend on the machine."""
+    lengths = [(3 + number % 3, 2) for number in range(300)]
+    sampler = TokenBudgetBatchSampler(lengths, 60, shuffle=False)
+    order = [index for batch in sampler for index in batch]
+    assert order == sorted(range(300), key=lambda index: -lengths[index][0])

@@ -249,6 +249,16 @@ def test_changed_weights_are_noticed(name, change, engine_calls):
     assert not engine.is_of(model)
 
 
+def test_a_write_to_one_number_of_a_weight_is_noticed():
+    """Few numbers of a weight are compared, at most one of a row here, but PyTorch counts the writes."""
+    model = ending("marian")
+    for column in range(3):
+        engine = engine_of(model)
+        with torch.no_grad():
+            model.lm_head.weight[301, column] += 1
+        assert not engine.is_of(model)
+
+
 @pytest.mark.parametrize(
     ("name", "part", "setting", "value"),
     [

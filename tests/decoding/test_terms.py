@@ -202,6 +202,22 @@ def test_tokens_are_those_of_the_reference(kind, num_beams, changes):
                 assert score.item() == pytest.approx(expected_score, abs=1e-6)
 
 
+def test_a_search_that_never_stops_early_may_find_a_better_translation():
+    """A longer one, whose score is a mean over more tokens."""
+    model = ending("marian")
+    chance = random.Random(1)
+    terms = [[[(chance.randrange(3, 600),)]] for _ in range(4)]
+    limits = [LONGEST] * 4
+    scores = []
+    for early_stopping in (False, "never"):
+        of_search = settings(model, early_stopping=early_stopping)
+        found = translate(model, sources(4), of_search, limits, TermBanks.of(terms, 1))
+        scores.append([translation.scores.item() for translation in found])
+    differences = [never - stopped for stopped, never in zip(*scores)]
+    assert min(differences) > -1e-4
+    assert max(differences) > 1e-2
+
+
 def translate(model, source, of_search, limits, banks):
     engine = engine_of(model)
     encoded = engine.encode(**source)
@@ -270,6 +286,21 @@ def test_the_last_of_too_few_translations_is_repeated():
     found = model.generate(**sources(1), custom_generate=partial(generate, terms=[[[(40,)]]]), **options)
     # The one with the term comes first.
     assert found[:, 1].tolist() == [40, 50, 50]
+
+
+def test_behind_its_end_a_translation_is_filled_up_as_by_generate():
+    """With ends, where the padding is token 0."""
+    model = ending("recurrent/capsule")
+    end = model.generation_config.eos_token_id
+    assert model.generation_config.pad_token_id == 0
+    options = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": LONGEST}
+    plain = model.generate(**sources(4), **options)
+    call = partial(generate, terms=[[[(token,)]] for token in (40, 41, 42, 43)])
+    with_terms = model.generate(**sources(4), custom_generate=call, **options)
+    for sequences in (plain, with_terms):
+        has_filling = sequences.eq(end).cumsum(1) > 1
+        assert has_filling.any()
+        assert not (sequences[:, 1:] == 0).any()
 
 
 def test_no_room_for_a_term_is_no_error():

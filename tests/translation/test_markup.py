@@ -154,6 +154,20 @@ def test_elements_across_segments():
     assert translated(source, lambda text: text[::-1], backwards, cut=cut) == "<b>.b a <i>.d c f e</i></b>"
 
 
+def test_an_element_across_segments_gets_its_words_with_few_others_between_them():
+    """Where a longer part has as many words of the element more than others as a shorter one, it gets the longer."""
+
+    def cut(text):
+        return re.findall(r"[^.]+\.?", text)
+
+    def align(source, target):
+        # The first word of "a b" is outside of the element, and the first of "c d" inside.
+        return [[float(word == number % 2) for word in range(len(source))] for number in range(len(target))]
+
+    texts = {"a b.": "p q r s", "c d": "t u v w"}
+    assert translated("a <b>b. c</b> d", texts.__getitem__, align, cut=cut) == "p <b>q r s t u v</b> w"
+
+
 @pytest.mark.parametrize(
     ("source", "place"),
     [

@@ -150,6 +150,19 @@ def test_a_translation_at_its_limit_has_no_padding_and_no_end(model, tokenizer, 
     assert len(set(limits)) > 1
 
 
+def test_each_translation_of_a_sentence_has_the_limit_of_the_sentence():
+    model = tiny_model()
+    # It never ends by itself.
+    model.generation_config.suppress_tokens = [model.config.eos_token_id]
+    model.generation_config.forced_eos_token_id = None
+    encoded = [[5] * length for length in (7, 1, 4)]
+    limits = [2 * len(ids) + 20 for ids in encoded]
+    options = {"num_beams": 3, "num_return_sequences": 2}
+    [(_, _, written)] = generate_batches(model, encoded, [range(3)], **options)
+    lengths = [len(each.words) for each in written]
+    assert lengths == [limit for limit in limits for _ in range(2)]
+
+
 @pytest.mark.parametrize("options", [{}, BEAM], ids=["greedy", "beam"])
 def test_max_new_tokens(model, tokenizer, options):
     lines = make_lines()
