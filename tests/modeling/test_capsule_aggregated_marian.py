@@ -279,18 +279,18 @@ def test_autocast(kind):
 
 @pytest.mark.parametrize(("kind", "capsules"), [("dynamic_routing", WIDTH), ("em_routing", WIDTH), ("em_routing", 4)])
 def test_output_routing(kind, capsules):
-    model = aggregated(kind, num_output_capsules=capsules, routing_iterations=4)
+    model = aggregated(kind, num_output_capsules=capsules, routing_iterations=4, decoder_layers=3)
     silent, last, every = (run(model, output_routing=option) for option in (False, True, "all"))
-    for side, length in (("encoder", 7), ("decoder", 6)):
+    for side, length, layers in (("encoder", 7, LAYERS), ("decoder", 6, 3)):
         name = f"{side}_layer_routing"
         assert name not in silent
-        assert last[name].shape == (3, length, LAYERS, capsules)
-        assert every[name].shape == (3, length, 4, LAYERS, capsules)
-        torch.testing.assert_close(every[name].sum(-1), torch.ones(3, length, 4, LAYERS))
+        assert last[name].shape == (3, length, layers, capsules)
+        assert every[name].shape == (3, length, 4, layers, capsules)
+        torch.testing.assert_close(every[name].sum(-1), torch.ones(3, length, 4, layers))
         assert torch.equal(every[name][..., -1, :, :], last[name])
         # The first assignment is uniform, of entropy ln N; the last is not.
         entropy = torch.special.entr(every[name]).sum(-1)
-        torch.testing.assert_close(entropy[:, :, 0], torch.full((3, length, LAYERS), math.log(capsules)))
+        torch.testing.assert_close(entropy[:, :, 0], torch.full((3, length, layers), math.log(capsules)))
         assert entropy[:, :, -1].mean() < math.log(capsules) - 1e-3
     assert torch.equal(silent.logits, every.logits)
 
@@ -324,9 +324,10 @@ def attention_at(model, place):
 @pytest.mark.parametrize("option", [True, "all"])
 @pytest.mark.parametrize("kind", ["heads_simple", "heads_em"])
 def test_head_routing_is_that_of_its_place(kind, option):
-    model, heads = aggregated(kind), {}
+    model, heads = aggregated(kind, decoder_layers=3), {}
     recorded = run(model, output_routing=option).head_routing
-    assert len(recorded) == 6
+    # Of both layers of the encoder, and of both attentions of three layers of the decoder.
+    assert len(recorded) == 8
     for place in recorded:
         projection = attention_at(model, place).out_proj
         projection.register_forward_pre_hook(lambda module, args, place=place: heads.update({place: args[0]}))

@@ -7,7 +7,7 @@ import torch
 from aggregated_models import EOS, aggregated, source_batch
 from decoding import TARGET_MASK, TARGETS, alone, beam_search, cached, trimmed, uncached
 from families import names
-from recurrent_models import LAYERS, ONE_OF_EACH_FAMILY, prefer_eos, recurrent
+from recurrent_models import ONE_OF_EACH_FAMILY, prefer_eos, recurrent
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
@@ -45,7 +45,7 @@ def model(name):
 
 def new_cache(model, kind):
     if kind == "states":
-        return RecurrentCache(LAYERS if model.config.model_type == "caps_nmt" else 1)
+        return RecurrentCache(model.config.decoder_layers if model.config.model_type == "caps_nmt" else 1)
     if kind == "dynamic":
         return EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
     lengths = (TARGETS.shape[1], source_batch()["input_ids"].shape[1])
@@ -63,6 +63,25 @@ def test_cached_steps_are_one_uncached_pass(model, cache_kind, chunk):
         real = torch.ones_like(TARGETS).bool() if mask is None else mask.bool()
         torch.testing.assert_close(actual[real], expected[real])
     assert not torch.allclose(expected[1, 1:], uncached(model, source, TARGETS)[1, 1:]), "the mask does nothing"
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "cache_kind"),
+    [(aggregated, "heads_and_layers_em", "dynamic"), (aggregated, "none", "static"), (recurrent, "capsule", "states")],
+)
+def test_cached_steps_of_three_layers(make, kind, cache_kind):
+    """Of two layers each would be the first or the last."""
+    model = make(kind, decoder_layers=3).double()
+    source = source_batch()
+    order = torch.tensor([2, 0, 0])
+    targets = torch.cat([TARGETS[order, :3], TARGETS[:, 3:]], dim=1)
+    chosen = {name: value[order] for name, value in source.items()}
+    cache = new_cache(model, cache_kind)
+    first = cached(model, source, model.get_encoder()(**source), TARGETS, cache, stop=3)
+    torch.testing.assert_close(first, uncached(model, source, TARGETS)[:, :3])
+    cache.reorder_cache(order)
+    others = cached(model, chosen, model.get_encoder()(**chosen), targets, cache, start=3)
+    torch.testing.assert_close(others, uncached(model, chosen, targets)[:, 3:])
 
 
 @every_cache

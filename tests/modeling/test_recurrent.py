@@ -37,8 +37,16 @@ def in_loops(kind, config, parameters, source, target):
     return rnmt_in_loops(config, parameters, source, target)
 
 
-@pytest.mark.parametrize("fields", [{}, {"tie_word_embeddings": False}], ids=["tied", "untied"])
-@every_kind
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        *(pytest.param(kind, {}, id=f"{kind}-tied") for kind in KINDS),
+        *(pytest.param(kind, {"tie_word_embeddings": False}, id=f"{kind}-untied") for kind in KINDS),
+        # With two layers the first and the last are also the only ones.
+        pytest.param("capsule", {"encoder_layers": 4, "decoder_layers": 3}, id="capsule-deep"),
+        pytest.param("rnmt", {"encoder_layers": 3}, id="rnmt-deep"),
+    ],
+)
 def test_matches_loops(kind, fields):
     model = recurrent(kind, **fields, **NO_LOSSES.get(kind, {})).double()
     source = source_batch()
