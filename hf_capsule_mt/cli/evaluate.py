@@ -27,19 +27,18 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from hf_capsule_mt.data.corpus_files import check_two_files
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.data.parallel_text import read_parallel_text
-from hf_capsule_mt.environment import check_installed, environment
+from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation import alignment
-from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
+from hf_capsule_mt.evaluation.adequacy import adequacy_report, measure_adequacy
 from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
-from hf_capsule_mt.evaluation.drawing import check_figure_file, draw_lengths, save_figure
+from hf_capsule_mt.evaluation.drawing import draw_lengths, save_figure
 from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
-from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, compare_systems, comparison_report
-from hf_capsule_mt.evaluation.term_scores import MODES, measure_terms, read_terms, term_report
+from hf_capsule_mt.evaluation.significance import compare_systems, comparison_report
+from hf_capsule_mt.evaluation.term_scores import measure_terms, read_terms, term_report
 from hf_capsule_mt.evaluation.term_translation import translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
 from hf_capsule_mt.translation.direction import KnownLanguages
@@ -48,14 +47,10 @@ from hf_capsule_mt.translation.file_translation import FileTranslationOptions, t
 from hf_capsule_mt.translation.glossary import Term
 from hf_capsule_mt.translation.texts import TextTranslator
 
-from . import decoding, heads, quality
+from . import decoding, evaluate_options, heads, quality
 from .common import (
     CommandParser,
-    at_least,
-    check_distinct,
     check_line_counts,
-    check_output_file,
-    check_text_file,
     leave_group_at_exit,
     report_user_errors,
 )
@@ -75,128 +70,14 @@ _TRANSLATION = (
     *("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype"),
     *("source_lang", "target_lang"),
 )
+"""Options that a record keeps if the model translated."""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    systems = parser.add_mutually_exclusive_group()
-    systems.add_argument("--hypotheses", type=Path, help="Translations to score, one sentence a line.")
-    systems.add_argument("--compare", type=Path, nargs="+", help="Translations of a baseline and of other systems.")
-    parser.add_argument("--references", type=Path, nargs="+", default=[], help="One or more files of references.")
-    parser.add_argument(
-        "--input_file",
-        type=Path,
-        help="Sources, one sentence a line. --model translates them, unless there are --hypotheses or --compare. "
-        "--length_buckets and --adequacy need them too.",
-    )
-    parser.add_argument(
-        "--tokenize",
-        default="13a",
-        help="Tokenizer of BLEU: 13a (default), intl, none (as multi-bleu.perl), zh, char, ja-mecab, ...",
-    )
-    parser.add_argument("--source_tokenize", help="Tokenizer for the words of sources (default: as --tokenize).")
-    parser.add_argument("--lowercase", action="store_true", help="Compute BLEU and chrF of lower-cased text.")
-    parser.add_argument(
-        "--metrics",
-        nargs="+",
-        help="bleu, chrf, chrf++, ter (default: bleu chrf ter, with --compare only bleu), and comet, cometkiwi, "
-        "xcomet, metricx, which need --input_file. The last three can score without --references.",
-    )
-    parser.add_argument("--output_file", type=Path, help="Write a record of the results in JSON.")
-    _add_model(parser)
-    _add_significance(parser)
-    _add_lengths(parser)
-    _add_adequacy(parser)
-    heads.add_option(parser)
-    quality.add_trained_metrics(parser)
-    quality.add_calibration(parser)
-    _add_terms(parser)
+    evaluate_options.add_options(parser)
     return parser
-
-
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    model = parser.add_argument_group(
-        "model", "The model that translates --input_file, or aligns words with --aligner attention."
-    )
-    decoding.add_options(model, required=False)
-    decoding.add_languages(model)
-    decoding.add_vocabulary(model)
-    model.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
-
-
-def _add_significance(parser: argparse.ArgumentParser) -> None:
-    test = parser.add_argument_group("significance", "With --compare: is the difference from the baseline chance?")
-    test.add_argument(
-        "--significance",
-        choices=TESTS,
-        default="bootstrap",
-        help="Significance test: bootstrap (default, Koehn 2004), randomization, or sign (only BLEU, Collins 2005).",
-    )
-    test.add_argument(
-        "--num_samples",
-        type=at_least(1),
-        help="Samples of the significance test (default: 1000 for bootstrap, 10000 for randomization).",
-    )
-    test.add_argument(
-        "--seed",
-        type=at_least(1),
-        default=12345,
-        help="Random seed of the significance test (default: 12345, as in sacreBLEU).",
-    )
-
-
-def _add_lengths(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("length", "BLEU by the length of the source (--input_file).")
-    lengths = group.add_mutually_exclusive_group()
-    lengths.add_argument("--length_buckets", type=at_least(2), metavar="N", help="BLEU in N buckets by source length.")
-    lengths.add_argument(
-        "--length_edges",
-        type=int,
-        nargs="+",
-        metavar="WORDS",
-        help="Buckets by their longest source, as 10 20 30 40 50.",
-    )
-    group.add_argument("--figure_file", type=Path, help="Draw the buckets (.png, .svg or .pdf). It needs matplotlib.")
-
-
-def _add_adequacy(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("adequacy", "Under- and over-translated words of the sources (--input_file).")
-    group.add_argument("--adequacy", action="store_true", help="Coverage difference ratio (Kong et al. 2019).")
-    group.add_argument(
-        "--aligner",
-        choices=list(ALIGNERS),
-        help="How to align words (default: eflomal if it is installed, otherwise the attention of --model).",
-    )
-    group.add_argument(
-        "--alignment_data",
-        type=Path,
-        nargs=2,
-        metavar=("SOURCE", "TARGET"),
-        help="More parallel text for eflomal. A test set is too small for good alignments.",
-    )
-
-
-def _add_terms(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("terms", "How many terms of the sources (--input_file) are in translations.")
-    group.add_argument(
-        "--terms",
-        type=Path,
-        metavar="FILE",
-        help="A glossary (.tsv, .csv or .tbx), or a .jsonl file with the terms of each source.",
-    )
-    group.add_argument(
-        "--term_mode",
-        choices=MODES,
-        help="Terms that --model is given (default: proper). random: other words of a .jsonl file. Those that are "
-        "counted are always the proper ones.",
-    )
-    group.add_argument(
-        "--glossary_languages",
-        nargs=2,
-        metavar=("SOURCE", "TARGET"),
-        help="The languages of a glossary that has several, such as en de. A .tbx file needs them.",
-    )
 
 
 @report_user_errors()
@@ -219,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         quality.check_report(args)
         print(quality.measure_report(args))
         return
-    _check_arguments(args)
+    evaluate_options.check(args)
     texts = _read(args)
     # Processes that only help with translating have no translations.
     if texts is not None:
@@ -228,6 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _evaluate(args: argparse.Namespace, texts: _Texts) -> None:
+    """Print the table of each measurement, and write the record of all."""
     settings = {
         "tokenize": args.tokenize,
         "lowercase": args.lowercase,
@@ -249,105 +131,10 @@ def _evaluate(args: argparse.Namespace, texts: _Texts) -> None:
     write_json(args.output_file, record)
 
 
-def _check_arguments(args: argparse.Namespace) -> None:
-    """Complete the options, and find mistakes before any work is done."""
-    args.metrics = args.metrics or (["bleu", "chrf", "ter"] if args.compare is None else ["bleu"])
-    args.source_tokenize = args.source_tokenize or args.tokenize
-    for tokenize in (args.tokenize, args.source_tokenize):
-        make_metrics(quality.untrained(args.metrics), tokenize)
-    quality.check_trained_metrics(args)
-    compares = args.adequacy or args.length_buckets or args.length_edges
-    if not args.references and (compares or not quality.need_no_references(args.metrics)):
-        raise UserError("Give --references. Only cometkiwi, xcomet and metricx can score without them.")
-    if args.compare is not None:
-        if len(args.compare) < 2:
-            raise UserError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
-        if args.significance == "sign" and args.metrics != ["bleu"]:
-            raise UserError(f"The sign test is only for bleu, not for {', '.join(args.metrics)}. Use bootstrap.")
-        args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.significance)
-    _check_edges(args.length_edges or [])
-    if args.figure_file is not None:
-        check_figure_file(args.figure_file)
-    if _translates(args):
-        if args.model is None or args.input_file is None:
-            raise UserError("Give --hypotheses or --compare, or --model and --input_file to translate.")
-        check_text_file("--input_file", args.input_file)
-        for file in args.references:
-            check_two_files(args.input_file, file, "--input_file and --references")
-    if args.model is not None:
-        decoding.check_options(args)
-    if args.input_file is None and (args.adequacy or args.length_buckets or args.length_edges):
-        raise UserError("--adequacy, --length_buckets and --length_edges need --input_file.")
-    if args.adequacy:
-        _check_adequacy(args)
-    _check_terms(args)
-    inputs = [
-        args.hypotheses,
-        args.input_file,
-        args.terms,
-        *args.references,
-        *(args.compare or ()),
-        *(args.alignment_data or ()),
-    ]
-    outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "figure_file", "translations_file")]
-    for _, path in outputs:
-        check_output_file(path)
-    check_distinct(outputs, inputs)
-
-
-def _check_terms(args: argparse.Namespace) -> None:
-    """Complete the options for terms, and find mistakes."""
-    if args.terms is None:
-        if args.term_mode is not None or args.glossary_languages is not None:
-            raise UserError("--term_mode and --glossary_languages need --terms.")
-        return
-    if args.input_file is None:
-        raise UserError("--terms needs --input_file. Terms are looked for in the sources.")
-    if args.term_mode is not None and not _translates(args):
-        raise UserError("--term_mode is for translations by --model. Leave it out.")
-    if _translates(args):
-        args.term_mode = args.term_mode or "proper"
-        if args.term_mode != "none" and args.vocabulary is not None:
-            raise UserError("--vocabulary may lack words of --terms. Leave it out, or give --term_mode none.")
-        if args.term_mode != "none" and args.engine == "transformers":
-            raise UserError("--terms needs --engine fast. Leave out --engine, or give --term_mode none.")
-
-
-def _check_edges(edges: Sequence[int]) -> None:
-    before = 0
-    for edge in edges:
-        if edge <= before:
-            raise UserError(f"--length_edges {' '.join(map(str, edges))} must rise, from at least 1.")
-        before = edge
-
-
-def _translates(args: argparse.Namespace) -> bool:
-    """Whether the model translates the input file before the scoring."""
-    return args.hypotheses is None and args.compare is None
-
-
-def _check_adequacy(args: argparse.Namespace) -> None:
-    if len(args.references) > 1:
-        raise UserError(f"--adequacy compares with one reference, and --references names {len(args.references)}.")
-    if args.aligner is None:
-        # A model that translates nothing is there for its attention.
-        only_aligns = args.model is not None and not _translates(args)
-        args.aligner = "eflomal" if alignment.has_eflomal() and not only_aligns else "attention"
-    if args.aligner == "eflomal":
-        check_installed("eflomal", "align")
-    if args.aligner == "attention":
-        if args.model is None:
-            raise UserError(
-                '--aligner attention needs --model. Name one, or install eflomal: pip install -e ".[align]"'
-            )
-        if decoding.pin_revision(args).model_type == "caps_nmt":
-            raise UserError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
-
-
 def _read(args: argparse.Namespace) -> _Texts | None:
     """Read the texts, or translate. Processes that only help with translating get None."""
     files = []
-    if not _translates(args):
+    if not evaluate_options.translates(args):
         files = args.compare or [args.hypotheses]
     systems = {str(file): read_lines(file) for file in files}
     if len(systems) < len(files):
@@ -369,7 +156,7 @@ def _read(args: argparse.Namespace) -> _Texts | None:
         terms = read_terms(args.terms, sources, *(args.glossary_languages or ()))
         if args.term_mode not in (None, "none", *terms):
             raise UserError(f"--term_mode {args.term_mode} needs a .jsonl file. All terms of a glossary are proper.")
-    if _translates(args):
+    if evaluate_options.translates(args):
         translations = _translate(args)
         if translations is None:
             return None
@@ -402,33 +189,23 @@ def _measure(
     args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the name in the record, the result and its table of each measurement that was asked for."""
-    (first, translations), *systems = texts.systems.items()
     if args.compare is None:
         scores = _scores(args, texts, settings)
         yield "scores", scores, score_report(scores)
     else:
-        options = {"test": args.significance, "num_samples": args.num_samples, "seed": args.seed}
-        compared = {}
-        # One system takes seconds, and needs no progress bar.
-        for name, other in tqdm(systems, unit=" systems", disable=len(systems) < 2):
-            compared[name] = compare_systems(translations, other, texts.references, **settings, **options)
-        record = {"baseline": first, "settings": options, "systems": compared}
-        yield "comparison", record, comparison_report(record)
+        comparison = _comparison(args, texts, settings)
+        yield "comparison", comparison, comparison_report(comparison)
     if args.length_buckets or args.length_edges:
-        lengths = _lengths(args, texts.sources)
-        edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
-        cut = {"tokenize": args.tokenize, "lowercase": args.lowercase}
-        buckets = score_by_length(texts.systems, texts.references, lengths, edges, **cut)
-        record = {"source_tokenize": args.source_tokenize, "buckets": buckets}
+        by_length = _scores_by_length(args, texts)
         if args.figure_file is not None:
-            save_figure(draw_lengths(record), args.figure_file)
-        yield "by_length", record, length_report(record)
+            save_figure(draw_lengths(by_length), args.figure_file)
+        yield "by_length", by_length, length_report(by_length)
     if args.adequacy:
-        record = _adequacy(args, texts)
-        yield "adequacy", record, adequacy_report(record)
+        adequacy = _adequacy(args, texts)
+        yield "adequacy", adequacy, adequacy_report(adequacy)
     if texts.terms is not None:
-        record = _terms(args, texts)
-        yield "terms", record, term_report(record)
+        terms = _terms(args, texts)
+        yield "terms", terms, term_report(terms)
 
 
 def _scores(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]) -> dict[str, dict[str, float | str]]:
@@ -444,12 +221,33 @@ def _scores(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]
     return {metric: scores[metric] for metric in args.metrics}
 
 
+def _comparison(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how each system differs from the first one, the baseline."""
+    (baseline, translations), *systems = texts.systems.items()
+    options = {"test": args.significance, "num_samples": args.num_samples, "seed": args.seed}
+    compared = {}
+    # One system takes seconds, and needs no progress bar.
+    for name, other in tqdm(systems, unit=" systems", disable=len(systems) < 2):
+        compared[name] = compare_systems(translations, other, texts.references, **settings, **options)
+    return {"baseline": baseline, "settings": options, "systems": compared}
+
+
+def _scores_by_length(args: argparse.Namespace, texts: _Texts) -> dict[str, Any]:
+    """Return the BLEU of each system in buckets of sentences, by the length of their sources."""
+    lengths = _lengths(args, texts.sources)
+    edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
+    cut = {"tokenize": args.tokenize, "lowercase": args.lowercase}
+    buckets = score_by_length(texts.systems, texts.references, lengths, edges, **cut)
+    return {"source_tokenize": args.source_tokenize, "buckets": buckets}
+
+
 def _lengths(args: argparse.Namespace, sources: Sequence[str]) -> list[int]:
     """Return the number of words of each source."""
     return [len(words) for words in split_words(sources, args.source_tokenize)]
 
 
 def _adequacy(args: argparse.Namespace, texts: _Texts) -> dict[str, Any]:
+    """Return how much of the sources each system leaves out or repeats."""
     align = _align_words if args.aligner == "eflomal" else _align_by_attention
     reference, *systems = align(args, texts)
     measured = {}
@@ -484,6 +282,7 @@ def _terms(args: argparse.Namespace, texts: _Texts) -> dict[str, dict[str, Any]]
 
 
 def _translate_with_terms(args: argparse.Namespace, texts: _Texts) -> list[str]:
+    """Translate the sources with the terms of --term_mode."""
     state = decoding.process_state(args.device)
     translator = TextTranslator(*decoding.load(args, state))
     options = decoding.generate_options(args)
@@ -498,6 +297,7 @@ def _translate_with_terms(args: argparse.Namespace, texts: _Texts) -> list[str]:
 
 
 def _align_words(args: argparse.Namespace, texts: _Texts) -> list[list[alignment.Alignment]]:
+    """Align the sources with the references and with each system, by eflomal."""
     more = {}
     if args.alignment_data is not None:
         text = read_parallel_text(args.alignment_data, name="--alignment_data")
@@ -511,9 +311,10 @@ def _align_words(args: argparse.Namespace, texts: _Texts) -> list[list[alignment
 
 
 def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[alignment.Alignment]]:
+    """Align the sources with the references and with each system, by the attention of --model."""
     state = decoding.process_state(args.device)
     # The engine gives no attention. Its own precisions are only used for translating.
-    model, tokenizer = decoding.load(args, state, decodes=_translates(args))
+    model, tokenizer = decoding.load(args, state, decodes=evaluate_options.translates(args))
     targets = [*texts.references, *texts.systems.values()]
     languages = KnownLanguages(tokenizer)
     direction = languages.direction(args.source_lang, args.target_lang)
@@ -526,7 +327,7 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a record that describe the texts and the environment."""
     translation = None
-    if _translates(args):
+    if evaluate_options.translates(args):
         translation = {name: getattr(args, name) for name in _TRANSLATION}
         translation["vocabulary"] = _description(args.vocabulary)
     systems = None

@@ -94,7 +94,8 @@ def test_a_model_translates_first(model, tmp_path, capsys, monkeypatch):
     assert records["apart"]["translation"] is records["at_once"]["hypotheses"] is None
     assert records["kept"]["hypotheses"]["sha256"] == records["apart"]["hypotheses"]["sha256"]
     assert records["kept"]["sources"]["file"] == "in.en"
-    settings = {"num_beams": 2, "max_new_tokens": 6, "length_penalty": None, "dtype": "auto", "target_lang": None}
+    settings = {"num_beams": 2, "max_new_tokens": 6, "length_penalty": None, "dtype": "auto", "vocabulary": None}
+    settings |= {"source_lang": None, "target_lang": None}
     assert records["at_once"]["translation"] == {"model": model, "revision": None, **settings}
     assert {path.name for path in tmp_path.iterdir()} == {
         *("in.en", "ref.de", "model", "out.de", "kept.de"),
