@@ -19,9 +19,7 @@ from transformers import (
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from hf_capsule_mt.data.batching import CollatorOfColumns, TokenBudgetBatchSampler, longest_sides
-from hf_capsule_mt.data.bpe_dropout import ResegmentedPairs
-from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file, stream_loader
+from hf_capsule_mt.data.streaming import TokenBudgetStream
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import locked
@@ -29,7 +27,6 @@ from hf_capsule_mt.files import locked
 from .arguments import TranslationTrainingArguments, own_arguments
 from .callbacks import RunEvents, SourceCallback
 from .checkpoint_folders import claim_folder, find_checkpoint
-from .evaluating import EvaluatingTrainer
 from .learning_rates import OptimizerOptions, set_added_rate
 from .meter import RunMeter
 from .model_preparation import compile_layers, freeze_positions, has_unread_weights, hidden_embeddings
@@ -44,12 +41,13 @@ from .resuming import (
 )
 from .run_recorder import RunRecorder
 from .saving import explained_full_disk
+from .token_budget import BatchingTrainer
 from .validation_bleu import default_metrics
 
 logger = logging.get_logger(__name__)
 
 
-class TranslationTrainer(EvaluatingTrainer):
+class TranslationTrainer(BatchingTrainer):
     """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
     It logs the parts of a loss that has several. With the tokenizer as `processing_class` it pads pairs of token ids,
@@ -102,7 +100,7 @@ class TranslationTrainer(EvaluatingTrainer):
         if kwargs.get("compute_metrics") is None:
             kwargs["compute_metrics"] = default_metrics(args, processing_class)
         elif args.metric_for_best_model == "bleu" and not args.needs_best:
-            # The caller's metrics need not have BLEU.
+            # The caller's metrics need not have BLEU, and the Trainer would fail without it.
             args.metric_for_best_model = None
         # `_prepare_model` reads them, and the Trainer may call it before it sets them itself.
         self.args = args
@@ -120,9 +118,9 @@ class TranslationTrainer(EvaluatingTrainer):
         self.general_dataset = general_dataset
         self.identity = RunIdentity()
         self.meter = RunMeter()
-        self.resumed_from: str | None = None
-        self.resumed_at = 0
-        self._begins_data = False
+        self.resumed_from: str | None = None  # The checkpoint that the run continues from.
+        self.resumed_at = 0  # Its update.
+        self._begins_data = False  # Whether a resumed run reads its data from the beginning.
         self._stream_state: str | None = None
         self._average = WeightAverage(args.ema_decay) if args.ema_decay else None
         self._add_callbacks()
@@ -145,11 +143,6 @@ class TranslationTrainer(EvaluatingTrainer):
             raise UserError("This process has several GPUs. Start one process for each with accelerate launch.")
         if self.args.ema_decay and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
             raise UserError("ema_decay needs all weights in each process. Average checkpoints instead.")
-
-    @property
-    def _base_model(self) -> nn.Module:
-        """The model without an adapter around it."""
-        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
     def _find_unused_parameters(self) -> None:
         """Let processes not wait for gradients that never come."""
@@ -289,14 +282,10 @@ class TranslationTrainer(EvaluatingTrainer):
             num_items_in_batch: the number of labels in an update, to divide the loss by.
         """
         if self.args.rdrop_alpha and model.training:
-            inputs = {name: torch.cat([value, value]) for name, value in inputs.items()}
-            inputs["rdrop_alpha"] = self.args.rdrop_alpha
+            inputs = self._with_second_pass(inputs)
             if num_items_in_batch is not None:
                 num_items_in_batch = 2 * num_items_in_batch
-        share = None
-        if num_items_in_batch is not None and self.label_smoother is None and type(self._base_model) is MarianMTModel:
-            # Transformers' Marian ignores the number, and returns the mean over a batch.
-            share = inputs["labels"].ne(-100).sum() / num_items_in_batch
+        share = self._share_of_update(inputs, num_items_in_batch)
         # Newer Transformers ask for this. Otherwise the loss is divided by the number of batches of an update.
         self.loss_is_scaled_for_ga = num_items_in_batch is not None or self.compute_loss_func is not None
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
@@ -306,60 +295,23 @@ class TranslationTrainer(EvaluatingTrainer):
             self.meter.add_losses(outputs)
         return (loss, outputs) if return_outputs else loss
 
-    def get_train_dataloader(self) -> DataLoader:
-        """Return the training batches of this process."""
-        args = self.args
-        pairs = self.train_dataset
-        if isinstance(pairs, TokenBudgetStream):
-            return self._batches_of_stream(pairs)
-        if args.max_tokens_per_batch == 0:
-            return super().get_train_dataloader()
-        if not isinstance(pairs, Sized):
-            raise TypeError(f"train_dataset is a {type(pairs).__name__} without a length. Stream files with load_data.")
-        collate = self.data_collator
-        if args.remove_unused_columns:
-            collate = CollatorOfColumns(collate, self._columns_of_model())
-        lengths = pairs.lengths() if isinstance(pairs, ResegmentedPairs) else longest_sides(pairs)
-        # A resumed run cuts an epoch as it was cut at its start.
-        sampler = TokenBudgetBatchSampler(
-            lengths,
-            args.max_tokens_per_batch,
-            num_replicas=self.identity.dealt_to or args.world_size,
-            seed=args.seed_of_data,
-        )
-        sampler.check_deal(args.world_size)
-        # With its own generator: starting workers draws a seed, in a resumed run at other times.
-        generator = torch.Generator()
-        options = args.loader_options
-        loader = DataLoader(pairs, batch_sampler=sampler, collate_fn=collate, generator=generator, **options)
-        # The sampler gives each process as many batches. accelerate evens out the batches of evaluation only, because
-        # every process must have a last batch to gather from.
-        even_batches = self.accelerator.even_batches
-        self.accelerator.even_batches = False
-        try:
-            return self.accelerator.prepare(loader)
-        finally:
-            self.accelerator.even_batches = even_batches
+    def _with_second_pass(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a batch twice, so that dropout makes two different passes for R-Drop to compare."""
+        doubled: dict[str, Any] = {name: torch.cat([value, value]) for name, value in inputs.items()}
+        doubled["rdrop_alpha"] = self.args.rdrop_alpha
+        return doubled
 
-    def _columns_of_model(self) -> set[str]:
-        """Return the columns of pairs that the model, or the collator for it, takes."""
-        arguments = inspect.signature(self._base_model.forward).parameters
-        return {*arguments, *self.label_names, "label", "label_ids"}
+    def _share_of_update(
+        self, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None
+    ) -> torch.Tensor | None:
+        """Return a batch's share in the labels of an update, if its loss must be multiplied by it.
 
-    def _batches_of_stream(self, stream: TokenBudgetStream) -> Any:
-        """Return the loader of a stream, which begins where the run left it."""
-        args = self.args
-        if self._begins_data:
-            states = Path(self.resumed_from).glob("stream_state_*.json")
-            stream.begin_behind(file.read_text() for file in states)
-        elif self.resumed_from is None:
-            stream.load_state(None)
-        else:
-            stream.load_state(state_file(self.resumed_from, args.process_index).read_text())
-        device = args.device if self.accelerator.device_placement else None
-        # accelerate's loader takes this option under a private name only.
-        options = {**args.loader_options, "_non_blocking": args.accelerator_config.non_blocking}
-        return stream_loader(stream, self.data_collator, device, **options)
+        Transformers' Marian ignores `num_items_in_batch`, and returns the mean over a batch.
+        """
+        returns_mean = self.label_smoother is None and type(self._base_model) is MarianMTModel
+        if num_items_in_batch is None or not returns_mean:
+            return None
+        return inputs["labels"].ne(-100).sum() / num_items_in_batch
 
     def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
         # The only method around the call that spreads weights over processes with FSDP2.
