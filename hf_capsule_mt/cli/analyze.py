@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.analysis.corpus import encode_references, translate_corpus
+from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.routed_parts import has_routing
 from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
 from hf_capsule_mt.analysis.sentence import read_encoded
@@ -54,8 +54,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     lines = read_lines(args.input_file)
-    references = None if args.references is None else read_lines(args.references)
-    if references is not None:
+    references = None
+    if args.references is not None:
+        references = read_lines(args.references)
         check_line_counts({f"--input_file {args.input_file}": lines, f"--references {args.references}": references})
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
@@ -66,9 +67,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         corpus = translate_corpus(model, tokenizer, lines, **limit, **decoding.generate_options(args))
     else:
         corpus = encode_references(model, tokenizer, lines, references)
-    drawn = corpus.lines[:_DRAWN]
-    if args.lines is not None:
-        drawn = [number - 1 for number in dict.fromkeys(args.lines) if number - 1 in corpus.lines]
     statistics = measure_routing(model, corpus, **limit)
     record = {
         "settings": {**vars(args), **decoding.settings(args)},
@@ -79,14 +77,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         **record_routing(statistics, tokenizer),
         "environment": environment(model.device),
     }
-    sentences = {
-        f"line {index + 1}": read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])
-        for index in drawn
-    }
+    sentences = {}
+    for index in _lines_to_draw(args, corpus):
+        pair = corpus.sources[index], corpus.targets[index]
+        sentences[f"line {index + 1}"] = read_encoded(model, tokenizer, *pair)
     with new_folder(args.output_dir) as folder:
         write_report(folder, statistics, record, sentences)
     print("\n".join(report(record)))
     print(f"\nThe report: {args.output_dir / 'index.html'}")
+
+
+def _lines_to_draw(args: argparse.Namespace, corpus: Corpus) -> list[int]:
+    """Return the indices of the lines with a picture: those of --lines that are not blank, or the first ones."""
+    if args.lines is None:
+        return corpus.lines[:_DRAWN]
+    return [number - 1 for number in dict.fromkeys(args.lines) if number - 1 in corpus.lines]
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

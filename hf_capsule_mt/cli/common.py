@@ -34,8 +34,6 @@ WORK = timedelta(days=7)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk. Code that writes to an open file does not know its name."""
-
-
 _OTHER_NAMES = {
     "--model_name_or_path": "--model",
     "--source_language": "--source_lang",
@@ -216,6 +214,7 @@ def leave_group_at_exit() -> None:
 
 
 def _leave_group() -> None:
+    """End the group of processes, if there is one."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
         # Its threads end with the last reference, and a Trainer is part of reference cycles.
@@ -237,11 +236,8 @@ def report_user_errors() -> Iterator[None]:
     DEBUG level. If nobody reads the output any more, the command ends without a message. Ctrl-C ends it with one line
     and exit status 130.
     """
-    for limit in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-        # oneDNN and torch keep up to a megabyte for each of the last 1,024 shapes, which fills gigabytes.
-        os.environ.setdefault(limit, "128")
-    # Python has no such stream if the shell closed it, as `>&-` does.
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    _limit_caches()
+    _open_closed_streams()
     try:
         try:
             yield
@@ -264,6 +260,20 @@ def report_user_errors() -> Iterator[None]:
         logger.debug("traceback", exc_info=True)
         print(f"error: {message}", file=sys.stderr)
         raise SystemExit(status) from error
+
+
+def _limit_caches() -> None:
+    """Let oneDNN and torch keep fewer shapes: up to a megabyte for each of the last 1,024 fills gigabytes."""
+    for limit in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(limit, "128")
+
+
+def _open_closed_streams() -> None:
+    """Open the output streams that the shell closed, as `>&-` does. Python has None in their place."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _explain(error: Exception) -> tuple[str | None, int]:

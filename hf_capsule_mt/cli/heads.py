@@ -49,8 +49,8 @@ def check(args: argparse.Namespace) -> None:
 def choose(args: argparse.Namespace) -> str:
     """Choose the heads, store them, and return a table."""
     sources, targets = map(read_lines, args.choose_heads)
-    names = [f"--choose_heads {path}" for path in args.choose_heads]
-    check_line_counts(dict(zip(names, (sources, targets), strict=True)))
+    sources_file, targets_file = args.choose_heads
+    check_line_counts({f"--choose_heads {sources_file}": sources, f"--choose_heads {targets_file}": targets})
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError("--choose_heads runs in one process. Start only one.")

@@ -195,7 +195,8 @@ def measure_report(args: argparse.Namespace) -> str:
     else:
         sources = [record["source"] for record in records]
         qualities = score_trained(args, metric, sources, translations, references).scores
-    share_bad = sum(quality < args.bad for quality in qualities) / len(qualities)
+    num_bad = sum(quality < args.bad for quality in qualities)
+    share_bad = num_bad / len(qualities)
     table = fields_report(measure_fields(records, qualities, args.bad))
     return f"{share_bad:.1%} of {len(qualities)} translations have a {metric} below {args.bad:g}.\n\n{table}"
 
@@ -203,8 +204,8 @@ def measure_report(args: argparse.Namespace) -> str:
 def calibrate(args: argparse.Namespace) -> str | None:
     """Write a calibration. Return a table of what was measured, None in processes that only help with translating."""
     sources, references = map(read_lines, args.calibrate)
-    names = [f"--calibrate {path}" for path in args.calibrate]
-    check_line_counts(dict(zip(names, (sources, references), strict=True)))
+    sources_file, references_file = args.calibrate
+    check_line_counts({f"--calibrate {sources_file}": sources, f"--calibrate {references_file}": references})
     rows = _translate(args)
     if rows is None:
         return None

@@ -58,6 +58,7 @@ from .common import check_option_names, leave_group_at_exit, report_user_errors,
 logger = logging.get_logger(__name__)
 
 _FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": None}
+"""Defaults of options with --model."""
 _NOTHING_KEPT = 3
 """Exit status of a run in which every checkpoint loses too much on the general validation data."""
 # Of layers that a method adds, and of an adapter: they start at zero, and would stay there at the rate above.
@@ -284,7 +285,7 @@ class _Run:
                 note = "  best"
             elif scores["general_bleu"] < least:
                 note = "  loses too much"
-            columns = [f"{scores['updates']:>9}", f"{scores['bleu']:>17.2f}", f"{scores['general_bleu']:>14.2f}", note]
-            print("".join(columns))
+            updates, bleu, general_bleu = (scores[name] for name in ("updates", "bleu", "general_bleu"))
+            print(f"{updates:>9}{bleu:>17.2f}{general_bleu:>14.2f}{note}")
         if best_update is not None and max(scores["bleu"] for scores in later) <= start["bleu"]:
             logger.warning(f"No checkpoint is better than the model at the start. Do not use {self.args.output_dir}.")
