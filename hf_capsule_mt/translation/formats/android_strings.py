@@ -20,7 +20,12 @@ _PART = re.compile(
 )
 _CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
 _TAG = re.compile(r"(<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[^<>]+>)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<one>.))", re.DOTALL)
+_OPEN_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
+"""A quote in front of which no backslash stands, or only backslashes that are characters themselves."""
+_PLAIN_QUOTE = re.compile(r"""(?<!\\)(["'])""")
+_MARKUP = ("&", "<")
+"""Characters that would be read as XML, so their escapes stay."""
 _DECODED = {"n": "\n", "'": "'", '"': '"', "@": "@", "?": "?"}
 # Tags that stand in a string as characters, and escapes that are not decoded.
 _KEEP = rf"</?[a-zA-Z][^<>]*>|\\.|{PLACEHOLDERS}"
@@ -76,26 +81,29 @@ def _message(content: str, start: int, end: int) -> Iterator[PlacedMessage]:
     if is_quoted:
         raw = raw[1:-1]
         start += 1
-    parts = _TAG.split(raw if is_quoted else re.sub(r"\s+", " ", raw))
-    decoded_parts = [part if part.startswith("<") else _decoded(part) for part in parts]
-    # A quote without a backslash begins or ends a part whose spaces count.
-    if None in decoded_parts or is_code(_TAG.sub("", raw)):
+    # Only in quotes the spaces count.
+    spaced = raw if is_quoted else re.sub(r"\s+", " ", raw)
+    decoded_parts = []
+    for part in _TAG.split(spaced):
+        if part.startswith("<"):
+            decoded_parts.append(part)
+        elif _OPEN_QUOTE.search(part):
+            # It begins or ends a part whose spaces count, which no translation would keep.
+            return
+        else:
+            decoded_parts.append(_ESCAPE.sub(_character, part))
+    if is_code(_TAG.sub("", raw)):
         return
     message = "".join(decoded_parts).replace("<xliff:g", f"<xliff:g{_STAYS}")
     yield PlacedMessage(start, start + len(raw), Message(message, _KEEP, tags=cdata is None), _written)
 
 
-def _decoded(text: str) -> str | None:
-    """Return a text between two tags without escapes, or None if it has a quote that is not escaped."""
-    if re.search(r'(?<!\\)(?:\\\\)*"', text):
-        return None
-
-    def character(match: re.Match) -> str:
-        if match[1] and chr(int(match[1], 16)).isprintable() and match[1] not in ("0026", "003c", "003C"):
-            return chr(int(match[1], 16))
-        return _DECODED.get(match[2], match[0])
-
-    return _ESCAPE.sub(character, text)
+def _character(escape: re.Match) -> str:
+    """Return the character of an escape, or the escape itself if it must stay."""
+    if escape["code"]:
+        character = chr(int(escape["code"], 16))
+        return character if character.isprintable() and character not in _MARKUP else escape[0]
+    return _DECODED.get(escape["one"], escape[0])
 
 
 def _written(message: str) -> str:
@@ -103,7 +111,8 @@ def _written(message: str) -> str:
     parts = []
     for part in _TAG.split(message.replace(_STAYS, "")):
         if not part.startswith("<"):
-            part = re.sub(r"""(?<!\\)(["'])""", r"\\\1", part).replace("\n", "\\n")
+            part = _PLAIN_QUOTE.sub(r"\\\1", part).replace("\n", "\\n")
         parts.append(part)
     written = "".join(parts)
+    # Android would read it as the name of another resource, or of a style.
     return f"\\{written}" if written.startswith(("@", "?")) else written

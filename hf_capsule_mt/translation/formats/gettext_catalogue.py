@@ -42,9 +42,11 @@ class _Catalogue(Document):
     def __init__(self, store: Any) -> None:
         self._store = store
         self._units = [unit for unit in store.units if _is_open(unit)]
-        self._messages = [[Message(string) for string in _strings(unit)] for unit in self._units]
+        self._messages: list[list[Message]] = []
         self.texts = []
-        for messages in self._messages:
+        for unit in self._units:
+            messages = [Message(string) for string in _strings(unit)]
+            self._messages.append(messages)
             for message in messages:
                 self.texts += message.texts
 

@@ -61,6 +61,7 @@ def _messages(content: str, is_ascii: bool) -> Iterator[PlacedMessage]:
 
 
 def _character(match: re.Match) -> str:
+    """Return the character of an escape, and nothing for a line break that only continues the value."""
     if match["code"]:
         return chr(int(match["code"], 16))
     if match["end"] is not None:
@@ -82,5 +83,9 @@ def _written(message: str, is_ascii: bool, has_arguments: bool) -> str:
 
 
 def _references(match: re.Match) -> str:
-    units = match[0].encode("utf-16-be")
-    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+    """Return a character as a reference, or as two if it is above U+FFFF."""
+    digits = match[0].encode("utf-16-be").hex()
+    references = []
+    for start in range(0, len(digits), 4):
+        references.append(f"\\u{digits[start : start + 4]}")
+    return "".join(references)

@@ -65,8 +65,9 @@ class _Cues(Document):
         self.texts = []
         for group in self._sentences:
             text = text_with_tags(" ".join(slot.text for slot in group), _KEEP)
-            # Only WebVTT has references such as &amp;.
-            self.texts.append(text._replace(tags=text.tags or (is_vtt and "&" in text.text and "<" not in text.text)))
+            # Only WebVTT has references such as &amp;, which are read with tags.
+            has_references = is_vtt and "&" in text.text and "<" not in text.text
+            self.texts.append(text._replace(tags=text.tags or has_references))
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the subtitles with their translations."""
@@ -103,6 +104,7 @@ def _slots(content: str) -> Iterator[_Slot]:
 
 
 def _slots_of_cue(lines: Sequence[tuple[int, str]]) -> Iterator[_Slot]:
+    """Yield the text of a cue. If each of its lines begins with a dash, each is the text of another speaker."""
     speaks_each = len(lines) > 1 and all(_DASH.match(line) for _, line in lines)
     groups = [[line] for line in lines] if speaks_each else [lines]
     for group in groups:
@@ -137,4 +139,5 @@ def _sentences(slots: Iterator[_Slot]) -> Iterator[list[_Slot]]:
 
 
 def _has_letters(group: Sequence[_Slot]) -> bool:
-    return any(any(map(str.isalpha, slot.text)) for slot in group)
+    text = "".join(slot.text for slot in group)
+    return any(map(str.isalpha, text))

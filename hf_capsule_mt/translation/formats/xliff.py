@@ -87,10 +87,16 @@ def _is_open(unit: etree._Element) -> bool:
     """Return whether a unit is translated, and has no target yet."""
     source = unit.find("{*}source")
     target = unit.find("{*}target")
-    if source is None or any(element.get("translate") == "no" for element in (unit, *unit.iterancestors())):
+    if source is None or _stays(unit):
         return False
-    has_target = target is not None and (len(target) or (target.text or "").strip())
-    return not has_target and any(map(str.isalpha, "".join(source.itertext())))
+    if target is not None and (len(target) or (target.text or "").strip()):
+        return False
+    return any(map(str.isalpha, "".join(source.itertext())))
+
+
+def _stays(unit: etree._Element) -> bool:
+    """Return whether a unit, or something around it, says that it is not translated."""
+    return any(element.get("translate") == "no" for element in (unit, *unit.iterancestors()))
 
 
 def _inner(source: etree._Element) -> str:
