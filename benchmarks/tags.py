@@ -31,8 +31,10 @@ from hf_capsule_mt.evaluation.alignment import align_words
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.attention import aligner, attending, cross_attentions_of
+from hf_capsule_mt.translation.evaluation_mode import evaluating
 from hf_capsule_mt.translation.marked_segments import marked_segments
-from hf_capsule_mt.translation.translator import evaluating, generate_batches, pad_rows
+from hf_capsule_mt.translation.token_rows import pad_rows
+from hf_capsule_mt.translation.translator import generate_batches
 
 OPENING = "<b>"
 CLOSING = "</b>"

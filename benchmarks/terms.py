@@ -35,7 +35,8 @@ from hf_capsule_mt.files import replaced_file, write_json
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.glossary import Term
 from hf_capsule_mt.translation.term_writer import PlacedTerm, TermSentence, TermWriter, word_boundaries
-from hf_capsule_mt.translation.translator import Written, generate_batches
+from hf_capsule_mt.translation.token_rows import Written
+from hf_capsule_mt.translation.translator import generate_batches
 
 WORD = regex.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 FEWEST_SENTENCES = 5

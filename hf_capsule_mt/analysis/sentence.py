@@ -11,7 +11,8 @@ from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
-from hf_capsule_mt.translation.translator import evaluating, generate_batches
+from hf_capsule_mt.translation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.translator import generate_batches
 from hf_capsule_mt.translation.trust import guided_groups
 
 from .routed_parts import has_routing

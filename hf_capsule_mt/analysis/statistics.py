@@ -12,7 +12,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.translation.attention import TeacherForcedPass, attending, teacher_force
-from hf_capsule_mt.translation.translator import evaluating
+from hf_capsule_mt.translation.evaluation_mode import evaluating
 from hf_capsule_mt.translation.trust import guided_groups
 
 from .corpus import Corpus

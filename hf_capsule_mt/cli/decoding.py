@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.translator import ENGINES
+from hf_capsule_mt.translation.generate_settings import ENGINES
 
 from .common import at_least, check_text_file, finite, meet, usable_device, warn_if_busy
 

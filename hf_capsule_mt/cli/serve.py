@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.generate_settings import ENGINES
 from hf_capsule_mt.translation.marked_segments import keep_pattern
-from hf_capsule_mt.translation.translator import ENGINES
 
 from . import decoding
 from .common import CommandParser, at_least, finite, report_user_errors

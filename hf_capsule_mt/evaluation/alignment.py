@@ -21,7 +21,7 @@ from hf_capsule_mt.translation.attention import (
     cross_attentions_of,
     teacher_force,
 )
-from hf_capsule_mt.translation.translator import evaluating
+from hf_capsule_mt.translation.evaluation_mode import evaluating
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ from hf_capsule_mt.translation.attention import (
     word_shares,
 )
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
+from hf_capsule_mt.translation.evaluation_mode import evaluating
 from hf_capsule_mt.translation.marked_segments import word_spans
 from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translator import evaluating
 
 _GENERATION_CONFIG = "generation_config.json"
 Heads = tuple[Head, ...]

@@ -15,7 +15,7 @@ from hf_capsule_mt.data.encoding import TOKENIZING
 from hf_capsule_mt.decoding.fingerprint import Fingerprint, with_shared_weights
 from hf_capsule_mt.errors import UserError
 
-from .translator import behind_start, pad_rows
+from .token_rows import behind_start, pad_rows
 
 Span = tuple[int, int]
 Head = tuple[int, int]

@@ -18,8 +18,10 @@ import regex
 from hf_capsule_mt.errors import UserError
 
 from .documents import Segment
+from .element_ranges import DisjointRanges, Node
 from .markup import Item, Run, read_markup
-from .putting_back import DisjointRanges, Node, SentenceWriter, Span, Weights
+from .putting_back import SentenceWriter
+from .word_owners import Span, Weights
 
 Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
 """From the words of a source and of its translation to their alignment."""
@@ -61,13 +63,16 @@ class MarkedSegment(Segment):
     def put_back(self, translation: str, align: Align | None = None) -> str:
         """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
         copies = self._copies(translation)
-        words = word_spans(translation, sorted({span for spans in copies.values() for span in spans}))
+        spans_of_copies = {span for spans in copies.values() for span in spans}
+        words = word_spans(translation, sorted(spans_of_copies))
         number_of = {span: number for number, span in enumerate(words)}
-        numbers = {word: [number_of[span] for span in spans] for word, spans in copies.items()}
+        words_of_copies = {}
+        for kept_word, spans in copies.items():
+            words_of_copies[kept_word] = [number_of[span] for span in spans]
         weights = [[0.0] * len(self.words) for _ in words]
         if align is not None:
             weights = align(self.words, words)
-        return SentenceWriter(translation, words, weights, numbers, self.escape).write(self.root)
+        return SentenceWriter(translation, words, weights, words_of_copies, self.escape).write(self.root)
 
     def _copies(self, translation: str) -> dict[int, list[Span]]:
         """Return the places of copies of kept parts in a translation, by the word of the source.
@@ -220,28 +225,35 @@ class _Stretch:
 
     def segment(self) -> Segment:
         """Return the segment of this stretch. Without letters to translate, all of it is white space."""
-        without_items = [item._replace(raw="") for item in self.items]
-        if not any(map(str.isalpha, self._written(self.end, without_items, str))):
+        if not self._has_letters():
             return Segment(self._written(self.end, self.items, self.escape), "", "")
         ahead, origin, begin = self._ahead()
         behind = self._behind(len(ahead))
+        items = self.items[len(ahead) : len(self.items) - len(behind)]
         part = self.run_text[origin : self.end]
         sentence = " ".join(part.split())
-        items = self.items[len(ahead) : len(self.items) - len(behind)]
         spans = _sentence_spans(part, [(item.at - origin, item.end - origin) for item in items])
-        kept = [span for item, span in zip(items, spans) if item.kind == "kept"]
-        words = word_spans(sentence, kept)
+        kept_spans = [span for item, span in zip(items, spans) if item.kind == "kept"]
+        words = word_spans(sentence, kept_spans)
         number_of = {span: number for number, span in enumerate(words)}
+        kept = {}
+        for start, end in kept_spans:
+            kept[number_of[start, end]] = sentence[start:end]
         return MarkedSegment(
-            self._written(begin, ahead, self.escape),
-            sentence,
-            self._written(self.end, behind, self.escape, origin + len(part.rstrip())),
-            self.line + self.run_text.count("\n", self.start, begin),
+            before=self._written(begin, ahead, self.escape),
+            text=sentence,
+            after=self._written(self.end, behind, self.escape, origin + len(part.rstrip())),
+            line=self.line + self.run_text.count("\n", self.start, begin),
             words=tuple(words),
             root=_tree(self.run_text, items, [place for place, _ in spans], words),
-            kept={number_of[span]: sentence[slice(*span)] for span in kept},
+            kept=kept,
             escape=self.escape,
         )
+
+    def _has_letters(self) -> bool:
+        """Return whether there are letters outside of tags and kept parts."""
+        without_items = [item._replace(raw="") for item in self.items]
+        return any(map(str.isalpha, self._written(self.end, without_items, str)))
 
     def _ahead(self) -> tuple[list[Item], int, int]:
         """Return the items in front of the sentence, the place after the last of them, and where words begin.

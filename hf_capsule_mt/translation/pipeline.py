@@ -2,50 +2,36 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from regex import Pattern
-from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
-from hf_capsule_mt import decoding
 from hf_capsule_mt.data.shortlist import read_words
 from hf_capsule_mt.decoding import OnlyWords
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
+from hf_capsule_mt.loading import check_loaded, commit_of, load_model, load_tokenizer
 
-from .decoding_options import engine_computes_in, is_of_engine, name_of
+from .decoding_options import is_of_engine, name_of
 from .direction import OF_FUNCTIONS, Direction
 from .documents import language_code
+from .generate_settings import ENGINES, settings_of
 from .glossary import Glossary
 from .marked_segments import keep_pattern
+from .pipeline_decoding import DecodedSentence, SentenceDecoder, dtype_of_engine
 from .pipeline_translation import (
     flat_results,
     languages_of_task,
-    length_limits,
     list_or_generator,
     sorted_options,
 )
-from .texts import PreparedText, Sentence, TextOptions, TextTranslator, check_glossary_count
+from .texts import PreparedText, Sentence, TextOptions, TextTranslator
 from .translations import NOT_ALIGNABLE, Translation, linked_words, with_alternatives
-from .translator import (
-    ENGINES,
-    Written,
-    engine_takes,
-    evaluating,
-    pad_rows,
-    settings_of,
-    warn_of_dtype,
-    with_scores,
-    with_tokenizer,
-    words_before_end,
-)
 
 logger = logging.get_logger(__name__)
 
@@ -56,15 +42,6 @@ _MORE_THAN_TOKENS = ("output_scores", "output_logits", "output_attentions", "out
 """Options of `generate()` that ask for what a pipeline does not return."""
 _SENTENCE_END = re.compile(r"""[.!?…][.!?…]*["'”»)]*(?:\s|\Z)|[。！？]""")
 """The end of a sentence in most scripts. An abbreviation looks the same."""
-
-
-@dataclass(frozen=True)
-class _Decoded:
-    """The translations of one sentence."""
-
-    sequences: Tensor  # Token ids with the start token, `[translations, length]`. A copy has none.
-    attention: list[Tensor | None]  # Of each translation, `[length - 1, source]`, where words are aligned.
-    scores: list[float | None]  # Of each translation, if they were asked for.
 
 
 class TranslationPipeline(ChunkPipeline):
@@ -119,39 +96,15 @@ class TranslationPipeline(ChunkPipeline):
             check_loaded(self.model, self.model.unfit_weights, **self.model.loaded_from)
         # A model that was loaded for the pipeline tells its precision, because `model_kwargs` may name it too.
         asked_dtype = name_of(getattr(self.model, "asked_dtype", kwargs.get("dtype")))
-        self._dtype = self._dtype_of_engine(asked_dtype, kwargs.get("engine"))
-        tasks = getattr(self.model.config, "task_specific_params", None) or {}
-        others = sorted(task for task in tasks if task.startswith("translation"))
-        if others and self.task not in others:
-            logger.warning(f"Texts have no prefix. To add it, name the task, as in pipeline({others[0]!r}).")
+        self._dtype = dtype_of_engine(self.model, self.device, asked_dtype, kwargs.get("engine"))
         # The prefix and generation settings that models such as T5 have for each task.
-        settings = tasks.get(self.task, {})
+        settings_of_tasks = getattr(self.model.config, "task_specific_params", None) or {}
+        known_tasks = sorted(task for task in settings_of_tasks if task.startswith("translation"))
+        if known_tasks and self.task not in known_tasks:
+            logger.warning(f"Texts have no prefix. To add it, name the task, as in pipeline({known_tasks[0]!r}).")
+        settings = settings_of_tasks.get(self.task, {})
         self._task_settings = _of_generation_config(settings)
         self._texts = TextTranslator(self.model, self.tokenizer, settings.get("prefix", ""))
-
-    def _dtype_of_engine(self, dtype: str, engine: str | None) -> str:
-        """Return the engine's precision for the one that the user asked for.
-
-        Weights that were loaded for the pipeline are converted, if they must have it. A model of the user stays.
-
-        Raises:
-            UserError: if int8 is asked of a model or a device that it is not for.
-        """
-        was_loaded = hasattr(self.model, "asked_dtype")
-        if dtype == "auto" and was_loaded:
-            in_usable_precision(self.model, self.device)
-        if not is_of_engine(dtype):
-            return "float32"
-        if engine != "transformers" and engine_computes_in(dtype, self.model, self.device):
-            return dtype
-        if dtype == "int8":
-            raise UserError(
-                "dtype int8 is for models that the decoder engine knows, on a CPU and with engine 'fast'. This is "
-                f"a {type(self.model).__name__} on {self.device}. Use float32 or bfloat16."
-            )
-        if was_loaded:
-            self.model.to(getattr(torch, dtype))
-        return "float32"
 
     @property
     def texts(self) -> TextTranslator:
@@ -162,9 +115,25 @@ class TranslationPipeline(ChunkPipeline):
             self._texts = TextTranslator(self.model, self.tokenizer, texts.reader.prefix)
         return self._texts
 
+    # Transformers calls the next method when the pipeline is made and at each call of it. For each text it calls
+    # `preprocess`, for each batch of sentences `_forward`, and with all sentences of a text `postprocess`.
+
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if options.get("engine") not in (None, *ENGINES):
             raise UserError(f"engine must be one of {', '.join(ENGINES)}")
+        options = self._with_files_read(options)
+        for name in _MORE_THAN_TOKENS:
+            if options.get(name):
+                logger.warning_once(f"A pipeline returns texts, so {name} has no effect. Call generate() for it.")
+        answers = _taken_out(options, _OF_ANSWERS)
+        as_objects = _taken_out(options, ("return_objects",))
+        self._check_alignable({**options, **answers})
+        of_preprocess, of_forward, of_postprocess = sorted_options(options, _OF_PREPROCESS)
+        return of_preprocess, {**of_forward, **answers}, {**of_postprocess, **answers, **as_objects}
+
+    def _with_files_read(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options with a compiled `keep`, and with what is in the files of `glossary` and `vocabulary`."""
+        options = dict(options)
         keep = options.get("keep")
         if keep is not None:
             if not isinstance(keep, str | Pattern):
@@ -179,14 +148,7 @@ class TranslationPipeline(ChunkPipeline):
         if vocabulary is not None:
             words = OnlyWords(read_words(Path(vocabulary), self.tokenizer))
             options["logits_processor"] = LogitsProcessorList([*(options.get("logits_processor") or ()), words])
-        for name in _MORE_THAN_TOKENS:
-            if options.get(name):
-                logger.warning_once(f"A pipeline returns texts, so {name} has no effect. Call generate() for it.")
-        answers = {name: options.pop(name) for name in _OF_ANSWERS if name in options}
-        as_objects = {name: options.pop(name) for name in ("return_objects",) if name in options}
-        self._check_alignable({**options, **answers})
-        of_preprocess, of_forward, of_postprocess = sorted_options(options, _OF_PREPROCESS)
-        return of_preprocess, {**of_forward, **answers}, {**of_postprocess, **answers, **as_objects}
+        return options
 
     def _check_alignable(self, options: dict[str, Any]) -> None:
         """Raise a UserError if options, with those that the pipeline has already, align texts with tags."""
@@ -300,94 +262,15 @@ class TranslationPipeline(ChunkPipeline):
             options = {**self._task_settings, **options}
         count = settings_of(self.model, options).num_return_sequences or 1
         nothing = torch.empty((count, 0), dtype=torch.long)
-        decoded = [_Decoded(nothing, [None] * count, [None] * count) for _ in sentences]
+        decoded = [DecodedSentence(nothing, [None] * count, [None] * count) for _ in sentences]
         rows = [row for row, sentence in enumerate(sentences) if sentence.token_ids]
         if rows:
+            decoder = SentenceDecoder(self.texts, self.device, self._dtype)
             wanted = {"scores": return_scores, "alignments": return_alignments}
-            decoded_rows = self._decode([sentences[row] for row in rows], options, **wanted)
+            decoded_rows = decoder.decode([sentences[row] for row in rows], options, **wanted)
             for row, decoded_sentence in zip(rows, decoded_rows, strict=True):
                 decoded[row] = decoded_sentence
         return {**model_inputs, "decoded": decoded if is_batch else decoded[0]}
-
-    def _decode(
-        self, sentences: Sequence[Sentence], options: dict[str, Any], *, scores: bool, alignments: bool
-    ) -> list[_Decoded]:
-        """Decode sentences with token ids in one batch."""
-        with_limits = self._with_limits(sentences, options)
-        sequences, sequences_scores = self._generate(sentences, with_limits, scores)
-        count = len(sequences) // len(sentences)
-        if any(sentence.terms for sentence in sentences):
-            check_glossary_count(count)
-            sequences = self._with_terms(sentences, sequences, options)
-            sequences_scores = None
-        repeated = [sentence for sentence in sentences for _ in range(count)]
-        found_scores: list[float | None] = [None] * len(repeated)
-        with evaluating(self.model):
-            if scores:
-                written = with_scores(self._written(sequences, len(sentences), with_limits), sequences_scores)
-                scored = self.texts.scored(sentences, written, settings_of(self.model, with_limits))
-                found_scores = [row.score for row in scored]
-            attention = self.texts.attention(repeated, sequences, self.device, everywhere=alignments)
-        decoded = []
-        for start in range(0, len(repeated), count):
-            rows = slice(start, start + count)
-            decoded.append(_Decoded(sequences[rows].cpu(), attention[rows], found_scores[rows]))
-        return decoded
-
-    def _with_limits(self, sentences: Sequence[Sentence], options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options with limits to the length of each sentence, and with the language of the batch."""
-        lengths = torch.tensor([len(sentence.token_ids) for sentence in sentences], device=self.device)
-        options = {**options, **length_limits(self.model, lengths, options, decoding.NewTokenLimits)}
-        # In a batch each sentence has the same target language.
-        if sentences[0].direction.first_token is not None:
-            options.setdefault("forced_bos_token_id", sentences[0].direction.first_token)
-        return options
-
-    def _written(self, sequences: Tensor, sentences: int, options: dict[str, Any]) -> list[Written]:
-        """Return what was written in token ids `[sentences * translations, length]`."""
-        limits = [sequences.shape[1] - 1] * sentences
-        for criterion in options.get("stopping_criteria") or ():
-            if isinstance(criterion, decoding.NewTokenLimits):
-                limits = criterion.of(sentences)
-        limits = [limit for limit in limits for _ in range(len(sequences) // sentences)]
-        return words_before_end(sequences, settings_of(self.model, options), limits)
-
-    def _with_terms(self, sentences: Sequence[Sentence], sequences: Tensor, options: dict[str, Any]) -> Tensor:
-        """Return translations `[sentences, length]` with the terms of a glossary."""
-        options = {"dtype": self._dtype, **options}
-        if sentences[0].direction.first_token is not None:
-            options.setdefault("forced_bos_token_id", sentences[0].direction.first_token)
-        limits = [sequences.shape[1] - 1] * len(sentences)
-        written = words_before_end(sequences, settings_of(self.model, options), limits)
-        with evaluating(self.model):
-            completed, _, _ = self.texts.with_terms(sentences, sequences, written, options)
-        return completed
-
-    def _generate(
-        self, sentences: Sequence[Sentence], options: dict[str, Any], return_scores: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return what `generate()` writes, with the engine if it can, and the scores of the search if it has any.
-
-        They are `[sentences * translations, length]` and `[sentences * translations]`.
-        """
-        token_ids = [sentence.token_ids for sentence in sentences]
-        input_ids, mask = pad_rows(token_ids, self.model.config.pad_token_id, self.device)
-        options = dict(options)
-        engine = options.pop("engine", "fast")
-        dtype = name_of(options.pop("dtype", self._dtype))
-        options = with_tokenizer(self.model, self.tokenizer, options)
-        checks = []
-        if engine == "fast" and engine_takes(self.model, options):
-            options["custom_generate"] = partial(decoding.generate, dtype=dtype, return_scores=return_scores)
-        elif options.get("custom_generate") is None:
-            warn_of_dtype(dtype)
-            checks = [decoding.FiniteScores(self.model)]
-            options["logits_processor"] = LogitsProcessorList([*checks, *(options.get("logits_processor") or ())])
-        with evaluating(self.model):
-            generated = self.model.generate(input_ids=input_ids, attention_mask=mask.long(), **options)
-        for check in checks:
-            check.check()
-        return getattr(generated, "sequences", generated), getattr(generated, "sequences_scores", None)
 
     def postprocess(
         self,
@@ -448,7 +331,7 @@ class TranslationPipeline(ChunkPipeline):
         return results
 
     def _translation(
-        self, decoded: _Decoded, number: int, sentence: Sentence, clean_up: bool, aligns: bool
+        self, decoded: DecodedSentence, number: int, sentence: Sentence, clean_up: bool, aligns: bool
     ) -> Translation:
         """Return one of the translations of a sentence."""
         token_ids = decoded.sequences[number]
@@ -512,6 +395,11 @@ def _warn_of_lost_sentences(source: str, translation: str) -> None:
             "A text has several sentences, and its translation has fewer. Most models translate only one at a time. "
             "Give the language of documents, such as documents='en'."
         )
+
+
+def _taken_out(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Take options with these names out of others, and return them."""
+    return {name: options.pop(name) for name in names if name in options}
 
 
 def _of_generation_config(settings: dict[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.decoding.term_banks import default_bank_width
 from hf_capsule_mt.errors import UserError
 
+from .generate_settings import settings_of
 from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms
 from .marked_segments import IN_WORD
-from .translator import ForcedTerms, Written, generate_batches, settings_of
+from .token_rows import Written
+from .translator import ForcedTerms, generate_batches
 
 _LETTER = regex.compile(IN_WORD)
 _PART_OF_LETTER = "\N{REPLACEMENT CHARACTER}"

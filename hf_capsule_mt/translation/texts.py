@@ -24,11 +24,13 @@ from hf_capsule_mt.errors import UserError
 from .attention import aligner, attended_span, cross_attention
 from .direction import ONE_PAIR, Direction, KnownLanguages
 from .documents import Segment, cut_text, segments_with_codes
+from .generate_settings import settings_of, with_tokenizer
 from .glossary import Glossary, Term, places_of_terms
 from .marked_segments import Align, marked_segments
 from .pipeline_translation import checked, copied
 from .term_marks import TermMarks
 from .term_writer import PlacedTerm, TermSentence, TermWriter
+from .token_rows import Written, pad_rows
 from .translation_report import Judgement, judge
 from .translations import (
     NOT_ALIGNABLE,
@@ -41,7 +43,7 @@ from .translations import (
     score_of_text,
     with_alternatives,
 )
-from .translator import Written, generate_batches, pad_rows, settings_of, with_tokenizer
+from .translator import generate_batches
 from .trust import ForcedTarget, force_targets, read_signs, sequence_scores
 
 

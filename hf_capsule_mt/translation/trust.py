@@ -8,7 +8,7 @@ each token attends to each token of the source. Both come from the same pass. No
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import regex
@@ -18,7 +18,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, Pr
 
 from .attention import attending, source_spans
 from .surface_checks import WORD, compare_numbers, copied_share, wrong_script
-from .translator import behind_start, pad_rows
+from .token_rows import behind_start, pad_rows
 
 _MOST_SCORES = 1 << 25
 """The most scores and attention weights that are in memory together."""
@@ -95,19 +95,24 @@ def force_targets(
     """
     if first_token is None:
         first_token = model.generation_config.forced_bos_token_id
-    longest_source = max(1, *map(len, sources))
-    longest_target = max(1, *map(len, targets))
-    layers = getattr(model.config, "num_hidden_layers", 1) or 1
-    heads = getattr(model.config, "num_attention_heads", 1) or 1
-    # The scores of a vocabulary are in memory for each token, and all weights of attention.
-    of_token = model.config.vocab_size + layers * heads * (longest_source + longest_target)
-    rows = max(_MOST_SCORES // (longest_target * of_token), 1)
+    rows = _rows_in_memory(model.config, max(map(len, sources), default=1), max(map(len, targets), default=1))
     reader = attending(model)
     forced: list[ForcedTarget] = []
     for start in range(0, len(targets), rows):
         end = start + rows
         forced += _force_batch(model, reader, sources[start:end], targets[start:end], first_token)
     return forced
+
+
+def _rows_in_memory(config: PreTrainedConfig, longest_source: int, longest_target: int) -> int:
+    """Return how many translations are forced together, at least one."""
+    longest_source = max(longest_source, 1)
+    longest_target = max(longest_target, 1)
+    layers = getattr(config, "num_hidden_layers", 1) or 1
+    heads = getattr(config, "num_attention_heads", 1) or 1
+    # The scores of a vocabulary are in memory for each token, and all weights of attention.
+    of_token = config.vocab_size + layers * heads * (longest_source + longest_target)
+    return max(_MOST_SCORES // (longest_target * of_token), 1)
 
 
 def sequence_scores(
@@ -127,10 +132,9 @@ def sequence_scores(
         settings: those of the translations.
     """
     penalty = 1.0 if settings.length_penalty is None else settings.length_penalty
+    forced_targets = force_targets(model, sources, targets, settings.forced_bos_token_id)
     scores = []
-    for forced, target in zip(
-        force_targets(model, sources, targets, settings.forced_bos_token_id), targets, strict=True
-    ):
+    for forced, target in zip(forced_targets, targets, strict=True):
         # A language that is always written costs nothing in a search, but counts as a token.
         scores.append(sum(forced.log_probabilities) / max(len(target), 1) ** penalty)
     return scores
@@ -172,13 +176,18 @@ def _force_batch(
             weights = attention[row, :length, : len(sources[row])]
         future_share = None
         if num_future and length:
-            # Padding of the source is assigned to nothing.
-            assignment = output.guided_routing[row, length - 1].float()
-            past = assignment[:, :num_past].sum().item()
-            future = assignment[:, num_past : num_past + num_future].sum().item()
-            future_share = future / max(past + future, _LEAST_ATTENTION)
+            future_share = _future_share(output.guided_routing[row, length - 1], num_past, num_future)
         forced.append(ForcedTarget(scores[row][first:length], weights, future_share))
     return forced
+
+
+def _future_share(assignment: Tensor, num_past: int, num_future: int) -> float:
+    """Return FUTURE's share in PAST and FUTURE together, from the assignment of one step, `[source, columns]`."""
+    # Padding of the source is assigned to nothing.
+    assignment = assignment.float()
+    past = assignment[:, :num_past].sum().item()
+    future = assignment[:, num_past : num_past + num_future].sum().item()
+    return future / max(past + future, _LEAST_ATTENTION)
 
 
 def _attention(output: Any) -> Tensor | None:
@@ -211,38 +220,37 @@ def read_signs(
     """
     source_text, source_ids = source
     target_text, target_ids = target
-    lowest = None
-    lowest_word = None
-    scores = forced.log_probabilities
-    if scores:
-        lowest = min(scores)
-        # A code of the language is not among the scores.
-        left_out = len(target_ids) + has_end - len(scores)
-        lowest_word = _word_of(tokenizer, target_ids, scores.index(lowest) + left_out)
-    coverage = None
-    uncovered = None
-    entropy = None
-    if forced.attention is not None and scores:
-        # The step that writes the end looks for what is left, and would hide what is missing.
-        writing = forced.attention[:-1] if has_end else forced.attention
-        received = writing.sum(0).tolist()
-        spans = source_spans(tokenizer, source_text, source_ids)
-        coverage = _coverage(received, spans)
-        uncovered = _uncovered_words(received, spans, source_text)
-        entropy = torch.special.entr(forced.attention).sum(-1).mean().item()
     new_numbers, missing_numbers = compare_numbers(source_text, target_text)
-    return Signs(
-        lowest=_rounded(lowest),
-        lowest_word=lowest_word,
-        end=_rounded(scores[-1]) if has_end and scores else None,
-        coverage=_rounded(coverage),
-        uncovered=uncovered,
-        entropy=_rounded(entropy),
+    signs = Signs(
         copied=_rounded(copied_share(source_text, target_text)),
         new_numbers=new_numbers,
         missing_numbers=missing_numbers,
         script=wrong_script(source_text, target_text, language),
         future_share=_rounded(forced.future_share),
+    )
+    scores = forced.log_probabilities
+    if not scores:
+        return signs
+    lowest = min(scores)
+    # A code of the language is not among the scores.
+    left_out = len(target_ids) + has_end - len(scores)
+    signs = replace(
+        signs,
+        lowest=_rounded(lowest),
+        lowest_word=_word_of(tokenizer, target_ids, scores.index(lowest) + left_out),
+        end=_rounded(scores[-1]) if has_end else None,
+    )
+    if forced.attention is None:
+        return signs
+    # The step that writes the end looks for what is left, and would hide what is missing.
+    writing = forced.attention[:-1] if has_end else forced.attention
+    received = writing.sum(0).tolist()
+    spans = source_spans(tokenizer, source_text, source_ids)
+    return replace(
+        signs,
+        coverage=_rounded(_coverage(received, spans)),
+        uncovered=_uncovered_words(received, spans, source_text),
+        entropy=_rounded(torch.special.entr(forced.attention).sum(-1).mean().item()),
     )
 
 

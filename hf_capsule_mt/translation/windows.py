@@ -99,11 +99,15 @@ class Job:
         """
         lines = []
         for number, (_, indices) in enumerate(self._of_lines(), self.lines_before):
-            most = max(len(translations[index].alternatives) if index in translations else 0 for index in indices)
+            of_line = {index: translations[index] for index in indices if index in translations}
+            lengths = [len(self.sentences[index].token_ids) for index in indices]
+            most = max((len(translated.alternatives) for translated in of_line.values()), default=0)
             for rank in range(most + 1):
-                ranked = {index: translations[index].number(rank) for index in indices if index in translations}
-                scores = [ranked[index].score if index in ranked else None for index in indices]
-                score = score_of_text(scores, [len(self.sentences[index].token_ids) for index in indices])
+                ranked = {index: translated.number(rank) for index, translated in of_line.items()}
+                scores = []
+                for index in indices:
+                    scores.append(ranked[index].score if index in ranked else None)
+                score = score_of_text(scores, lengths)
                 # What is copied is certain.
                 written = f"{score or 0.0:.4f}"
                 text = self._joined(indices, ranked)

@@ -17,7 +17,7 @@ from hf_capsule_mt.translation import term_writer
 from hf_capsule_mt.translation import texts as texts_module
 from hf_capsule_mt.translation.glossary import Entry, Glossary
 from hf_capsule_mt.translation.term_writer import token_spellings, word_boundaries
-from hf_capsule_mt.translation.translator import Written
+from hf_capsule_mt.translation.token_rows import Written
 
 MODEL = STORED / "tatoeba-en-de-transformer"
 LINES = [

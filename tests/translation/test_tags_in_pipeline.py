@@ -13,7 +13,8 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pip
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.translation.attention import cross_attention, source_spans, target_spans, word_weights
-from hf_capsule_mt.translation.putting_back import Node, SentenceWriter
+from hf_capsule_mt.translation.element_ranges import Node
+from hf_capsule_mt.translation.putting_back import SentenceWriter
 
 TAGGED = "a <b>c d</b> e<x/> &amp; <i>f</i>"
 

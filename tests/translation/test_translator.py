@@ -20,15 +20,11 @@ from transformers import (
 from hf_capsule_mt.data.encoding import encode_lines, tokenize_lines
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation import translator
+from hf_capsule_mt.translation import evaluation_mode, translator
 from hf_capsule_mt.translation.attention import attending
-from hf_capsule_mt.translation.translator import (
-    Written,
-    evaluating,
-    generate_batches,
-    translate_lines,
-    words_before_end,
-)
+from hf_capsule_mt.translation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.token_rows import Written, words_before_end
+from hf_capsule_mt.translation.translator import generate_batches, translate_lines
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}
 
@@ -317,7 +313,7 @@ def test_a_fork_while_another_thread_translates():
     thread = Thread(target=translate_for_long)
     thread.start()
     begun.wait()
-    with translator._modes._lock:
+    with evaluation_mode._modes._lock:
         child = os.fork()
         if child == 0:
             was_trained = model.training

@@ -11,7 +11,7 @@ from hf_capsule_mt.loading import load_model
 from hf_capsule_mt.translation import trust
 from hf_capsule_mt.translation.attention import cross_attention, teacher_force
 from hf_capsule_mt.translation.surface_checks import compare_numbers, copied_share, wrong_script
-from hf_capsule_mt.translation.translator import behind_start, words_before_end
+from hf_capsule_mt.translation.token_rows import behind_start, words_before_end
 from hf_capsule_mt.translation.trust import ForcedTarget, force_targets, read_signs
 
 
