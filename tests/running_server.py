@@ -9,9 +9,9 @@ import uvicorn
 
 
 @contextmanager
-def running(app):
+def running(app, **options):
     """Yield the port of an application while it is served."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", **options))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MOST_CONNECTIONS = 1000
-"""A last wall. The wait of requests is limited much earlier."""
+_MOST_CONNECTIONS = 4096
+"""A last wall, at which uvicorn answers 503 without JSON. Connections that send nothing count until they are closed."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -281,6 +281,8 @@ def _warm_up(models: "Sequence[ServedModel]") -> None:
 def _run(app: object, listener: socket.socket, drain: int) -> None:
     import uvicorn
 
+    from hf_capsule_mt.serving.connections import TimedConnection
+
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     of_serving = logging.getLogger("hf_capsule_mt.serving")
@@ -288,6 +290,7 @@ def _run(app: object, listener: socket.socket, drain: int) -> None:
     of_serving.setLevel(logging.INFO)
     config = uvicorn.Config(
         app,
+        http=TimedConnection,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -9,6 +9,7 @@ from running_server import connected, post, running
 from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.connections import TimedConnection
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.requests import BodyLimits
 from hf_capsule_mt.translation.texts import TextTranslator
@@ -81,6 +82,31 @@ def test_a_body_that_does_not_come(held):
         assert b"connection: close" in answer.lower()
         other.sendall(request("a"))
         assert other.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+class ImpatientConnection(TimedConnection):
+    seconds = 0.2
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /translate HTTP/1.1\r\nHost: local"])
+def test_a_head_that_does_not_come(held, sent):
+    with running(app_of(held), http=ImpatientConnection) as port, connected(port) as silent:
+        silent.sendall(sent)
+        assert silent.recv(1000) == b""
+
+
+def test_a_second_head_that_does_not_come(held):
+    """The first request may take longer, and the connection is kept for a while."""
+    with running(app_of(held), http=ImpatientConnection) as port, connected(port) as client:
+        client.sendall(request("a"))
+        assert held.started.wait(60)
+        time.sleep(2 * ImpatientConnection.seconds)
+        held.may_go.set()
+        answer = client.recv(10_000)
+        assert answer.startswith(b"HTTP/1.1 200")
+        time.sleep(2 * ImpatientConnection.seconds)
+        client.sendall(request("b")[:20])
+        assert client.recv(1000) == b""
 
 
 def test_many_idle_connections(held):

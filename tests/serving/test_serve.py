@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from urllib.error import HTTPError, URLError
 
 import pytest
@@ -69,10 +72,19 @@ def test_many_clients_get_the_words_of_translate(server):
     def ask(line):
         return server.post("/translate", q=line, source="en", target="de")["translatedText"]
 
-    with ThreadPoolExecutor(16) as threads:
+    with ThreadPoolExecutor(64) as threads:
         assert list(threads.map(ask, lines)) == lines_of(*lines)
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
-        assert 'requests_total{api="libretranslate",status="200"}' in answer.read().decode()
+
+
+@pytest.mark.slow
+def test_many_connections_that_send_nothing(server):
+    """Each is a file of this process, too."""
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as idle:
+        for _ in range(min(1100, most - 200)):
+            idle.enter_context(socket.create_connection((host, int(port)), timeout=60))
+        assert server.post("/translate", q="a", source="en", target="de")["translatedText"] == lines_of("a")[0]
 
 
 @pytest.mark.slow
@@ -87,8 +99,8 @@ def test_a_client_of_libretranslate(server):
 @pytest.mark.slow
 def test_a_client_of_deepl(server):
     deepl = pytest.importorskip("deepl")
-    client = deepl.DeepLClient("x", server_url=server.url)
-    made = client.create_glossary("terms", "EN", "DE", {"c": "q"})
+    client = deepl.DeepLClient("key-of-a-client", server_url=server.url)
+    made = client.create_glossary("name-of-terms", "EN", "DE", {"c": "q"})
     found = client.translate_text(["a b c", "d"], source_lang="EN", target_lang="DE")
     assert [each.text for each in found] == lines_of("a b c", "d")
     with_terms = client.translate_text("a b c", source_lang="EN", target_lang="DE", glossary=made)
@@ -122,6 +134,10 @@ def test_what_was_accepted_is_answered(server):
     """The last test of this server, because it ends it."""
     lines = [f"{letter} b c d e f g h" for letter in "abcdefghijklmnop"] * 3
 
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
+        metrics = answer.read().decode()
+    assert 'requests_total{api="libretranslate",status="200"}' in metrics
+
     def ask(line):
         try:
             return server.post("/translate", q=line, source="en", target="de")["translatedText"]
@@ -142,6 +158,9 @@ def test_what_was_accepted_is_answered(server):
     logged = re.findall(r"libretranslate en-de 200 .*characters=15", server.log.read_text())
     assert len(logged) == accepted > 0
     assert "Traceback" not in server.log.read_text()
+    for secret in ("b c d", *lines_of(lines[0]), "key-of-a-client", "name-of-terms", "127.0.0.1"):
+        assert secret not in server.log.read_text()
+        assert secret not in metrics
 
 
 @pytest.mark.parametrize(
@@ -168,8 +187,6 @@ def test_mistakes(tmp_path, monkeypatch, capsys, options, words):
 
 
 def test_a_port_that_is_taken(checkpoint, capsys):
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SystemExit, match="2"):

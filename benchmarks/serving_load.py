@@ -1,0 +1,278 @@
+"""Check a server of the command `serve` under load: many clients, signals, slow and idle connections.
+
+    python -m benchmarks.serving_load --model checkpoints/tatoeba-en-de-transformer --input_file test.en.gz
+
+Each check starts the command in a process of its own, and calls it on loopback. It ends with an error where the server
+loses an answer, gives another one, or writes what it must not. Times are printed, and not judged.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.serving_process import Client, ServerProcess, in_threads, percentile, stopwatch
+from hf_capsule_mt.data.lines import read_lines
+
+KEY = "a-key-that-nobody-guesses"
+LOST = (OSError, HTTPException)
+
+
+@dataclass
+class Load:
+    """What the checks need.
+
+    Args:
+        model: a checkpoint from English to German.
+        lines: English sentences.
+        folder: for logs and keys.
+        rounds: servers that are stopped under load.
+    """
+
+    model: str
+    lines: Sequence[str]
+    folder: Path
+    rounds: int
+
+    def server(self, name: str, *options: str) -> ServerProcess:
+        """Start a server."""
+        words = ["--models", f"en-de={self.model}", "--port", "0", "--device", "cpu", *options]
+        return ServerProcess([sys.executable, "-m", "hf_capsule_mt", "serve", *words], self.folder / f"{name}.log")
+
+
+def words(load: Load) -> str:
+    """64 clients get the words of the command `translate`. Neither log nor metrics have a text, key or address."""
+    keys = load.folder / "keys"
+    keys.write_text(f"client {hashlib.sha256(KEY.encode()).hexdigest()}\n")
+    server = load.server("words", "--api_keys", str(keys), "--max_wait", "1000")
+    found: list[str] = [""] * len(load.lines)
+
+    def work(number: int) -> None:
+        client = Client(server.address, KEY)
+        for index in range(number, len(load.lines), 64):
+            status, fields = client.translate(load.lines[index])
+            assert status == 200, fields
+            found[index] = fields["translatedText"]
+        client.close()
+
+    seconds = stopwatch()
+    in_threads(64, work)
+    elapsed = seconds()
+    metrics = Client(server.address).call("GET", "/metrics", headers={"Authorization": f"Bearer {KEY}"})[1]
+    server.stop()
+    expected = translated_by_command(load)
+    different = sum(one != other for one, other in zip(found, expected, strict=True))
+    assert different == 0, f"{different} translations differ"
+    check_is_private(server.log.read_text(), load.lines, found)
+    check_is_private(metrics, load.lines, found)
+    return f"{len(found)} translations by 64 clients in {elapsed:.1f} s, {different} differ from `translate`"
+
+
+def translated_by_command(load: Load) -> list[str]:
+    """Return the translations of the command `translate`."""
+    source = load.folder / "source"
+    target = load.folder / "target"
+    source.write_text("".join(f"{line}\n" for line in load.lines), encoding="utf-8")
+    options = ["--model", load.model, "--input_file", str(source), "--output_file", str(target), "--device", "cpu"]
+    subprocess.run(
+        [sys.executable, "-m", "hf_capsule_mt", "translate", *options, "--sentences", "en"],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    return read_lines(target)
+
+
+def check_is_private(text: str, sources: Sequence[str], translations: Sequence[str]) -> None:
+    """Raise an error if a text has a sentence, the key or an address."""
+    assert text
+    for secret in (KEY, hashlib.sha256(KEY.encode()).hexdigest(), "127.0.0.1", *sources, *translations):
+        assert len(secret) < 8 or secret not in text, f"there is {secret!r}"
+
+
+def stops(load: Load) -> str:
+    """SIGTERM under load: what was accepted is answered."""
+    answered = 0
+    for number in range(load.rounds):
+        answered += stop_under_load(load, number)
+    return f"{load.rounds} servers stopped under load, {answered} requests accepted, 0 lost"
+
+
+def stop_under_load(load: Load, number: int) -> int:
+    """Return the number of requests that a server has accepted until it was stopped."""
+    server = load.server(f"stop{number}")
+    answers: Counter[str] = Counter()
+    guard = threading.Lock()
+    started = threading.Event()
+
+    def work(thread: int) -> None:
+        client = Client(server.address)
+        for index in range(thread, len(load.lines), 32):
+            try:
+                status, fields = client.translate(load.lines[index])
+            except LOST:
+                return
+            assert isinstance(fields, dict), fields
+            with guard:
+                answers[str(status)] += 1
+            started.set()
+
+    clients = threading.Thread(target=in_threads, args=(32, work))
+    clients.start()
+    assert started.wait(60)
+    time.sleep(random.Random(number).random())
+    status = server.stop()
+    clients.join()
+    assert status == -signal.SIGTERM, status
+    log = server.log.read_text()
+    logged = Counter(re.findall(r" libretranslate \S+ (\d+) ", log))
+    assert logged == answers, f"logged {logged}, answered {answers}"
+    assert "Traceback" not in log, log
+    return logged["200"]
+
+
+@dataclass
+class Answers:
+    """What many clients read."""
+
+    accepted: list[float] = field(default_factory=list)  # Seconds of each.
+    refused: list[float] = field(default_factory=list)
+    health: list[float] = field(default_factory=list)
+
+
+def overload(load: Load) -> str:
+    """256 clients: each answer is a translation or 429, and memory stays."""
+    server = load.server("overload", "--max_wait", "1")
+    warm = Client(server.address)
+    for line in load.lines[:50]:
+        warm.translate(line)
+    before = server.memory()
+    first = overloaded(load, server, seconds=5)
+    between = server.memory()
+    second = overloaded(load, server, seconds=15)
+    after = server.memory()
+    status, fields = warm.translate(load.lines[0])
+    assert status == 200, fields
+    check_is_empty(warm)
+    server.stop()
+    refused = first.refused + second.refused
+    assert second.accepted
+    assert refused
+    return (
+        f"{len(second.accepted)} answers in 15 s, p99 {percentile(second.accepted, 0.99):.2f} s; "
+        f"{len(second.refused)} refused, p50 {1000 * percentile(second.refused, 0.5):.0f} ms, "
+        f"p99 {1000 * percentile(second.refused, 0.99):.0f} ms; "
+        f"/health p99 {1000 * percentile(second.health, 0.99):.0f} ms; "
+        f"memory {before:.0f} MiB before, {between:.0f} after 5 s, {after:.0f} at the end"
+    )
+
+
+def overloaded(load: Load, server: ServerProcess, seconds: float) -> Answers:
+    """Let 256 clients ask for ten sentences at a time, and one ask how the server is."""
+    answers = Answers()
+    elapsed = stopwatch()
+
+    def work(number: int) -> None:
+        client = Client(server.address)
+        rng = random.Random(number)
+        while elapsed() < seconds:
+            taken = stopwatch()
+            status, fields = client.translate(rng.sample(load.lines, 10))
+            assert status in (200, 429), f"{status} {fields}"
+            if status == 200:
+                answers.accepted.append(taken())
+            else:
+                answers.refused.append(taken())
+                # As a client does that reads 429, but sooner.
+                time.sleep(rng.random())
+        client.close()
+
+    def ask(number: int) -> None:
+        client = Client(server.address)
+        while elapsed() < seconds:
+            taken = stopwatch()
+            assert client.call("GET", "/health")[0] == 200
+            answers.health.append(taken())
+            time.sleep(0.1)
+
+    in_threads(257, lambda number: work(number) if number < 256 else ask(number))
+    return answers
+
+
+def connections(load: Load) -> str:
+    """1,000 idle connections, slow bodies and clients that go away do not hold up others."""
+    server = load.server("connections")
+    host, _, port = server.address.partition(":")
+    body = json.dumps({"q": load.lines[0], "source": "en", "target": "de"}).encode()
+    head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    import socket
+
+    idle = [socket.create_connection((host, int(port))) for _ in range(1000)]
+    slow = [socket.create_connection((host, int(port))) for _ in range(50)]
+    for connection in slow:
+        connection.sendall(head)
+    client = Client(server.address)
+    taken = stopwatch()
+    for byte in range(15):
+        for connection in slow:
+            with suppress(OSError):
+                connection.sendall(body[byte : byte + 1])
+        status, fields = client.translate(load.lines[byte])
+        assert status == 200, fields
+        with socket.create_connection((host, int(port))) as gone:
+            gone.sendall(head + body)
+        time.sleep(1)
+    statuses = Counter(connection.recv(15)[9:12].decode() for connection in slow)
+    assert statuses == {"408": 50}, statuses
+    check_is_empty(client)
+    seconds = taken()
+    for connection in (*idle, *slow):
+        connection.close()
+    server.stop()
+    log = server.log.read_text()
+    assert "Traceback" not in log, log[-2000:]
+    return f"1,000 idle connections, 50 slow bodies and 15 vanished clients for {seconds:.0f} s, all others answered"
+
+
+def check_is_empty(client: Client) -> None:
+    """Raise an error if sentences still wait."""
+    text = client.call("GET", "/metrics")[1]
+    assert "hf_capsule_mt_waiting_sentences 0.0" in text, text
+
+
+CHECKS: dict[str, Callable[[Load], str]] = {
+    "words": words,
+    "stops": stops,
+    "overload": overload,
+    "connections": connections,
+}
+
+
+def main() -> None:
+    """Run the checks, and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a checkpoint from English to German")
+    parser.add_argument("--input_file", type=Path, required=True, help="English sentences (.gz)")
+    parser.add_argument("--checks", nargs="+", choices=CHECKS, default=[*CHECKS], help="default: all")
+    parser.add_argument("--rounds", type=int, default=10, help="servers that are stopped (default: %(default)s)")
+    args = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        load = Load(args.model, read_lines(args.input_file), Path(folder), args.rounds)
+        for name in args.checks:
+            print(f"{name}: {CHECKS[name](load)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

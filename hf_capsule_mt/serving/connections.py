@@ -1,0 +1,46 @@
+"""Connections that must say something. uvicorn waits for the head of a request for ever."""
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class TimedConnection(H11Protocol):
+    """A connection that is closed if the head of a request does not come in time.
+
+    Otherwise whoever opens many connections, and sends nothing, takes the places of others. The body of a request has a
+    limit of its own, and so has a connection between two requests.
+    """
+
+    seconds = 10.0
+    """After which it is closed."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Start to wait."""
+        super().connection_made(transport)
+        self._start()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait no more once the head is there, and wait again if it is the beginning of the next one."""
+        super().data_received(data)
+        if self.conn.our_state is not h11.IDLE:
+            self._stop()
+        elif self._timer is None:
+            self._start()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _start(self) -> None:
+        self._timer = self.loop.call_later(self.seconds, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
