@@ -22,6 +22,7 @@ PIECES = ("tests", "train", "decode", "profile", "study")
 METHODS = ("transformer", "em-routing", "head-em-routing", "gdr")
 TESTS = (
     "benchmarks/test_speed.py",
+    "decoding/test_half_weights.py",
     "decoding/test_on_gpu.py",
     "decoding/test_seldom_checks.py",
     "modeling/test_em_routing_kernels.py",
