@@ -89,6 +89,17 @@ def test_the_pipeline_writes_as_the_command(files, translator):
         translator(LINES[0], glossary=str(files / "terms.tsv"), engine="transformers")
 
 
+def test_the_score_is_that_of_the_translation_with_its_terms(translator):
+    glossary = Glossary([Entry(("dog",), ("Tier",), "x:1")])
+    options = {"glossary": glossary, "return_scores": True, "length_penalty": 1.0}
+    [result] = translator("A dog and a dog.", return_tensors=True, **options)
+    written = result["translation_token_ids"]
+    source = translator.tokenizer("A dog and a dog.", return_tensors="pt")
+    with torch.no_grad():
+        loss = translator.model(**source, labels=written[None, 1:]).loss
+    assert result["score"] == pytest.approx(-loss.item(), abs=1e-4)
+
+
 def test_a_sentence_with_its_terms_is_not_searched_again(translator, monkeypatch):
     searched = []
     complete = texts_module.TermWriter._search

@@ -174,6 +174,15 @@ def test_a_model_without_positions_reads_all():
     assert not sentence.is_cut
 
 
+def test_a_prefix_stays_in_front_of_a_text_that_is_cut():
+    tokenizer = tiny_tokenizer()
+    reader = TextReader(tiny_model().config, tokenizer, prefix="c d ")
+    [sentence] = reader.prepare("a " * 40, truncation=True).sentences
+    whole = tokenizer("c d " + "a " * 40)["input_ids"]
+    assert sentence.is_cut
+    assert sentence.token_ids == [*whole[: reader.limit - 1], tokenizer.eos_token_id]
+
+
 def test_what_is_refused():
     reader = TextReader(tiny_model().config, tiny_tokenizer())
     with pytest.raises(UserError, match="the model reads 32"):
