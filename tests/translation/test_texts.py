@@ -130,6 +130,17 @@ def test_attention_of_sentences_with_different_counts(model):
         assert weights_of(found, sentence) == pytest.approx(weights_of(alone, sentence), abs=1e-4)
 
 
+def test_sentences_of_several_batches_with_different_counts(translator):
+    sentences = [translator.reader.prepare(text).sentences[0] for text in ("a b c", "d e f", "g h i")]
+    counts = [1, 3, 2]
+    batches = translator.decode_batches(sentences, [[2, 0], [1]], num_beams=4, num_return_sequences=counts)
+    found = {}
+    for batch in batches:
+        found.update(batch)
+    assert [1 + len(found[index].alternatives) for index in range(3)] == counts
+    assert found[1].text == translator.decode([sentences[1]], num_beams=4)[0].text
+
+
 def weights_of(translation, sentence):
     """How much each word of a translation belongs to each word of its sentence."""
     words = [(match.start(), match.end()) for match in re.finditer(r"\S+", translation.text)]
