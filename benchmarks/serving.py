@@ -12,6 +12,7 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -88,9 +89,11 @@ def turn(server: ServerProcess, lines: Sequence[str], clients: int, seconds: flo
 def measure(args: argparse.Namespace, folder: Path) -> dict[str, dict[int, list[Turn]]]:
     """Return the turns of each server, by the number of clients."""
     lines = read_lines(args.input_file)
-    servers = {}
-    for kind in args.servers:
-        servers[kind] = ServerProcess(command(kind, args.model), folder / f"{kind}.log")
+    with ThreadPoolExecutor() as threads:
+        started = threads.map(
+            lambda kind: ServerProcess(command(kind, args.model), folder / f"{kind}.log"), args.servers
+        )
+        servers = dict(zip(args.servers, started, strict=True))
     turns: dict[str, dict[int, list[Turn]]] = {kind: defaultdict(list) for kind in servers}
     for server in servers.values():
         turn(server, lines, 8, args.warmup, 0)

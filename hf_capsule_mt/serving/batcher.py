@@ -7,14 +7,17 @@ document of five hundred sentences does not hold up a single sentence.
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
 
 from hf_capsule_mt.translation.texts import Sentence, Translation
+
+from .batch_speed import BatchSpeed
+from .refusals import BusyError, FailedSentenceError, LateError, StoppedError
+from .waiting import Place, WaitingRequest, run_around
 
 logger = logging.getLogger(__name__)
 
@@ -23,28 +26,6 @@ Decode = Callable[..., Sequence[Translation]]
 
 _WINDOW = 4
 """Sentences are sorted by length within so many budgets of a batch."""
-_REMEMBERED_BATCHES = 50
-"""The last batches, from which the time of the next ones is predicted."""
-
-
-class BusyError(Exception):
-    """A request would wait too long. It may come again after `seconds`."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"Slowdown: the server is busy. Try again in {math.ceil(seconds)} seconds.")
-        self.seconds = seconds
-
-
-class StoppedError(Exception):
-    """The batcher takes no more requests, because it was closed or its thread has died."""
-
-
-class LateError(Exception):
-    """A request was not translated in time."""
-
-
-class FailedSentenceError(Exception):
-    """A sentence cannot be decoded. The cause is the error that it raised. Other requests are not concerned."""
 
 
 @dataclass(frozen=True)
@@ -57,91 +38,6 @@ class Batch:
     padded_tokens: int
     seconds: float  # For decoding.
     waited: list[float]  # Seconds from the request to the batch, for each sentence.
-
-
-@dataclass(eq=False)
-class _Request:
-    """The sentences of a request, and what became of them."""
-
-    number: int
-    model: str
-    sentences: Sequence[Sentence]
-    deadline: float  # Of time.monotonic().
-    arrival: float
-    future: Future[list[Translation]] = field(default_factory=Future)
-    waiting: deque[int] = field(default_factory=deque)  # Indices of the sentences that no batch has had.
-    translations: dict[int, Translation] = field(default_factory=dict)
-    has_terms: bool = False  # Of a glossary.
-    alternatives: int = 0  # Other translations of each sentence.
-    judges: bool = False  # Whether translations have judgements.
-
-    @property
-    def kind(self) -> tuple[str, int | None, bool, bool]:
-        """What a batch must have in common: the model, the target language if it has several, terms and judgements.
-
-        Some sentences with terms are searched twice, and judgements cost a pass. Others must not wait for that.
-        """
-        return self.model, self.sentences[0].direction.first_token, self.has_terms, self.judges
-
-    def length(self, index: int) -> int:
-        """Return the number of source tokens of a sentence."""
-        return len(self.sentences[index].token_ids)
-
-    def waiting_tokens(self) -> int:
-        """Return the number of source tokens that no batch has had."""
-        return sum(self.length(index) for index in self.waiting)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A sentence of a request."""
-
-    request: _Request
-    index: int
-
-    @property
-    def length(self) -> int:
-        """The number of source tokens."""
-        return self.request.length(self.index)
-
-    @property
-    def sentence(self) -> Sentence:
-        """The sentence."""
-        return self.request.sentences[self.index]
-
-
-class _Speed:
-    """Predicts the time of batches: a constant for each, and a time for each token."""
-
-    def __init__(self) -> None:
-        self._batches: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED_BATCHES)
-
-    def add(self, tokens: int, seconds: float) -> None:
-        """Remember a batch."""
-        self._batches.append((tokens, seconds))
-
-    def seconds(self, tokens: int, batches: int) -> float:
-        """Return the predicted time of so many tokens in so many batches, 0 if nothing is known yet."""
-        constant, for_token = self._fit()
-        return constant * batches + for_token * tokens
-
-    def _fit(self) -> tuple[float, float]:
-        """Return the constant and the time for a token that fit the last batches best, by least squares."""
-        count = len(self._batches)
-        if not count:
-            return 0.0, 0.0
-        mean_tokens = sum(tokens for tokens, _ in self._batches) / count
-        mean_seconds = sum(seconds for _, seconds in self._batches) / count
-        variance = sum((tokens - mean_tokens) ** 2 for tokens, _ in self._batches)
-        covariance = sum((tokens - mean_tokens) * (seconds - mean_seconds) for tokens, seconds in self._batches)
-        if variance == 0 or covariance <= 0:
-            # All batches are alike, or the measurements are only noise.
-            return 0.0, mean_seconds / mean_tokens
-        for_token = covariance / variance
-        constant = mean_seconds - for_token * mean_tokens
-        if constant < 0:
-            return 0.0, mean_seconds / mean_tokens
-        return constant, for_token
 
 
 class Batcher:
@@ -181,12 +77,12 @@ class Batcher:
         self._on_batch = on_batch
         # It guards all that follows.
         self._changed = Condition()
-        self._requests: list[_Request] = []
+        self._requests: list[WaitingRequest] = []
         """Those with sentences that wait, in the order of their arrival."""
         self._last_number = 0
         self._last_in_turn = 0
         """The number of the request that had its turn last."""
-        self._speed = _Speed()
+        self._speed = BatchSpeed()
         self._batch_ends = 0.0
         """When the batch that is decoded now should end."""
         self._is_closed = False
@@ -268,7 +164,7 @@ class Batcher:
         with self._changed:
             self._check_is_alive()
             self._last_number += 1
-            request = _Request(self._last_number, model, sentences, deadline=now + seconds, arrival=now)
+            request = WaitingRequest(self._last_number, model, sentences, deadline=now + seconds, arrival=now)
             request.has_terms = any(sentence.terms for sentence in sentences)
             request.alternatives = alternatives
             request.judges = judges
@@ -311,7 +207,7 @@ class Batcher:
                 self._is_dead = True
                 self._fail_all(StoppedError("The translation engine has stopped."))
 
-    def _next_batch(self) -> list[_Place] | None:
+    def _next_batch(self) -> list[Place] | None:
         """Wait for sentences, and return a batch of them, or None if the batcher is closed."""
         with self._changed:
             while True:
@@ -325,7 +221,7 @@ class Batcher:
                     return None
                 self._changed.wait()
 
-    def _take(self) -> list[_Place]:
+    def _take(self) -> list[Place]:
         """Take the next batch from the requests.
 
         The request whose turn it is has a sentence in it, so nobody waits for ever. Its neighbours by length fill the
@@ -338,21 +234,21 @@ class Batcher:
         window = self._window(same_kind)
         anchor = window[0]
         window.sort(key=lambda place: place.length)
-        batch = _run_around(window, window.index(anchor), self._max_tokens, self._max_sentences)
+        batch = run_around(window, window.index(anchor), self._max_tokens, self._max_sentences)
         for place in batch:
             place.request.waiting.remove(place.index)
         return batch
 
-    def _in_turn(self) -> list[_Request]:
+    def _in_turn(self) -> list[WaitingRequest]:
         """Return the requests with sentences that wait, first the one behind that which had its turn last."""
         waiting = [request for request in self._requests if request.waiting]
         later = [request for request in waiting if request.number > self._last_in_turn]
         earlier = [request for request in waiting if request.number <= self._last_in_turn]
         return later + earlier
 
-    def _window(self, requests: Sequence[_Request]) -> list[_Place]:
+    def _window(self, requests: Sequence[WaitingRequest]) -> list[Place]:
         """Return one sentence of each request in turn, until there are enough for some batches."""
-        window: list[_Place] = []
+        window: list[Place] = []
         tokens = 0
         rounds = [iter(tuple(request.waiting)) for request in requests]
         remaining = list(zip(requests, rounds, strict=True))
@@ -362,13 +258,13 @@ class Batcher:
                 index = next(indices, None)
                 if index is None:
                     continue
-                window.append(_Place(request, index))
+                window.append(Place(request, index))
                 tokens += request.length(index)
                 still_remaining.append((request, indices))
             remaining = still_remaining
         return window
 
-    def _decode(self, batch: Sequence[_Place]) -> None:
+    def _decode(self, batch: Sequence[Place]) -> None:
         """Decode a batch, in halves where a sentence fails, and answer the requests that are complete."""
         started = time.monotonic()
         model = batch[0].request.model
@@ -392,7 +288,7 @@ class Batcher:
                 )
             )
 
-    def _decode_or_halve(self, decode: Decode, batch: Sequence[_Place]) -> list[Translation | Exception]:
+    def _decode_or_halve(self, decode: Decode, batch: Sequence[Place]) -> list[Translation | Exception]:
         """Return a translation for each sentence, or the error of a sentence that cannot be decoded alone either."""
         try:
             sentences = [place.sentence for place in batch]
@@ -411,7 +307,7 @@ class Batcher:
         middle = len(batch) // 2
         return [*self._decode_or_halve(decode, batch[:middle]), *self._decode_or_halve(decode, batch[middle:])]
 
-    def _deliver(self, place: _Place, translation: Translation | Exception) -> None:
+    def _deliver(self, place: Place, translation: Translation | Exception) -> None:
         request = place.request
         if isinstance(translation, Exception):
             error = FailedSentenceError("A sentence cannot be translated.")
@@ -450,26 +346,6 @@ class Batcher:
             self._fail(request, error)
         self._requests = []
 
-    def _fail(self, request: _Request, error: Exception) -> None:
+    def _fail(self, request: WaitingRequest, error: Exception) -> None:
         if not request.future.done() and request.future.set_running_or_notify_cancel():
             request.future.set_exception(error)
-
-
-def _run_around(window: Sequence[_Place], anchor: int, max_tokens: int, max_sentences: int) -> list[_Place]:
-    """Return the sentences around the one at `anchor`, in a window sorted by length, that fit a batch.
-
-    The shorter ones come first, because a longer one makes the whole batch wider.
-    """
-    start = anchor
-    end = anchor + 1
-    longest = window[anchor].length
-    while end - start < max_sentences:
-        count = end - start + 1
-        if start > 0 and longest * count <= max_tokens:
-            start -= 1
-        elif end < len(window) and window[end].length * count <= max_tokens:
-            longest = window[end].length
-            end += 1
-        else:
-            break
-    return list(window[start:end])

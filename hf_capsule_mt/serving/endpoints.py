@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 
 from hf_capsule_mt.errors import UserError
 
-from .batcher import BusyError, FailedSentenceError, LateError, StoppedError
 from .jobs import Job
+from .refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from .requests import RequestError
 
 if TYPE_CHECKING:

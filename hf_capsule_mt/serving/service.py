@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from hf_capsule_mt.translation.texts import PreparedText, Sentence, Translation
 
-from .batcher import Batcher, BusyError, LateError
+from .batcher import Batcher
 from .detection import LanguageDetector
 from .endpoints import EXPECTED_ERRORS, Logged
 from .file_jobs import FileJob
@@ -23,6 +23,7 @@ from .file_store import FileStore
 from .glossaries import GlossaryStore
 from .jobs import Job, SentenceQuality, SourceText, TranslatedText
 from .models import ServedModel
+from .refusals import BusyError, LateError
 from .requests import ApiKeys, BodyLimits, RequestError
 
 if TYPE_CHECKING:

@@ -7,14 +7,9 @@ from threading import Event
 import pytest
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.serving.batcher import (
-    Batcher,
-    BusyError,
-    FailedSentenceError,
-    LateError,
-    StoppedError,
-    _Speed,
-)
+from hf_capsule_mt.serving.batch_speed import BatchSpeed
+from hf_capsule_mt.serving.batcher import Batcher
+from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.texts import Sentence, TextTranslator, Translation
@@ -339,14 +334,14 @@ def test_too_many_tokens_are_refused_at_once(make):
     ],
 )
 def test_the_time_of_a_batch(batches, expected):
-    speed = _Speed()
+    speed = BatchSpeed()
     for batch in batches:
         speed.add(*batch)
     assert speed.seconds(20, 1) == pytest.approx(expected)
 
 
 def test_only_the_last_batches_count():
-    speed = _Speed()
+    speed = BatchSpeed()
     for _ in range(50):
         speed.add(10, 99.0)
     for _ in range(50):

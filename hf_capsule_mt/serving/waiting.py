@@ -1,0 +1,79 @@
+"""Requests whose sentences wait for a batch, and which of them go well together."""
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from hf_capsule_mt.translation.texts import Sentence, Translation
+
+
+@dataclass(eq=False)
+class WaitingRequest:
+    """The sentences of a request, and what became of them."""
+
+    number: int
+    model: str
+    sentences: Sequence[Sentence]
+    deadline: float  # Of time.monotonic().
+    arrival: float
+    future: Future[list[Translation]] = field(default_factory=Future)
+    waiting: deque[int] = field(default_factory=deque)  # Indices of the sentences that no batch has had.
+    translations: dict[int, Translation] = field(default_factory=dict)
+    has_terms: bool = False  # Of a glossary.
+    alternatives: int = 0  # Other translations of each sentence.
+    judges: bool = False  # Whether translations have judgements.
+
+    @property
+    def kind(self) -> tuple[str, int | None, bool, bool]:
+        """What a batch must have in common: the model, the target language if it has several, terms and judgements.
+
+        Some sentences with terms are searched twice, and judgements cost a pass. Others must not wait for that.
+        """
+        return self.model, self.sentences[0].direction.first_token, self.has_terms, self.judges
+
+    def length(self, index: int) -> int:
+        """Return the number of source tokens of a sentence."""
+        return len(self.sentences[index].token_ids)
+
+    def waiting_tokens(self) -> int:
+        """Return the number of source tokens that no batch has had."""
+        return sum(self.length(index) for index in self.waiting)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A sentence of a request."""
+
+    request: WaitingRequest
+    index: int
+
+    @property
+    def length(self) -> int:
+        """The number of source tokens."""
+        return self.request.length(self.index)
+
+    @property
+    def sentence(self) -> Sentence:
+        """The sentence."""
+        return self.request.sentences[self.index]
+
+
+def run_around(window: Sequence[Place], anchor: int, max_tokens: int, max_sentences: int) -> list[Place]:
+    """Return the sentences around the one at `anchor`, in a window sorted by length, that fit a batch.
+
+    The shorter ones come first, because a longer one makes the whole batch wider.
+    """
+    start = anchor
+    end = anchor + 1
+    longest = window[anchor].length
+    while end - start < max_sentences:
+        count = end - start + 1
+        if start > 0 and longest * count <= max_tokens:
+            start -= 1
+        elif end < len(window) and window[end].length * count <= max_tokens:
+            longest = window[end].length
+            end += 1
+        else:
+            break
+    return list(window[start:end])
