@@ -33,7 +33,8 @@ def translate_with_terms(
         UserError: if the tokenizer cannot write a form of a term, or the engine cannot decode.
     """
     reader = translator.reader
-    check_terms([term for of_source in terms for term in of_source], translator.tokenizer)
+    all_terms = [term for of_source in terms for term in of_source]
+    check_terms(all_terms, translator.tokenizer, translator.model.generation_config)
     segments = []
     for source in sources:
         segments += reader.segments(source, TextOptions(), direction)

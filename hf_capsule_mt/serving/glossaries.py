@@ -131,7 +131,7 @@ def read_dictionary(
         raise RequestError(400, "The glossary has no entries.")
     glossary = Glossary([Entry((first,), (second,), f"Entry {number}") for number, first, second in pairs])
     for model in suitable:
-        check_glossary(glossary, model.translator.tokenizer)
+        check_glossary(glossary, model.translator.tokenizer, model.translator.model.generation_config)
     return Dictionary(base_code(source), base_code(target), glossary)
 
 

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LogitsProcessorList, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from hf_capsule_mt.data.shortlist import read_words
 from hf_capsule_mt.decoding import OnlyWords, UnsupportedModelError, adapter_for
@@ -79,6 +85,13 @@ class DecodingOptions:
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer."""
         return load_tokenizer(self.model, self.revision)
+
+    def generation_config(self) -> GenerationConfig:
+        """Load the settings of the model's generate(), or the defaults of Transformers if it has none."""
+        try:
+            return GenerationConfig.from_pretrained(self.model, revision=self.revision or "main")
+        except OSError:
+            return GenerationConfig()
 
     def settings(self) -> dict[str, Any]:
         """Return all that translations depend on, except the text. Batch size and device only change rounding."""

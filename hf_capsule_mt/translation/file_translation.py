@@ -316,7 +316,7 @@ class _WindowReader:
         self._reader = TextReader(options.decoding.config(), options.decoding.tokenizer())
         self._direction = self._reader.languages.direction(options.source_lang, options.target_lang)
         if self._of_texts.glossary is not None:
-            check_glossary(self._of_texts.glossary, self._reader.tokenizer)
+            check_glossary(self._of_texts.glossary, self._reader.tokenizer, options.decoding.generation_config())
         self._has_warned = False
         self._kept = None
         if options.output_file is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import regex
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.decoding.term_banks import default_bank_width
@@ -71,7 +71,8 @@ class TermWriter:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    _forms: dict[str, Forms] = field(default_factory=dict)
+    _forms: dict[tuple[str, frozenset[int]], Forms] = field(default_factory=dict)
+    """Token ids by form and the tokens that are suppressed."""
 
     def complete(
         self, sentences: Sequence[TermSentence], options: dict[str, Any]
@@ -83,7 +84,8 @@ class TermWriter:
             options: of [`generate_batches`].
 
         Raises:
-            UserError: if the engine cannot decode, or a form of a term has characters that the tokenizer lacks.
+            UserError: if the engine cannot decode, or a form of a term has characters that the tokenizer lacks, or
+                tokens that the model never writes.
         """
         texts = self._texts([sentence.written for sentence in sentences])
         lacking: dict[int, list[int]] = {}
@@ -137,8 +139,9 @@ class TermWriter:
         """
         encoded = [sentence.token_ids for sentence in sentences]
         size = self.model.get_output_embeddings().weight.shape[0]
+        suppressed = suppressed_tokens(settings_of(self.model, options))
         forced = ForcedTerms(
-            forms=[[self._token_forms(term) for term in sentence.terms] for sentence in sentences],
+            forms=[[self._token_forms(term, suppressed) for term in sentence.terms] for sentence in sentences],
             boundaries=word_boundaries(self.tokenizer, size),
             width=width,
             # Transformers wants no more translations than beams.
@@ -173,15 +176,16 @@ class TermWriter:
     def _texts(self, written: Sequence[Written]) -> list[str]:
         return self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
 
-    def _token_forms(self, term: Term) -> Forms:
+    def _token_forms(self, term: Term, suppressed: frozenset[int]) -> Forms:
         """Return the forms of a term as token ids, as they are spelled in different places of a sentence."""
         spellings: dict[tuple[int, ...], None] = {}
         for form in term.entry.targets:
-            if form not in self._forms:
+            key = form, suppressed
+            if key not in self._forms:
                 if len(self._forms) >= _MOST_FORMS:
                     self._forms.clear()
-                self._forms[form] = token_spellings(self.tokenizer, form, term.entry.place)
-            spellings |= dict.fromkeys(self._forms[form])
+                self._forms[key] = token_spellings(self.tokenizer, form, term.entry.place, suppressed)
+            spellings |= dict.fromkeys(self._forms[key])
         return list(spellings)
 
 
@@ -243,16 +247,28 @@ def _is_in_word(letter: str) -> bool:
     return letter == _PART_OF_LETTER or _LETTER.match(letter) is not None
 
 
-def token_spellings(tokenizer: PreTrainedTokenizerBase, form: str, place: str = "") -> Forms:
+def suppressed_tokens(settings: GenerationConfig) -> frozenset[int]:
+    """Return the tokens that a model with these settings never writes."""
+    suppressed = set(settings.suppress_tokens or ())
+    for token_ids in settings.bad_words_ids or ():
+        if len(token_ids) == 1:
+            suppressed.update(token_ids)
+    return frozenset(suppressed)
+
+
+def token_spellings(
+    tokenizer: PreTrainedTokenizerBase, form: str, place: str = "", suppressed: frozenset[int] = frozenset()
+) -> Forms:
     """Return the token ids of a form: inside a sentence, at its beginning, and after a quote or bracket.
 
     Args:
         tokenizer: the tokenizer.
         form: words of the target language.
         place: file and line of the form, for the error.
+        suppressed: tokens that the model never writes.
 
     Raises:
-        UserError: if the tokenizer cannot write the form.
+        UserError: if the tokenizer, or the model, cannot write the form.
     """
     spellings = [_token_ids(tokenizer, form), _token_ids(tokenizer, capitalised(form))]
     for before in ("a ", "\u201e", "("):
@@ -262,20 +278,28 @@ def token_spellings(tokenizer: PreTrainedTokenizerBase, form: str, place: str = 
     if not spellings[0] or tokenizer.unk_token_id in spellings[0]:
         raise UserError(f"{place}: the model's tokenizer cannot write {form!r}. Take the term out of the glossary.")
     known = [spelling for spelling in spellings if tokenizer.unk_token_id not in spelling]
-    return list(dict.fromkeys(map(tuple, known)))
+    allowed = [spelling for spelling in known if suppressed.isdisjoint(spelling)]
+    # Other spellings are for few places, such as behind a quote.
+    if not suppressed.isdisjoint(spellings[0]):
+        raise UserError(
+            f"{place}: the model's generation config suppresses a token of {form!r}. Take the term out of the glossary."
+        )
+    return list(dict.fromkeys(map(tuple, allowed)))
 
 
-def check_glossary(glossary: Glossary, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a UserError for the first entry with a form that the tokenizer cannot write."""
-    _check_entries(glossary.entries, tokenizer)
+def check_glossary(glossary: Glossary, tokenizer: PreTrainedTokenizerBase, settings: GenerationConfig) -> None:
+    """Raise a UserError for the first entry with a form that the tokenizer, or a model with settings, cannot write."""
+    _check_entries(glossary.entries, tokenizer, settings)
 
 
-def check_terms(terms: Sequence[Term], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a UserError for the first term with a form that the tokenizer cannot write."""
-    _check_entries(list(dict.fromkeys(term.entry for term in terms)), tokenizer)
+def check_terms(terms: Sequence[Term], tokenizer: PreTrainedTokenizerBase, settings: GenerationConfig) -> None:
+    """Raise a UserError for the first term with a form that the tokenizer, or a model with settings, cannot write."""
+    _check_entries(list(dict.fromkeys(term.entry for term in terms)), tokenizer, settings)
 
 
-def _check_entries(entries: Sequence[Entry], tokenizer: PreTrainedTokenizerBase) -> None:
+def _check_entries(entries: Sequence[Entry], tokenizer: PreTrainedTokenizerBase, settings: GenerationConfig) -> None:
+    suppressed = suppressed_tokens(settings)
+    not_written = suppressed | {tokenizer.unk_token_id}
     forms = []
     for entry in entries:
         forms += [(form, entry.place) for form in entry.targets]
@@ -284,9 +308,9 @@ def _check_entries(entries: Sequence[Entry], tokenizer: PreTrainedTokenizerBase)
     # All at once, because there may be tens of thousands.
     encoded = tokenizer(text_target=[form for form, _ in forms], add_special_tokens=False)["input_ids"]
     for (form, place), token_ids in zip(forms, encoded, strict=True):
-        if not token_ids or tokenizer.unk_token_id in token_ids:
+        if not token_ids or not not_written.isdisjoint(token_ids):
             # It raises the error.
-            token_spellings(tokenizer, form, place)
+            token_spellings(tokenizer, form, place, suppressed)
 
 
 def _token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:

@@ -1,6 +1,7 @@
 """Glossaries in the pipeline, the command and the report."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -272,6 +273,26 @@ def test_a_wrong_glossary_ends_before_the_work(files, capsys, terms, message):
     with pytest.raises(SystemExit):
         translate(files, "--output_file", str(files / "out.de"), "--glossary", str(files / "terms.tsv"))
     assert message in capsys.readouterr().err
+
+
+def test_a_form_with_a_suppressed_token_names_its_line(files, capsys, translator):
+    """In a file before the model is loaded, and in a call with its own settings at the first sentence that needs it."""
+    tokenizer = translator.tokenizer
+    [first, *_] = tokenizer("Jacken", add_special_tokens=False)["input_ids"]
+    folder = files / "model"
+    shutil.copytree(MODEL, folder)
+    config = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**config, "bad_words_ids": [[0], [first]]}))
+    (files / "terms.tsv").write_text("dog\tHund\ncoat\tJacken\n")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(SystemExit):
+        main(["--model", str(folder), "--input_file", str(files / "in.en"), "--glossary", str(files / "terms.tsv")])
+    assert f"{files / 'terms.tsv'}:2: the model's generation config suppresses a token of 'Jacken'" in (
+        capsys.readouterr().err
+    )
+    glossary = Glossary([Entry(("coat",), ("Jacken",), "x:1")])
+    with pytest.raises(UserError, match=r"x:1: .* suppresses a token of 'Jacken'"):
+        translator(LINES[0], glossary=glossary, suppress_tokens=[first])
 
 
 def test_spellings_of_a_form():

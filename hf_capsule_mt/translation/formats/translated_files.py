@@ -82,7 +82,7 @@ def translate_file(
     if keep is not None:
         keep_pattern(keep)
     if glossary is not None:
-        check_glossary(glossary, translator.tokenizer)
+        check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
     with opened(input_file) as file:
         data = file.read()
     mark = byte_order_mark(data)
