@@ -143,8 +143,10 @@ class SentenceBanks:
             is_at_limit: whether the translation ends with this token.
         """
         candidates = []
+        least = NEVER / 2
         for (row, token), score in proposed.items():
-            if not is_live(score):
+            # The same as `is_live`, many times in every step.
+            if score <= least or (row in closed and not is_at_limit):
                 continue
             is_end = token in ends
             # The end belongs to no word, so it changes nothing in the terms.
@@ -153,7 +155,7 @@ class SentenceBanks:
                 # The token would make another word of a term, as "s" after "house".
                 continue
             ends_too_early = is_end and self.missing(state) > 0
-            if is_at_limit or not (ends_too_early or row in closed):
+            if is_at_limit or not ends_too_early:
                 candidates.append(Candidate(score, row, token, state))
         return sorted(candidates, key=_best_first)
 
@@ -165,11 +167,13 @@ class SentenceBanks:
 
     def fill(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Choose the hypotheses of every bank from candidates, best first."""
+        banks: list[list[Candidate]] = [[] for _ in range(self.automaton.num_terms + 1)]
+        for candidate in candidates:
+            banks[self.automaton.num_placed(candidate.state)].append(candidate)
         chosen = []
         # The bank without any term comes first, and the one with all of them last.
-        for missing in range(self.automaton.num_terms, -1, -1):
-            bank = [candidate for candidate in candidates if self.missing(candidate.state) == missing]
-            if missing:
+        for placed, bank in enumerate(banks):
+            if placed < self.automaton.num_terms:
                 bank = _with_begun_terms(bank, self.width)
             chosen += bank[: self.width]
         return chosen

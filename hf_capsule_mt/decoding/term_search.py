@@ -55,12 +55,19 @@ class TermSearch(Search):
 
     def _read_constraints(self) -> None:
         super()._read_constraints()
+        is_simple = not self.needs_all_scores and self.forced is None
+        # Whether constraints do nothing more. The processors of Transformers copy all scores.
+        self.only_suppresses = is_simple and not self.settings.constraints.renormalizes
         # Terms are chosen on the host, from the scores of all tokens.
         self.needs_all_scores = True
 
     def _extend(self, hidden: Tensor) -> None:
-        scores_of_tokens = self.vocabulary.scores(hidden).float()
-        log_probabilities = self._constrained(scores_of_tokens.log_softmax(-1))
+        log_probabilities = self.vocabulary.scores(hidden).float().log_softmax(-1)
+        if self.only_suppresses:
+            if self.suppressed is not None:
+                log_probabilities.index_fill_(1, self.suppressed, -torch.inf)
+        else:
+            log_probabilities = self._constrained(log_probabilities)
         log_probabilities = log_probabilities.unflatten(0, self.scores.shape)
         proposals = self._proposals(log_probabilities)
         probabilities_of_ends = log_probabilities[:, :, self.eos].exp()
@@ -92,20 +99,23 @@ class TermSearch(Search):
         Args:
             log_probabilities: of all tokens, `[sentences, rows, vocabulary]`.
         """
-        totals = log_probabilities + self.scores.unsqueeze(-1)
-        _, rows, size = totals.shape
-        # A continuation is named by its place among rows times tokens.
-        of_all_rows = totals.flatten(1)
+        _, rows, size = log_probabilities.shape
         proposals: list[Proposals] = [{} for _ in self.banks]
-        best = of_all_rows.topk(2 * rows)
-        most = [banks.num_proposals for banks in self.banks]
-        _propose(proposals, best.indices, best.values, size, most)
-        best_of_rows = totals.topk(self.width)
+        # The best of all rows are among so many of each row. To sort them all would read all scores twice.
+        best_of_rows = log_probabilities.topk(min(2 * rows, size))
+        totals = best_of_rows.values + self.scores.unsqueeze(-1)
+        # A continuation is named by its place among rows times tokens.
         first_places = torch.arange(rows, device=self.device) * size
-        places_of_rows = best_of_rows.indices + first_places.unsqueeze(-1)
-        _propose(proposals, places_of_rows.flatten(1), best_of_rows.values.flatten(1), size)
+        places = best_of_rows.indices + first_places.unsqueeze(-1)
+        best = totals.flatten(1).topk(2 * rows)
+        most = [banks.num_proposals for banks in self.banks]
+        _propose(proposals, places.flatten(1).gather(1, best.indices), best.values, size, most)
+        of_width = slice(self.width)
+        _propose(proposals, places[:, :, of_width].flatten(1), totals[:, :, of_width].flatten(1), size)
         places_of_terms = self._continuations(size)
-        _propose(proposals, places_of_terms, of_all_rows.gather(1, places_of_terms), size)
+        scores_of_terms = log_probabilities.flatten(1).gather(1, places_of_terms)
+        scores_of_terms += self.scores.gather(1, places_of_terms // size)
+        _propose(proposals, places_of_terms, scores_of_terms, size)
         return proposals
 
     def _continuations(self, size: int) -> Tensor:
