@@ -69,6 +69,7 @@ def main() -> None:
     running.add_argument("--model", required=True, help="checkpoint")
     running.add_argument("--terms", type=Path, required=True, help="what mine has written")
     running.add_argument("--num_beams", type=int, default=4, help="default: %(default)s")
+    running.add_argument("--modes", nargs="+", choices=("proper", "random"), help="kinds of terms (default: both)")
     running.add_argument(
         "--soft", action="store_true", help="mark terms for a model of train --glossary, without a second search"
     )
@@ -241,6 +242,8 @@ def run(args: argparse.Namespace) -> None:
     options = {"num_beams": args.num_beams}
     plain = translate(writer, encoded, None, options)
     record = {"test": str(args.test[0]), "num_beams": args.num_beams, "modes": {}, "environment": environment("cpu")}
+    if args.modes is not None:
+        terms = {mode: terms[mode] for mode in args.modes}
     for mode, of_mode in terms.items():
         if args.soft:
             marked = mark(tokenizer, sources, encoded, of_mode)

@@ -9,7 +9,8 @@ from tiny_marian import WORDS, save_tiny_marian
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.comet import CometScorer
-from tests.evaluation.tiny_comet import REFERENCES, SOURCES, TRANSLATIONS, write_checkpoint
+from hf_capsule_mt.evaluation.metricx import MetricXScorer
+from tests.evaluation.tiny_comet import REFERENCES, SOURCES, TRANSLATIONS, write_checkpoint, write_metricx
 
 NAMES = {"in.en": SOURCES, "out.de": TRANSLATIONS, "ref.de": REFERENCES}
 
@@ -61,6 +62,19 @@ def test_comet_beside_sacrebleu(folder, capsys, tmp_path):
     assert chrf.split()[0] == "chrf"
     scores = json.loads((tmp_path / "record.json").read_text())["scores"]
     assert scores["comet"] == {"score": pytest.approx(expected), "signature": str(folder / "comet_model")}
+
+
+@pytest.mark.parametrize("references", [REFERENCES, None])
+def test_metricx_with_and_without_references(folder, capsys, tmp_path, references):
+    model = write_metricx(tmp_path / "metricx-24-tiny")
+    options = ["--metrics", "metricx", "--metricx_model", str(model), "--metricx_tokenizer", str(model / "tokenizer")]
+    if references is not None:
+        options += ["--references", "ref.de"]
+    evaluate(folder, *SCORED, *options)
+    scorer = MetricXScorer.from_pretrained(model, tokenizer=model / "tokenizer")
+    scores = scorer.score(SOURCES, TRANSLATIONS, references)
+    [_, line] = capsys.readouterr().out.splitlines()
+    assert line.split()[:2] == ["metricx", f"{sum(scores) / len(scores):.4f}"]
 
 
 def test_cometkiwi_needs_no_references(folder, capsys):

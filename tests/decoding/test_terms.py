@@ -7,7 +7,7 @@ import pytest
 import torch
 from ending_models import LONGEST, ONE_OF_EACH_FAMILY, STORED, ending, sources, stored
 from reference import terms as reference
-from transformers import AutoTokenizer, SuppressTokensAtBeginLogitsProcessor
+from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration, SuppressTokensAtBeginLogitsProcessor
 
 from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.decoding.constraints import Constraints
@@ -328,6 +328,15 @@ def test_a_hypothesis_that_nothing_may_follow_ends_there():
     for sequence, score in zip(found.sequences.tolist(), found.scores.tolist()):
         assert [sequence[0], *sequence[2:]] == [start, end]
         assert score == pytest.approx(expected[sequence[1]] / 2**2, abs=1e-4)
+
+
+def test_a_model_that_the_engine_does_not_know_is_named():
+    size = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    model = BartForConditionalGeneration(BartConfig(vocab_size=30, **size, **heads)).eval()
+    source = torch.tensor([[5, 6, 2]])
+    with pytest.raises(UserError, match="does not know the model BartForConditionalGeneration"):
+        model.generate(source, force_words_ids=[[7]], num_beams=2, max_new_tokens=3, custom_generate=generate)
 
 
 @pytest.mark.parametrize(

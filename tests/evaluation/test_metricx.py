@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from tiny_comet import REFERENCES, SOURCES, TRANSLATIONS, write_tokenizer
+from tiny_comet import REFERENCES, SOURCES, TRANSLATIONS, write_metricx
 from transformers import AutoTokenizer, MT5Config, MT5ForConditionalGeneration
 
 from hf_capsule_mt.errors import UserError
@@ -15,14 +15,7 @@ SIZE = {"d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 2}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("metricx-24-tiny")
-    torch.manual_seed(0)
-    model = MT5ForConditionalGeneration(MT5Config(vocab_size=SCORE_TOKEN + 1, **SIZE))
-    # An output of its own, whose scores lie on both sides of the limits.
-    model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.shared.weight) * 20)
-    model.save_pretrained(folder)
-    write_tokenizer(folder / "tokenizer")
-    return folder
+    return write_metricx(tmp_path_factory.mktemp("metricx-24-tiny"))
 
 
 def score_alone(folder, text):

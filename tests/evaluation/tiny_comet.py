@@ -18,7 +18,17 @@ import torch
 import yaml
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram
-from transformers import XLMRobertaConfig, XLMRobertaModel, XLMRobertaXLConfig, XLMRobertaXLModel
+from transformers import (
+    MT5Config,
+    MT5ForConditionalGeneration,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+    XLMRobertaXLConfig,
+    XLMRobertaXLModel,
+)
+
+SCORE_TOKEN = 250089
+"""The token whose logit is the score of MetricX."""
 
 POSITIONS = 38
 """Of which two are not used, as in XLM-R: texts of more than 34 tokens are cut, and joint ones of more than 36."""
@@ -125,6 +135,18 @@ def write_tokenizer(folder):
     tokens = {f"{name}_token": special[index] for name, index in names.items()}
     config = {**tokens, "mask_token": "<mask>", "tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 512}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def write_metricx(folder):
+    """Write a random MetricX model. Its tokenizer is in the folder `tokenizer`. Return the folder."""
+    torch.manual_seed(0)
+    size = {"d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 2}
+    model = MT5ForConditionalGeneration(MT5Config(vocab_size=SCORE_TOKEN + 1, **size))
+    # An output of its own, whose scores lie on both sides of the limits.
+    model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.shared.weight) * 20)
+    model.save_pretrained(folder)
+    write_tokenizer(Path(folder, "tokenizer"))
+    return folder
 
 
 def _weights(folder, identifier, settings):
