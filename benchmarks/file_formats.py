@@ -29,7 +29,8 @@ from hf_capsule_mt.data.lines import opened, without_compression
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import load_model, load_tokenizer
 from hf_capsule_mt.translation.formats import LINES, recognise, translate_file
-from hf_capsule_mt.translation.texts import TextTranslator, Translation
+from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.translations import Translation
 
 _MOST = 12
 """Files of each ending that `kinds` looks at."""

@@ -2,7 +2,8 @@
 
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.translation.texts import TextTranslator, Translation
+from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.translations import Translation
 
 
 def in_order(source, target):

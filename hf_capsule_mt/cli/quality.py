@@ -20,7 +20,7 @@ from hf_capsule_mt.evaluation.trained_metrics import (
     model_of,
     score_with,
 )
-from hf_capsule_mt.translation.expected_quality import Calibration, settings_of
+from hf_capsule_mt.translation.expected_quality import Calibration, calibration_settings
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
 from . import decoding
@@ -227,7 +227,7 @@ def calibrate(args: argparse.Namespace) -> str | None:
         [row["score"] for row in rows],
         [row["source_length"] for row in rows],
         qualities,
-        settings=settings_of(decoding.decoding_options(args), args.source_lang, args.target_lang),
+        settings=calibration_settings(decoding.decoding_options(args), args.source_lang, args.target_lang),
         coverages=None if None in coverages else coverages,
         metric=metric,
         bad=args.bad,

@@ -14,7 +14,6 @@ A SIGTERM, as `kill` sends it, answers what was accepted and then ends the serve
 
 import argparse
 import copy
-import ipaddress
 import logging
 import socket
 import sys
@@ -30,7 +29,7 @@ from hf_capsule_mt.translation.marked_segments import keep_pattern
 
 from . import decoding
 from .common import CommandParser, at_least, finite, report_user_errors
-from .demo import EXAMPLES
+from .demo import EXAMPLES, is_loopback
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -191,7 +190,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise UserError("--dtype int8 needs --engine fast.")
     if args.api_keys is not None and args.open:
         raise UserError("--open serves everybody, and --api_keys does not. Remove one of them.")
-    if not _is_loopback(args.host) and args.api_keys is None and not args.open:
+    if not is_loopback(args.host) and args.api_keys is None and not args.open:
         raise UserError(f"--host {args.host} can be reached by others. Give --api_keys FILE, or --open to serve all.")
     if args.demo and args.api_keys is not None:
         raise UserError("--demo shows a page to everybody, and --api_keys does not. Remove one of them.")
@@ -209,21 +208,12 @@ def _check_arguments(args: argparse.Namespace) -> None:
         )
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _settings(args: argparse.Namespace) -> "ServerSettings":
     from hf_capsule_mt.serving.app import ServerSettings
     from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
 
     hosts = args.allowed_hosts or ["*"]
-    if args.allowed_hosts is None and _is_loopback(args.host):
+    if args.allowed_hosts is None and is_loopback(args.host):
         # A web page could give its own name the address of this computer, and then read the answers.
         hosts = ["localhost", "127.0.0.1", "[::1]"]
     return ServerSettings(

@@ -7,7 +7,8 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.glossary import Term
 from hf_capsule_mt.translation.term_writer import check_terms
-from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
+from hf_capsule_mt.translation.text_reader import TextOptions
+from hf_capsule_mt.translation.texts import TextTranslator
 
 
 def translate_with_terms(

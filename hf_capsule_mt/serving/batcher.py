@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
 
-from hf_capsule_mt.translation.texts import Sentence, Translation
+from hf_capsule_mt.translation.text_reader import Sentence
+from hf_capsule_mt.translation.translations import Translation
 
 from .batch_speed import BatchSpeed
 from .refusals import BusyError, FailedSentenceError, LateError, StoppedError

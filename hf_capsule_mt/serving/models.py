@@ -15,11 +15,11 @@ from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.documents import Segment, check_language, language_code
 from hf_capsule_mt.translation.element_ranges import Node
-from hf_capsule_mt.translation.expected_quality import Calibration
-from hf_capsule_mt.translation.expected_quality import settings_of as calibration_settings
+from hf_capsule_mt.translation.expected_quality import Calibration, calibration_settings
 from hf_capsule_mt.translation.generate_settings import engine_takes, settings_of
 from hf_capsule_mt.translation.glossary import Glossary
-from hf_capsule_mt.translation.texts import PreparedText, Sentence, TextOptions, TextTranslator
+from hf_capsule_mt.translation.text_reader import PreparedText, Sentence, TextOptions
+from hf_capsule_mt.translation.texts import TextTranslator
 
 from .batcher import Decode
 from .languages import known_code

@@ -13,7 +13,8 @@ from regex import Pattern
 from starlette.applications import Starlette
 from starlette.requests import Request
 
-from hf_capsule_mt.translation.texts import PreparedText, Sentence, Translation
+from hf_capsule_mt.translation.text_reader import PreparedText, Sentence
+from hf_capsule_mt.translation.translations import Translation
 
 from .batcher import Batcher
 from .detection import LanguageDetector

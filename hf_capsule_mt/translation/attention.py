@@ -191,9 +191,11 @@ def word_shares(
     """
     columns = _membership(source, source_words)
     rows = _membership(target, target_words)
-    sums = rows.T @ attention[..., : len(target), : len(source)].double() @ columns
+    of_tokens = attention[..., : len(target), : len(source)].double()
+    sums = rows.T @ of_tokens @ columns
     # The mean over the tokens of a target word. A word without a token has no weight.
-    means = sums / rows.sum(0).clamp(min=1).unsqueeze(-1)
+    num_tokens = rows.sum(0).clamp(min=1)
+    means = sums / num_tokens.unsqueeze(-1)
     totals = means.sum(-2, keepdim=True)
     return means / totals.clamp(min=torch.finfo(means.dtype).tiny)
 
@@ -250,7 +252,10 @@ def attended_span(
     received = rows @ attention[: len(rows)].double()
     spans = source_spans(tokenizer, *source)
     columns = [column for column, span in enumerate(spans) if span is not None]
-    return spans[max(columns, key=lambda column: received[column])] if columns else None
+    if not columns:
+        return None
+    best = max(columns, key=received.__getitem__)
+    return spans[best]
 
 
 def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
@@ -277,7 +282,8 @@ def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[in
         if shared >= length:
             start = place
             length = shared
-    return [None] * start + spans[:length] + [None] * (len(ids) - start - length)
+    num_behind = len(ids) - start - length
+    return [*[None] * start, *spans[:length], *[None] * num_behind]
 
 
 def _tokens_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[Span | None]]:
@@ -308,7 +314,8 @@ def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[st
     start = 0
     for beginning in beginnings:
         # Half a character is shown as U+FFFD. A token may also make the text shorter.
-        end = max(start, min(len(beginning.rstrip("\ufffd")), len(text)))
+        length = len(beginning.rstrip("\ufffd"))
+        end = max(start, min(length, len(text)))
         spans.append(_stripped(text, start, end))
         start = end
     return spans

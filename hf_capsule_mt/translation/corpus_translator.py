@@ -14,7 +14,9 @@ from .decoding_options import DecodingOptions
 from .direction import ONE_PAIR
 from .documents import Segment, check_language
 from .marked_segments import keep_pattern
-from .texts import Sentence, TextOptions, TextTranslator, Translation
+from .text_reader import Sentence, TextOptions
+from .texts import TextTranslator
+from .translations import Translation
 
 _NAMES = ("source_lang", "target_lang")
 
@@ -154,7 +156,9 @@ class CorpusTranslator:
                 segments = self._segments(line)
                 row.segments.append(sentences.add(segments, number + 1))
         translated = self._decode(sentences)
-        return [row.translation(translated) for row in rows], [row.counts(translated) for row in rows]
+        translations = [row.translation(translated) for row in rows]
+        counts = [row.counts(translated) for row in rows]
+        return translations, counts
 
     def _segments(self, line: str) -> list[Segment]:
         """Return the segments of a line, with all of its white space around them."""

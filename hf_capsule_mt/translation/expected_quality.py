@@ -73,7 +73,7 @@ class Calibration:
         score_range: between which the mean log-probabilities of 90 % of the sentences lie.
         least_coverage: only 0.5 % of the translations have less coverage. None for models without attention.
         held_out: what was measured on sentences that it was not fitted on.
-        settings: the model and how it decodes, by [`settings_of`].
+        settings: the model and how it decodes, by [`calibration_settings`].
     """
 
     metric: str
@@ -112,7 +112,7 @@ class Calibration:
         write_json(path, {"kind": KIND, "version": VERSION, **asdict(self)})
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise a UserError unless the calibration is of a model and its settings, by [`settings_of`]."""
+        """Raise a UserError unless the calibration is of a model and its settings, by [`calibration_settings`]."""
         names = sorted({*settings, *self.settings})
         different = [name for name in names if settings.get(name) != self.settings.get(name)]
         if not different:
@@ -192,7 +192,7 @@ def probabilities_of(curve: Curve, scores: np.ndarray, lengths: np.ndarray) -> n
     return np.clip(values, 0.0, 1.0)
 
 
-def settings_of(
+def calibration_settings(
     decoding: DecodingOptions, source_lang: str | None = None, target_lang: str | None = None
 ) -> dict[str, Any]:
     """Return everything that scores depend on: the files of the model by their hashes, and how it decodes.

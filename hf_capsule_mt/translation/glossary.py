@@ -4,6 +4,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 import regex
@@ -131,7 +132,10 @@ def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
     Each term needs words of its own: one `Haus` counts for one of two terms. As many terms as possible get their words.
     A form stands at word boundaries and is written as in the glossary, but it may begin a sentence with a capital.
     """
-    return [None if place is None else place[2] for place in places_of_terms(translation, terms)]
+    forms: list[str | None] = []
+    for place in places_of_terms(translation, terms):
+        forms.append(None if place is None else place[2])
+    return forms
 
 
 def places_of_terms(translation: str, terms: Sequence[Term]) -> list[tuple[int, int, str] | None]:
@@ -181,11 +185,18 @@ def _spans(text: str, forms: Sequence[str]) -> list[_Span]:
     for form in forms:
         wanted = [_normal(atom) for atom in _ATOM.findall(form)]
         at_beginning = [capitalised(wanted[0]), *wanted[1:]]
-        for index in range(len(atoms) - len(wanted) + 1):
-            words = spelled[index : index + len(wanted)]
-            if words == wanted or (words == at_beginning and _begins_sentence(spelled[:index])):
-                spans.append((atoms[index].start(), atoms[index + len(wanted) - 1].end(), form))
-    return sorted(spans, key=lambda span: (span[0] - span[1], span[0]))
+        for first in range(len(atoms) - len(wanted) + 1):
+            behind = first + len(wanted)
+            words = spelled[first:behind]
+            if words == wanted or (words == at_beginning and _begins_sentence(spelled[:first])):
+                spans.append((atoms[first].start(), atoms[behind - 1].end(), form))
+    return sorted(spans, key=_longest_first)
+
+
+def _longest_first(span: _Span) -> tuple[int, int]:
+    """Return what spans are sorted by: the longest first, and of several the first in the text."""
+    start, end, _ = span
+    return start - end, start
 
 
 def _begins_sentence(before: Sequence[str]) -> bool:
@@ -214,6 +225,10 @@ def _most_without_overlap(candidates: Sequence[Sequence[_Span]]) -> list[_Span |
 
 _Choice = tuple["_Choice | None", int, _Span]
 """The choice before it, a kind of term, and its span."""
+_Left = tuple[int, ...]
+"""How many terms of each kind have no span yet."""
+_Best = dict[_Left, tuple[int, _Choice | None]]
+"""By the terms that are left, the largest number of choices, and the last of them."""
 
 
 def _most_of_kinds(kinds: Sequence[Sequence[_Span]], counts: Sequence[int]) -> list[tuple[int, _Span]]:
@@ -229,14 +244,11 @@ def _most_of_kinds(kinds: Sequence[Sequence[_Span]], counts: Sequence[int]) -> l
     Returns:
         The kind and the span of each choice, from left to right.
     """
-    places = []
-    for kind, spans in enumerate(kinds):
-        places += [(span, kind) for span in spans]
-    places.sort(key=lambda place: (place[0][0], -place[0][1], place[1]))
+    places = _places_from_left(kinds)
     starts = [span[0] for span, _ in places]
     last_place = {kind: index for index, (_, kind) in enumerate(places)}
-    # For each place, and one behind the last: by the terms that are left, the number of choices, and the last one.
-    best: list[dict[tuple[int, ...], tuple[int, _Choice | None]]] = [{} for _ in range(len(places) + 1)]
+    # What is best in front of each place, and behind the last one.
+    best: list[_Best] = [{} for _ in range(len(places) + 1)]
     best[0][tuple(counts)] = (0, None)
     for index, (span, kind) in enumerate(places):
         behind = bisect_left(starts, span[1])
@@ -244,32 +256,44 @@ def _most_of_kinds(kinds: Sequence[Sequence[_Span]], counts: Sequence[int]) -> l
         for left, (number, choice) in best[index].items():
             takes = left[kind] > 0
             if takes:
-                fewer = (*left[:kind], left[kind] - 1, *left[kind + 1 :])
-                _remember(best, behind, fewer, number + 1, (choice, kind, span))
+                fewer = _with_number(left, kind, left[kind] - 1)
+                _remember(best[behind], fewer, number + 1, (choice, kind, span))
             # A span that no later one overlaps is never left out, if a term may have it.
             if overlaps_another or not takes:
                 # Nothing behind the last span of a kind depends on how many of its terms are left.
                 is_last = last_place[kind] == index
-                unchanged = (*left[:kind], 0, *left[kind + 1 :]) if is_last else left
-                _remember(best, index + 1, unchanged, number, choice)
+                relevant = _with_number(left, kind, 0) if is_last else left
+                _remember(best[index + 1], relevant, number, choice)
     choices = []
-    _, choice = max(best[-1].values(), key=lambda found: found[0])
+    _, choice = max(best[-1].values(), key=itemgetter(0))
     while choice is not None:
         choice, kind, span = choice
         choices.append((kind, span))
     return choices[::-1]
 
 
-def _remember(
-    best: Sequence[dict[tuple[int, ...], tuple[int, _Choice | None]]],
-    index: int,
-    left: tuple[int, ...],
-    number: int,
-    choice: _Choice | None,
-) -> None:
+def _places_from_left(kinds: Sequence[Sequence[_Span]]) -> list[tuple[_Span, int]]:
+    """Return the spans of all kinds with their kinds, from left to right, and of one start the longest first."""
+    places = []
+    for kind, spans in enumerate(kinds):
+        places += [(span, kind) for span in spans]
+
+    def position(place: tuple[_Span, int]) -> tuple[int, int, int]:
+        (start, end, _), kind = place
+        return start, -end, kind
+
+    return sorted(places, key=position)
+
+
+def _with_number(left: _Left, kind: int, number: int) -> _Left:
+    """Return how many terms are left of each kind, with another number for one kind."""
+    return (*left[:kind], number, *left[kind + 1 :])
+
+
+def _remember(best: _Best, left: _Left, number: int, choice: _Choice | None) -> None:
     """Keep a number of choices if no other with the same terms left has as many."""
-    if left not in best[index] or best[index][left][0] < number:
-        best[index][left] = (number, choice)
+    if left not in best or best[left][0] < number:
+        best[left] = (number, choice)
 
 
 def _check_entry(entry: Entry) -> None:

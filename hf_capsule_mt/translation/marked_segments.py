@@ -276,7 +276,10 @@ class _Stretch:
         """Return the points in the white space behind the sentence, which stay there. Items before `first` stay."""
         end = len(self.run_text[: self.end].rstrip())
         start = len(self.items)
-        while start > first and self.items[start - 1].kind == "point" and self.items[start - 1].at > end:
+        while start > first:
+            item = self.items[start - 1]
+            if item.kind != "point" or item.at <= end:
+                break
             start -= 1
         return self.items[start:]
 

@@ -30,7 +30,8 @@ from .pipeline_translation import (
     list_or_generator,
     sorted_options,
 )
-from .texts import PreparedText, Sentence, TextOptions, TextTranslator
+from .text_reader import PreparedText, Sentence, TextOptions
+from .texts import TextTranslator
 from .translations import NOT_ALIGNABLE, Translation, linked_words, with_alternatives
 
 logger = logging.get_logger(__name__)
@@ -313,7 +314,9 @@ class TranslationPipeline(ChunkPipeline):
         best = prepared.translation(translations, has_links=return_alignments)
         # All translations of a copy are the same.
         results = [replace(best.number(number), alternatives=()) for number in range(count)]
-        return results if return_objects else [result.fields(return_scores) for result in results]
+        if return_objects:
+            return results
+        return [result.fields(return_scores) for result in results]
 
     def _token_ids(
         self, outputs: Sequence[dict[str, Any]], return_scores: bool, return_alignments: bool

@@ -17,7 +17,8 @@ from .decoding_options import engine_computes_in, is_of_engine, name_of
 from .evaluation_mode import evaluating
 from .generate_settings import engine_takes, settings_of, warn_of_dtype, with_tokenizer
 from .pipeline_translation import length_limits
-from .texts import Sentence, TextTranslator, check_glossary_count
+from .text_reader import Sentence
+from .texts import TextTranslator, check_glossary_count
 from .token_rows import Written, pad_rows, with_scores, words_before_end
 
 

@@ -91,7 +91,9 @@ def share_of(paths: Sequence[Path], number: int, count: int) -> list[Path]:
 
 
 def _check_same(where: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    different = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    """Raise a UserError if a file is of other settings than those of now."""
+    names = sorted({*before, *now})
+    different = [name for name in names if before.get(name) != now.get(name)]
     if different:
         raise UserError(
             f"{where} is of a run with another {', '.join(different)}. Repeat that run, or name another folder."

@@ -88,27 +88,33 @@ class TermWriter:
                 tokens that the model never writes.
         """
         texts = self._texts([sentence.written for sentence in sentences])
-        lacking: dict[int, list[int]] = {}
         results: list[tuple[Written, tuple[PlacedTerm, ...]]] = []
-        for index, (sentence, text) in enumerate(zip(sentences, texts, strict=True)):
+        for sentence, text in zip(sentences, texts, strict=True):
             results.append((sentence.written, placed_terms(text, sentence.terms, by_model=sentence.terms)))
-            if _num_missing(results[-1][1]):
-                # Sentences with as many terms have as many rows in the search.
-                lacking.setdefault(len(sentence.terms), []).append(index)
+        # Sentences with as many terms have as many rows in the search.
+        lacking: dict[int, list[int]] = {}
+        for index, (_, placed) in enumerate(results):
+            if _num_missing(placed):
+                lacking.setdefault(len(placed), []).append(index)
         most_rows = len(sentences) * self._num_beams(options)
         for indices in lacking.values():
             searched = [_with_missing_terms_first(sentences[index], results[index][1]) for index in indices]
             found = self._search(searched, most_rows, options)
             for index, written in zip(indices, found, strict=True):
                 _, before = results[index]
-                [text] = self._texts([written])
-                terms = sentences[index].terms
-                by_model = [term for term, placed in zip(terms, before, strict=True) if placed.state == "model"]
-                after = placed_terms(text, terms, by_model)
+                after = self._placed_again(written, sentences[index].terms, before)
                 # With more terms than the search has room for, it may lose some that the model has written.
                 if _num_missing(after) < _num_missing(before):
                     results[index] = (written, after)
         return results
+
+    def _placed_again(
+        self, written: Written, terms: Sequence[Term], before: Sequence[PlacedTerm]
+    ) -> tuple[PlacedTerm, ...]:
+        """Return what became of terms in a second translation, of which the first one had some by itself."""
+        [text] = self._texts([written])
+        by_model = [term for term, placed in zip(terms, before, strict=True) if placed.state == "model"]
+        return placed_terms(text, terms, by_model)
 
     def _search(self, sentences: Sequence[TermSentence], most_rows: int, options: dict[str, Any]) -> list[Written]:
         """Search again for some sentences with the same number of terms. Return the best translation of each.
@@ -137,17 +143,31 @@ class TermWriter:
 
         The number of missing terms stands in front of it.
         """
+        alternatives = self._alternatives(sentences, width, most_rows, options)
+        best = []
+        for sentence, written in zip(sentences, alternatives, strict=True):
+            best.append(self._best_of(sentence, written))
+        return best
+
+    def _alternatives(
+        self, sentences: Sequence[TermSentence], width: int, most_rows: int, options: dict[str, Any]
+    ) -> list[list[Written]]:
+        """Return several translations of each sentence by the search with terms, the best by their scores first."""
         encoded = [sentence.token_ids for sentence in sentences]
         size = self.model.get_output_embeddings().weight.shape[0]
         suppressed = suppressed_tokens(settings_of(self.model, options))
+        forms = []
+        for sentence in sentences:
+            forms.append([self._token_forms(term, suppressed) for term in sentence.terms])
         forced = ForcedTerms(
-            forms=[[self._token_forms(term, suppressed) for term in sentence.terms] for sentence in sentences],
+            forms=forms,
             boundaries=word_boundaries(self.tokenizer, size),
             width=width,
             # Transformers wants no more translations than beams.
             translations=min(width, self._num_beams(options)),
         )
         alternatives: dict[int, list[Written]] = {}
+        # A hypothesis for each number of terms that it has, from none to all.
         rows = (len(sentences[0].terms) + 1) * width
         size_of_batch = max(1, most_rows // rows)
         batches = []
@@ -157,18 +177,18 @@ class TermWriter:
             for place, index in enumerate(batch):
                 first = place * forced.translations
                 alternatives[index] = written[first : first + forced.translations]
-        best = []
-        for index, sentence in enumerate(sentences):
-            ranked = []
-            texts = self._texts(alternatives[index])
-            for rank, (text, written) in enumerate(zip(texts, alternatives[index], strict=True)):
-                placed = placed_terms(text, sentence.terms, by_model=())
-                missing = sum(term.state == "missing" for term in placed)
-                num_copies = sum(term.copies for term in placed)
-                ranked.append(((missing, num_copies, rank), written))
-            (missing, _, _), chosen = min(ranked, key=_rank)
-            best.append((missing, chosen))
-        return best
+        return [alternatives[index] for index in range(len(sentences))]
+
+    def _best_of(self, sentence: TermSentence, alternatives: Sequence[Written]) -> tuple[int, Written]:
+        """Return the translation with fewest missing terms, then fewest copies, behind its number of missing terms."""
+        ranked = []
+        texts = self._texts(alternatives)
+        for rank, (text, written) in enumerate(zip(texts, alternatives, strict=True)):
+            placed = placed_terms(text, sentence.terms, by_model=())
+            num_copies = sum(term.copies for term in placed)
+            ranked.append(((_num_missing(placed), num_copies, rank), written))
+        (missing, _, _), chosen = min(ranked, key=_rank)
+        return missing, chosen
 
     def _num_beams(self, options: dict[str, Any]) -> int:
         return settings_of(self.model, options).num_beams or 1

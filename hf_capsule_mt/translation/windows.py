@@ -10,7 +10,7 @@ from hf_capsule_mt.data.lines import unbroken
 from .decoding_options import DecodingOptions
 from .expected_quality import Calibration
 from .term_writer import PlacedTerm
-from .texts import PreparedText, Sentence
+from .text_reader import PreparedText, Sentence
 from .translation_report import Judgement
 from .translations import Translation, WordLink, pharaoh_links, score_of_text
 

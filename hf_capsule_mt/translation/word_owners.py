@@ -60,7 +60,10 @@ def replaceable_words(translation: str, words: Sequence[Span], copies: Copies) -
 
 def owners_of(weights: Weights, replaceable: Sequence[bool], copies: Copies) -> list[int | None]:
     """Return the source word that owns each word of a translation. Each kept part owns one of its copies, if any."""
-    owners = [_best_owner(row, () if may_be else copies) for row, may_be in zip(weights, replaceable)]
+    owners = []
+    for row, is_replaceable in zip(weights, replaceable):
+        kept_parts = () if is_replaceable else copies
+        owners.append(_best_owner(row, excluded=kept_parts))
     kept_copies = _copy_of_each_kept_part(weights, copies)
     # The copy is the kept part's word, so the other words next to it belong to something else.
     for number, owner in enumerate(owners):

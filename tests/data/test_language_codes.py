@@ -14,7 +14,7 @@ from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
-from hf_capsule_mt.translation import pipeline_translation, texts
+from hf_capsule_mt.translation import pipeline_translation, text_reader
 from hf_capsule_mt.translation.documents import Segment, segments_with_codes
 from hf_capsule_mt.translation.texts import TextTranslator
 
@@ -224,8 +224,10 @@ def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeyp
         with pytest.raises(KeyboardInterrupt):
             translate(checkpoint, tmp_path, text, *options)
     read = []
-    plain = texts.tokenize_lines
-    monkeypatch.setattr(texts, "tokenize_lines", lambda own, lines, most: read.append(lines) or plain(own, lines, most))
+    plain = text_reader.tokenize_lines
+    monkeypatch.setattr(
+        text_reader, "tokenize_lines", lambda own, lines, most: read.append(lines) or plain(own, lines, most)
+    )
     assert translate(checkpoint, tmp_path, text, *options) == whole
     assert read[-1] == [">>pt_BR<< The house is old."]
     assert len(read) < 4

@@ -10,7 +10,7 @@ from tiny_marian import save_tiny_marian
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit_calibration, sentence_chrf
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.expected_quality import Calibration, settings_of
+from hf_capsule_mt.translation.expected_quality import Calibration, calibration_settings
 
 SETTINGS = {"model": None, "model files": {"a": "1"}, "num_beams": 4}
 
@@ -113,19 +113,19 @@ def test_too_few_sentences():
 def test_another_model_is_refused(tmp_path):
     model = save_tiny_marian(tmp_path / "model")
     same = DecodingOptions(str(model), num_beams=4)
-    calibration = fit_calibration(*sample(100), settings=settings_of(same))
-    calibration.check(settings_of(same))
+    calibration = fit_calibration(*sample(100), settings=calibration_settings(same))
+    calibration.check(calibration_settings(same))
     # A folder may be moved.
     model.rename(tmp_path / "moved")
     moved = replace(same, model=str(tmp_path / "moved"))
-    calibration.check(settings_of(moved))
+    calibration.check(calibration_settings(moved))
     with pytest.raises(UserError, match="other settings: num_beams is 1, not 4"):
-        calibration.check(settings_of(replace(moved, num_beams=1)))
+        calibration.check(calibration_settings(replace(moved, num_beams=1)))
     with pytest.raises(UserError, match="target_lang is pt, not None"):
-        calibration.check(settings_of(moved, "pt"))
+        calibration.check(calibration_settings(moved, "pt"))
     other = DecodingOptions(str(save_tiny_marian(tmp_path / "other", seed=1)), num_beams=4)
     with pytest.raises(UserError, match="of another model"):
-        calibration.check(settings_of(other))
+        calibration.check(calibration_settings(other))
 
 
 def test_a_text_of_another_kind():

@@ -16,7 +16,8 @@ from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import Reading, ServedModel, _parsed
 from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
 from hf_capsule_mt.translation.marked_segments import keep_pattern
-from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
+from hf_capsule_mt.translation.text_reader import TextOptions
+from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
 
 pytest.importorskip("sentencex")

@@ -12,7 +12,9 @@ from hf_capsule_mt.serving.batcher import Batcher
 from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import Segment
-from hf_capsule_mt.translation.texts import Sentence, TextTranslator, Translation
+from hf_capsule_mt.translation.text_reader import Sentence
+from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.translations import Translation
 from hf_capsule_mt.translation.translator import translate_lines
 
 TIMEOUT = 60

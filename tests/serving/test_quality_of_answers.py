@@ -12,7 +12,7 @@ from hf_capsule_mt.evaluation.calibration import fit_calibration
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import load_models, with_calibrations
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.expected_quality import settings_of
+from hf_capsule_mt.translation.expected_quality import calibration_settings
 
 pytest.importorskip("sentencex")
 DECODING = DecodingOptions(model="", num_beams=2)
@@ -26,7 +26,7 @@ def files(tmp_path_factory):
     options = replace(DECODING, model=str(checkpoint)).pinned()
     scores = [-number / 20 for number in range(100)]
     qualities = [100 + 15 * score for score in scores]
-    calibration = fit_calibration(scores, [4] * 100, qualities, settings=settings_of(options))
+    calibration = fit_calibration(scores, [4] * 100, qualities, settings=calibration_settings(options))
     calibration.write(folder / "calibration.json")
     return checkpoint, folder / "calibration.json"
 

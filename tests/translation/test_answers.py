@@ -13,7 +13,8 @@ from hf_capsule_mt import preset_config
 from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
-from hf_capsule_mt.translation.texts import TextOptions, TextTranslator
+from hf_capsule_mt.translation.text_reader import TextOptions
+from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translations import Translation, linked_words, score_of_text
 
 TEXTS = ["a b c", "d", "e f g h i j", "k l"]

@@ -10,8 +10,9 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.texts import TextTranslator, Translation
+from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translation_report import judge
+from hf_capsule_mt.translation.translations import Translation
 from hf_capsule_mt.translation.translator import translate_lines
 
 TEXTS = ["a b c", "d e f g\nh i", "j", "a b c\n\nd e f g"]

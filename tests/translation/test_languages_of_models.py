@@ -24,7 +24,7 @@ from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.direction import KnownLanguages, languages_of_columns
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions
 from hf_capsule_mt.translation.formats import translate_file
-from hf_capsule_mt.translation.texts import TextOptions, TextReader
+from hf_capsule_mt.translation.text_reader import TextOptions, TextReader
 
 PAIRS = {
     "nllb": ("eng_Latn", "deu_Latn"),

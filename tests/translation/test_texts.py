@@ -13,7 +13,9 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
-from hf_capsule_mt.translation.texts import Sentence, TextOptions, TextReader, TextTranslator, Translation
+from hf_capsule_mt.translation.text_reader import Sentence, TextOptions, TextReader
+from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.translations import Translation
 
 TAGS = TextOptions(tags=True, keep=keep_pattern(r"\{\w\}"))
 

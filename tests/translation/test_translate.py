@@ -22,7 +22,7 @@ from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding import products
 from hf_capsule_mt.files import locked
-from hf_capsule_mt.translation import file_translation
+from hf_capsule_mt.translation import file_translation, window_reader
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
@@ -124,7 +124,7 @@ def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypa
 
 def count_read_lines(monkeypatch):
     """The lines that the next runs read, as they do."""
-    original = file_translation.byte_lines
+    original = window_reader.byte_lines
     read = []
 
     def counting(*args, **options):
@@ -132,7 +132,7 @@ def count_read_lines(monkeypatch):
             read.append(line)
             yield line
 
-    monkeypatch.setattr(file_translation, "byte_lines", counting)
+    monkeypatch.setattr(window_reader, "byte_lines", counting)
     return read
 
 

@@ -10,7 +10,7 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.marked_segments import marked_segments
-from hf_capsule_mt.translation.texts import Sentence
+from hf_capsule_mt.translation.text_reader import Sentence
 from hf_capsule_mt.translation.translator import translate_lines
 from hf_capsule_mt.translation.windows import Job, Translated
 

@@ -8,7 +8,7 @@ import html
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -115,26 +115,19 @@ class _Page(Document):
             # An empty line would end the block.
             return re.sub(r"\n[ \t]*(?=\n)", "", translation)
         expected = self._structure(prose.source, prose.kind)
-        for escapes in (False, True):
-            content = _with_marks(translation, marks, escapes)
-            candidates = [content]
-            if prose.kind == "paragraph":
-                start = _BLOCK_START.match(content)
-                if start is not None:
-                    candidates.append(f"{start[0]}\\{content[start.end() :]}")
-            for candidate in candidates:
-                if self._structure(candidate, prose.kind) == expected:
-                    if prose.kind == "cell":
-                        candidate = candidate.replace("|", r"\|")
-                    return candidate.replace("\n", f"\n{prose.indent}")
+        for content in _ways_to_write(translation, marks, prose.kind):
+            if self._structure(content, prose.kind) == expected:
+                if prose.kind == "cell":
+                    content = content.replace("|", r"\|")
+                return content.replace("\n", f"\n{prose.indent}")
         return None
 
     def _structure(self, content: str, kind: str) -> Counter | None:
         """Return how many marks of each kind and content there are. None if it would be another block."""
         environment = {"references": self._references}
         if kind == "paragraph":
-            blocks = self._parser.parse(content, environment)
-            if [block.type for block in blocks] != ["paragraph_open", "inline", "paragraph_close"]:
+            block_types = [block.type for block in self._parser.parse(content, environment)]
+            if block_types != ["paragraph_open", "inline", "paragraph_close"]:
                 return None
         [inline] = self._parser.parseInline(content, environment)
         marks = []
@@ -205,6 +198,7 @@ class _ProseFinder:
         """Return the text of a block without the marks in front of its lines. None if it is not found."""
         content = token.content
         first = token.map[0]
+        # The place of the text in each of its lines.
         places = []
         for number, text in enumerate(content.split("\n"), start=first):
             place = self._page.rfind(text, self._starts[number], self._starts[number + 1])
@@ -212,8 +206,11 @@ class _ProseFinder:
                 return None
             places.append(place)
         start = places[0]
-        end = places[-1] + len(content.rpartition("\n")[2])
-        indent = self._page[self._starts[first + 1] : places[1]] if len(places) > 1 else ""
+        last_line = content.rpartition("\n")[2]
+        end = places[-1] + len(last_line)
+        indent = ""
+        if len(places) > 1:
+            indent = self._page[self._starts[first + 1] : places[1]]
         label = _LABEL.match(content) if kind == "paragraph" else None
         if label is not None:
             content = content[label.end() :]
@@ -230,6 +227,19 @@ def _is_markup(block: str) -> bool:
     except UserError:
         return False
     return any(not isinstance(part, str) for part in parts)
+
+
+def _ways_to_write(translation: str, marks: Sequence[Mark], kind: str) -> Iterator[str]:
+    """Yield the Markdown of a translation, with as few backslashes as possible first.
+
+    Without them a character of the translation may be read as a mark, or a paragraph as a list or a heading.
+    """
+    for escapes in (False, True):
+        content = _with_marks(translation, marks, escapes)
+        yield content
+        block_start = _BLOCK_START.match(content) if kind == "paragraph" else None
+        if block_start is not None:
+            yield f"{block_start[0]}\\{content[block_start.end() :]}"
 
 
 def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:

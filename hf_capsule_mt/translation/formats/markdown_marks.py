@@ -97,6 +97,8 @@ def make_parser() -> "MarkdownIt":
 
 
 def _noting(name: str, rule: Callable) -> Callable:
+    """Return a rule of the parser that does what another one does, and notes what that has found."""
+
     def noting(state: "StateInline", silent: bool) -> bool:
         found = state.env.get("found")
         if silent or found is None:
@@ -142,6 +144,14 @@ def marks_of(parser: "MarkdownIt", source: str, references: Mapping[str, Any]) -
 
 
 def _between(source: str, start: int, end: int, found: Sequence[_Found]) -> list[Mark]:
+    """Return the marks between two places of a paragraph, and the texts between them.
+
+    Args:
+        source: the paragraph.
+        start: the first place.
+        end: the place behind the last one.
+        found: what rules found anywhere in the paragraph, in the order of its places.
+    """
     marks: list[Mark] = []
     place = start
     for one in found:
@@ -153,12 +163,16 @@ def _between(source: str, start: int, end: int, found: Sequence[_Found]) -> list
             # The spaces that make the break are in front of it.
             begin = len(source[:begin].rstrip(" "))
         marks += _text(source[place:begin])
-        marks += [Mark("break", source[begin : one.end])] if one.is_break else _marks(source, one, found)
+        if one.is_break:
+            marks.append(Mark("break", source[begin : one.end]))
+        else:
+            marks += _marks(source, one, found)
         place = one.end
     return marks + _text(source[place:end])
 
 
 def _text(raw: str, text: str | None = None) -> list[Mark]:
+    """Return a text, unless it is empty. The model may read it in another way than it is written."""
     if not raw:
         return []
     return [Mark("text", raw, raw if text is None else text)]
@@ -167,16 +181,8 @@ def _text(raw: str, text: str | None = None) -> list[Mark]:
 def _marks(source: str, one: _Found, found: Sequence[_Found]) -> list[Mark]:
     """Return the marks of what a rule found."""
     raw = source[one.start : one.end]
-    types = {token.type for token in one.tokens}
     if one.rule == "link":
-        label = _between(source, one.start + 1, one.label_end, found)
-        end = source[one.label_end : one.end]
-        if all(mark.kind == "point" for mark in label):
-            return [_badge(raw, label, end)]
-        if end in ("]", "][]") and any(mark.kind == "text" for mark in label):
-            # The text is the name of its target too, and will be another one.
-            end = f"][{source[one.start + 1 : one.label_end]}]"
-        return [Mark("open", "["), *label, Mark("close", end)]
+        return _link(source, one, found)
     if one.rule in ("emphasis", "strikethrough"):
         return _delimiters(raw, one.tokens)
     if one.rule == "image":
@@ -190,11 +196,23 @@ def _marks(source: str, one: _Found, found: Sequence[_Found]) -> list[Mark]:
         return _text(raw, html.unescape(raw))
     if one.rule == "html_inline":
         return [_html_tag(raw)]
-    if "code_inline" in types:
+    if any(token.type == "code_inline" for token in one.tokens):
         return [Mark("kept", raw, raw.strip("`").strip() or raw)]
     if one.rule == "autolink":
         return [Mark("kept", raw, raw[1:-1])]
     return _text(raw)
+
+
+def _link(source: str, one: _Found, found: Sequence[_Found]) -> list[Mark]:
+    """Return the marks of a link, around those of its text."""
+    label = _between(source, one.start + 1, one.label_end, found)
+    end = source[one.label_end : one.end]
+    if all(mark.kind == "point" for mark in label):
+        return [_badge(source[one.start : one.end], label, end)]
+    if end in ("]", "][]") and any(mark.kind == "text" for mark in label):
+        # The text is the name of its target too, and will be another one.
+        end = f"][{source[one.start + 1 : one.label_end]}]"
+    return [Mark("open", "["), *label, Mark("close", end)]
 
 
 def _image(source: str, one: _Found) -> Mark:
@@ -227,14 +245,18 @@ def _delimiters(raw: str, tokens: "Sequence[Token]") -> list[Mark]:
     index = 0
     while index < len(tokens):
         token = tokens[index]
-        following = tokens[index + 1] if index + 1 < len(tokens) else None
-        is_double = token.type == "strong_close" or (following is not None and following.type == "strong_open")
-        if is_double:
-            token = token if token.type == "strong_close" else following
-        characters = raw[index * width : (index + 1 + is_double) * width]
+        count = 1
+        # A strong mark is two delimiters. The parser gives its type to the second one in front of the words, and to
+        # the first one behind them.
+        if token.type == "strong_close":
+            count = 2
+        elif index + 1 < len(tokens) and tokens[index + 1].type == "strong_open":
+            token = tokens[index + 1]
+            count = 2
+        characters = raw[index * width : (index + count) * width]
         kind = {1: "open", -1: "close", 0: "text"}[token.nesting]
         marks.append(Mark(kind, characters, characters if kind == "text" else ""))
-        index += 1 + is_double
+        index += count
     return marks
 
 
@@ -244,6 +266,7 @@ def _number_of_delimiters(raw: str) -> int:
 
 
 def _html_tag(raw: str) -> Mark:
+    """Return the mark of a tag of HTML, a point if it has no end."""
     name = _NAME.match(raw)
     if name is None or raw.endswith("/>") or name[2].lower() in _VOID:
         return Mark("point", raw)

@@ -105,8 +105,10 @@ def _slots(content: str) -> Iterator[_Slot]:
 
 def _slots_of_cue(lines: Sequence[tuple[int, str]]) -> Iterator[_Slot]:
     """Yield the text of a cue. If each of its lines begins with a dash, each is the text of another speaker."""
-    speaks_each = len(lines) > 1 and all(_DASH.match(line) for _, line in lines)
-    groups = [[line] for line in lines] if speaks_each else [lines]
+    has_speakers = len(lines) > 1 and all(_DASH.match(line) for _, line in lines)
+    groups: list[Sequence[tuple[int, str]]] = [lines]
+    if has_speakers:
+        groups = [[line] for line in lines]
     for group in groups:
         if not group:
             continue

@@ -2,8 +2,8 @@
 
 import codecs
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,9 @@ from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.partial_output import PartialOutput, held_folder
 from hf_capsule_mt.translation.term_writer import check_glossary
-from hf_capsule_mt.translation.texts import Sentence, TextOptions, TextTranslator, Translation
+from hf_capsule_mt.translation.text_reader import Sentence, TextOptions
+from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.translations import Translation
 
 from .base import FileFormat, Text
 from .recognition import FORMATS, LINES, recognise
@@ -71,11 +73,8 @@ def translate_file(
         UserError: if the file is no text, of no format that is supported, or damaged, or there is no such language.
     """
     input_file = Path(input_file)
-    if file_format not in (None, *FORMATS):
-        raise UserError(f"There is no format {file_format!r}. There are {', '.join(FORMATS)}.")
-    recognised = recognise(input_file, file_format)
-    if recognised is None:
-        raise UserError(f"{input_file} has lines of text, and no format. For these use translate, or documents=.")
+    output_file = Path(output_file)
+    recognised = _format_of(input_file, file_format)
     check_readable(recognised, language)
     translator = getattr(translator, "texts", translator)
     direction = _direction(translator, source_lang, target_lang)
@@ -86,26 +85,45 @@ def translate_file(
     with opened(input_file) as file:
         data = file.read()
     mark = byte_order_mark(data)
-    try:
+    with _named_in_errors(input_file):
         document = recognised.read(data.removeprefix(mark), target_lang)
-    except UserError as error:
-        raise UserError(f"{input_file}: {error}") from error
     texts = [with_keep(text, keep) for text in document.texts]
     reading = TextOptions(language, glossary=glossary)
     translate = partial(_translations, translator, reading, direction, max_tokens_per_batch, options)
     with ExitStack() as stack:
         kept = None
         if settings is not None:
-            stack.enter_context(held_folder(Path(output_file)))
-            kept = PartialOutput(Path(output_file), settings)
-        try:
+            stack.enter_context(held_folder(output_file))
+            kept = PartialOutput(output_file, settings)
+        with _named_in_errors(input_file):
             translations = _resumed(translate, texts, kept)
-        except UserError as error:
-            raise UserError(f"{input_file}: {error}") from error
-        with replaced_file(Path(output_file)) as file:
+        with replaced_file(output_file) as file:
             file.write(mark + document.written(translations))
         if kept is not None:
             kept.discard()
+
+
+def _format_of(path: Path, name: str | None) -> FileFormat:
+    """Return the format of a file, by its name among `FORMATS` if one is given.
+
+    Raises:
+        UserError: if there is no such format, or the file has lines of text.
+    """
+    if name not in (None, *FORMATS):
+        raise UserError(f"There is no format {name!r}. There are {', '.join(FORMATS)}.")
+    recognised = recognise(path, name)
+    if recognised is None:
+        raise UserError(f"{path} has lines of text, and no format. For these use translate, or documents=.")
+    return recognised
+
+
+@contextmanager
+def _named_in_errors(path: Path) -> Iterator[None]:
+    """Put the name of a file in front of a UserError. The formats and the reader of texts do not know it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def _resumed(
@@ -117,19 +135,24 @@ def _resumed(
     if kept is not None:
         kept.skip(iter(records))
         translations = [json.loads(line) for line in kept.kept_lines()]
-    start = len(translations)
+    for start, end in _groups(texts, len(translations)):
+        group = translate(texts[start:end])
+        translations += group
+        if kept is not None:
+            kept.append(records[start:end], {"lines": [json.dumps(text) for text in group]}, "")
+    return translations
+
+
+def _groups(texts: Sequence[Text], start: int) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of groups of texts of about `_GROUP` characters, from one text on."""
     while start < len(texts):
         end = start + 1
         size = len(texts[start].text)
         while end < len(texts) and size < _GROUP:
             size += len(texts[end].text)
             end += 1
-        group = translate(texts[start:end])
-        translations += group
-        if kept is not None:
-            kept.append(records[start:end], {"lines": [json.dumps(text) for text in group]}, "")
+        yield start, end
         start = end
-    return translations
 
 
 def check_readable(file_format: FileFormat, language: str | None) -> None:
@@ -155,8 +178,8 @@ def byte_order_mark(data: bytes) -> bytes:
 
 def with_keep(text: Text, keep: str | None) -> Text:
     """Return a text in which more parts are kept."""
-    patterns = [pattern for pattern in (text.keep, keep) if pattern is not None]
-    return text._replace(keep="|".join(f"(?:{pattern})" for pattern in patterns) or None)
+    groups = [f"(?:{pattern})" for pattern in (text.keep, keep) if pattern is not None]
+    return text._replace(keep="|".join(groups) or None)
 
 
 def _direction(translator: TextTranslator, source: str | None, target: str | None) -> Direction:

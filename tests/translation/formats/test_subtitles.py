@@ -5,7 +5,7 @@ from stand_in_translator import UpperCase
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import recognise, translate_file
-from hf_capsule_mt.translation.texts import Translation
+from hf_capsule_mt.translation.translations import Translation
 
 pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
 
