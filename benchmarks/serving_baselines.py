@@ -25,7 +25,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from benchmarks.speed.decode import ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.translation.texts import Sentence, TextTranslator, Translation
+from hf_capsule_mt.translation.text_reader import Sentence
+from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.translations import Translation
 
 MOST_THREADS = 64
 Translate = Callable[[str], str]

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from hf_capsule_mt.translation.texts import Sentence, Translation
+from hf_capsule_mt.translation.text_reader import Sentence
+from hf_capsule_mt.translation.translations import Translation
 
 
 @dataclass(eq=False)

@@ -122,7 +122,7 @@ def test_another_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="other settings: num_beams is 1, not 4"):
         calibration.check(calibration_settings(replace(moved, num_beams=1)))
     with pytest.raises(UserError, match="target_lang is pt, not None"):
-        calibration.check(calibration_settings(moved, "pt"))
+        calibration.check(calibration_settings(moved, target_lang="pt"))
     other = DecodingOptions(str(save_tiny_marian(tmp_path / "other", seed=1)), num_beams=4)
     with pytest.raises(UserError, match="of another model"):
         calibration.check(calibration_settings(other))
