@@ -185,6 +185,16 @@ def make_trainer(pairs, folder, method="em-routing", overrides=SMALL, **options)
     return TranslationTrainer(model, args, train_dataset=pairs, data_collator=DataCollatorForSeq2Seq(tokenizer, model))
 
 
+def test_with_rdrop_only_training_reads_a_batch_twice(pairs, tmp_path):
+    """Evaluation would return the logits of more pairs than it was given."""
+    trainer = make_trainer(pairs, tmp_path, rdrop_alpha=5.0)
+    trainer.model.eval()
+    rows = [pairs[index] for index in range(3)]
+    _, outputs = trainer.compute_loss(trainer.model, trainer.data_collator(rows), return_outputs=True)
+    assert len(outputs.logits) == 3
+    assert "rdrop_loss" not in outputs
+
+
 def loss_and_gradients(trainer):
     """Of the first update."""
     before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
@@ -261,6 +271,14 @@ def test_after_training_a_score_is_what_it_is(evaluated):
     scores = trainer.evaluate()
     assert trainer.has_forgotten
     assert 0 <= scores["eval_bleu"] <= 100
+
+
+def test_only_the_trainers_own_validation_data_is_scored_next_to_the_general_data(evaluated):
+    trainer = evaluated()
+    trainer.general_dataset = trainer.eval_dataset
+    for dataset, is_scored in ((trainer.eval_dataset, False), (None, True)):
+        trainer.evaluate(dataset)
+        assert any("eval_general_bleu" in entry for entry in trainer.state.log_history) == is_scored
 
 
 def test_rows_may_have_other_columns_and_must_be_counted(evaluated):

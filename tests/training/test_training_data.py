@@ -111,6 +111,15 @@ def test_every_door_gives_the_same_batches(trainer_of, expected, door, tmp_path,
     assert_same(batches_of(trainer_of(DOORS[door])), expected)
 
 
+@pytest.mark.parametrize("door", ["shards", "stream"])
+def test_the_data_seed_orders_every_kind_of_data(trainer_of, expected, door):
+    """A run of other random weights can have the same order, and one of the same weights another."""
+    first = batches_of(trainer_of({"train_file": ["train.source", "train.target"]}, {"data_seed": 7}))
+    assert_same(batches_of(trainer_of(DOORS[door], {"data_seed": 7, "seed": 8})), first)
+    with pytest.raises(AssertionError):
+        assert_same(first, expected)
+
+
 def test_data_sets_of_ones_own(trainer_of, expected):
     rows = load_rows(trainer_of)
     assert_same(batches_of(trainer_of(rows)), expected)
