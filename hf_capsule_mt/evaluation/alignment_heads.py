@@ -31,8 +31,8 @@ from hf_capsule_mt.translation.attention import (
 )
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.evaluation_mode import evaluating
-from hf_capsule_mt.translation.marked_segments import word_spans
 from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.word_spans import word_spans
 
 _GENERATION_CONFIG = "generation_config.json"
 Heads = tuple[Head, ...]

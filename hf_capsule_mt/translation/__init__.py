@@ -5,9 +5,9 @@ finds sentences, direction.py says between which languages. texts.py decodes sen
 translator.py, which stands on generate_settings.py, token_rows.py and evaluation_mode.py. text_reader.py then joins the
 translations, which translations.py describes.
 
-Tags and kept parts: markup.py reads them, and marked_segments.py takes them out of a sentence. attention.py aligns the
-words of a translation with those of the source, word_owners.py and element_ranges.py choose the words of each element,
-and putting_back.py writes it around them.
+Tags and kept parts: markup.py reads them, and marked_segments.py takes them out of a sentence. word_spans.py says what
+a word is, and attention.py aligns the words of a translation with those of the source. word_owners.py and
+element_ranges.py choose the words of each element, and putting_back.py writes it around them.
 
 Terms: glossary.py finds them in a source, glossary_files.py reads them, and term_writer.py searches for a translation
 that has them. term_marks.py is for models that read terms in their source.

@@ -12,7 +12,7 @@ import regex
 from hf_capsule_mt.errors import UserError
 
 from .glossary_files import Entry, read_entries
-from .marked_segments import IN_WORD, UNSPACED
+from .word_spans import IN_WORD, UNSPACED
 
 _ATOM = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{IN_WORD}+|\S\p{{M}}*")
 """A word, a letter of a script without spaces, or a sign. A term begins and ends between two of them."""

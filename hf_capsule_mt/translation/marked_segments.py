@@ -22,6 +22,7 @@ from .element_ranges import DisjointRanges, Node
 from .markup import Item, Run, read_markup
 from .putting_back import SentenceWriter
 from .word_owners import Span, Weights
+from .word_spans import word_spans
 
 Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
 """From the words of a source and of its translation to their alignment."""
@@ -29,11 +30,6 @@ Cut = Callable[[str], list[str]]
 """From a text to its parts that are translated one by one. Joined, they are the text."""
 Escape = Callable[[str], str]
 """Writes characters as references, such as `&amp;`, if they would look like tags."""
-
-# Scripts that put no spaces between words.
-UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-IN_WORD = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
-_WORD = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{IN_WORD}+(?:['’.\-]{IN_WORD}+)*|\S\p{{M}}*")
 
 
 @dataclass(frozen=True)
@@ -345,20 +341,6 @@ def _sentence_spans(part: str, spans: Sequence[Span]) -> list[Span]:
             place += 1
         sentence_spans.append((place, max(place, lengths[end])))
     return sentence_spans
-
-
-def word_spans(text: str, whole: Sequence[Span] = ()) -> list[Span]:
-    """Return the places of the words of a text. Each span of `whole` is one word."""
-    words = []
-    place = 0
-    for start, end in [*whole, (len(text), len(text))]:
-        # With `pos` instead, the span before would be part of the word.
-        for match in _WORD.finditer(text[place:start]):
-            words.append((place + match.start(), place + match.end()))
-        if start < end:
-            words.append((start, end))
-        place = end
-    return words
 
 
 def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Sequence[Span]) -> Node:

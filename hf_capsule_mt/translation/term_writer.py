@@ -18,9 +18,9 @@ from hf_capsule_mt.errors import UserError
 
 from .generate_settings import settings_of
 from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms
-from .marked_segments import IN_WORD
 from .token_rows import Written
 from .translator import ForcedTerms, generate_batches
+from .word_spans import IN_WORD
 
 _LETTER = regex.compile(IN_WORD)
 _PART_OF_LETTER = "\N{REPLACEMENT CHARACTER}"

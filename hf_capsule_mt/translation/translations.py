@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from hf_capsule_mt.errors import UserError
 
 from .attention import Span
-from .marked_segments import Align, word_spans
+from .marked_segments import Align
 from .term_writer import PlacedTerm
 from .translation_report import Judgement
+from .word_spans import word_spans
 
 NOT_ALIGNABLE = (
     "Alignments are for texts without tags and kept parts. Leave out tags and keep, or do not ask for alignments."
