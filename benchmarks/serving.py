@@ -94,6 +94,17 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, dict[int, list[
             lambda kind: ServerProcess(command(kind, args.model), folder / f"{kind}.log"), args.servers
         )
         servers = dict(zip(args.servers, started, strict=True))
+    try:
+        return take_turns(servers, lines, args)
+    finally:
+        for server in servers.values():
+            server.stop()
+
+
+def take_turns(
+    servers: dict[str, ServerProcess], lines: Sequence[str], args: argparse.Namespace
+) -> dict[str, dict[int, list[Turn]]]:
+    """Return the turns of running servers, by the number of clients."""
     turns: dict[str, dict[int, list[Turn]]] = {kind: defaultdict(list) for kind in servers}
     for server in servers.values():
         turn(server, lines, 8, args.warmup, 0)
@@ -103,8 +114,6 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, dict[int, list[
                 measured = turn(server, lines, clients, args.seconds, number + 1)
                 turns[kind][clients].append(measured)
                 print(kind, clients, measured, flush=True)
-    for server in servers.values():
-        server.stop()
     return turns
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.serving_baselines pipeline checkpoints/tatoeba-en-de-transformer
 
-`pipeline` calls Transformers' pipeline for one text at a time, behind a lock. `ctranslate2` calls CTranslate2 for each
-request, in as many threads as requests. `ctranslate2-batched` has CTranslate2 behind the queue of `serve`.
+`pipeline` calls the pipeline `translation` for one text at a time, behind a lock. `ctranslate2` calls CTranslate2 for
+each request, in as many threads as requests. `ctranslate2-batched` has CTranslate2 behind the queue of `serve`.
 """
 
 import argparse
@@ -34,13 +34,13 @@ Translate = Callable[[str], str]
 
 
 def translate_by_pipeline(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Translate:
-    """Return what translates a text with Transformers' own search, one text at a time."""
-    translate = pipeline("text2text-generation", model=model, tokenizer=tokenizer, device="cpu")
+    """Return what translates with the pipeline, which is that of this package, one text at a time."""
+    translate = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
     lock = threading.Lock()
 
     def run(text: str) -> str:
         with lock:
-            return translate(text)[0]["generated_text"]
+            return translate(text)[0]["translation_text"]
 
     return run
 

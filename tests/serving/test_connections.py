@@ -1,8 +1,12 @@
 """Clients that are slow, or go away, on real connections."""
 
 import json
+import select
+import socket
 import threading
 import time
+from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 from running_server import connected, post, running
@@ -10,11 +14,13 @@ from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.connections import TimedConnection
+from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.requests import BodyLimits
 from hf_capsule_mt.translation.texts import TextTranslator
 
-pytest.importorskip("sentencex")
+for package in ("sentencex", "prometheus_client"):
+    pytest.importorskip(package)
 
 
 class HeldTranslator:
@@ -118,3 +124,24 @@ def test_many_idle_connections(held):
             assert other.recv(1000).startswith(b"HTTP/1.1 200")
         for connection in idle:
             connection.close()
+
+
+def test_more_clients_than_the_server_takes(held):
+    """Those that it refuses do not wait for the engine. The others are answered, and then the queue is empty."""
+    metrics = Metrics()
+    model = ServedModel("en", "de", held.translator, held.decode, "en")
+    app = build_app([model], ServerSettings(max_waiting_tokens=50), metrics)
+    with running(app) as port, ExitStack() as connections:
+        clients = [connections.enter_context(connected(port)) for _ in range(256)]
+        for client in clients:
+            client.sendall(request("a b c"))
+        refused, _, _ = select.select(clients, [], [], 60)
+        assert refused
+        assert not held.may_go.is_set()
+        for client in refused:
+            assert client.recv(1000, socket.MSG_PEEK).startswith(b"HTTP/1.1 429")
+        held.may_go.set()
+        statuses = Counter(client.recv(1000)[9:12].decode() for client in clients)
+        assert set(statuses) == {"200", "429"}
+        assert len(held.decoded) == statuses["200"]
+        assert b"hf_capsule_mt_waiting_sentences 0.0" in metrics.text()
