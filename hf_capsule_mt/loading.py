@@ -24,7 +24,7 @@ from hf_capsule_mt.errors import UserError, blamed_on_user
 
 logger = logging.getLogger(__name__)
 
-_OURS = ("capsule_aggregated_marian", "caps_nmt", "rnmt")
+_OURS = ("capsule_aggregated_marian", "capsule_aggregated_m2m_100", "caps_nmt", "rnmt")
 
 
 def commit_of(name: str | Path, revision: str | None = None) -> str | None:

@@ -76,7 +76,10 @@ REFUSED = [
     (lambda folder: preset_config("em", "tiny"), "method is 'em'"),
     (lambda folder: preset_config("em-routing", "huge"), "size is 'huge'"),
     (lambda folder: CapsuleRouting("em", preset_config("em-routing", "tiny")), "There is no routing 'em'"),
-    (lambda folder: Model.from_marian(tiny_model(), dtype=torch.float16), "from_marian takes a MarianMTModel"),
+    (
+        lambda folder: Model.from_marian(tiny_model(), dtype=torch.float16),
+        "from_marian takes a Marian model",
+    ),
     (lambda folder: Model.from_marian(translator("marian-em_routing_joint")), "from_marian takes a plain Marian model"),
     (lambda folder: Model.from_marian(routed(folder / "model")), "from_marian takes a plain Marian model"),
     (

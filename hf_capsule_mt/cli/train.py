@@ -48,6 +48,7 @@ from hf_capsule_mt.training.build import build_model, check_vocabulary
 from hf_capsule_mt.training.callbacks import StopOnSigterm
 from hf_capsule_mt.training.checkpoint_folders import claim_folder, find_checkpoint
 from hf_capsule_mt.training.lora import merge_adapter, with_adapter
+from hf_capsule_mt.training.model_preparation import force_target_language
 from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
@@ -172,6 +173,7 @@ class _Run:
         if self.model_args.lora_rank is not None:
             model = with_adapter(model, self.model_args)
         data = load_data(self.data_args, self.args, tokenizer, model.config)
+        force_target_language(model, tokenizer)
         self.recorder = RunRecorder(self.model_args, self.data_args, data.facts, arguments, started, versions)
         self.trainer = TranslationTrainer(
             model,
@@ -229,7 +231,10 @@ class _Run:
     def keep_start(self) -> None:
         """Continue with the model that the run started from."""
         self.keeps_start = True
-        self.trainer.replace_model(self._model_of_start(self.trainer.processing_class))
+        tokenizer = self.trainer.processing_class
+        model = self._model_of_start(tokenizer)
+        force_target_language(model, tokenizer)
+        self.trainer.replace_model(model)
 
     def save_and_report(self) -> None:
         """Save, evaluate and push what came out, and say which weights it has."""

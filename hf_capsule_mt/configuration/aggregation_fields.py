@@ -33,6 +33,8 @@ class AggregationFields:
         layer_aggregation_output (`str`, *optional*, defaults to `"replace"`):
             `"replace"`: LayerNorm(aggregate) replaces the output of the top layer. `"residual"`: it is added to that
             output, times a learned vector that starts at zero.
+        layer_aggregation_input_norm (`bool`, *optional*, defaults to `False`):
+            Whether the output of each layer is normalised to mean 0 and variance 1 before it is aggregated.
         head_aggregation (`str`, *optional*):
             How the heads of the attentions named below are aggregated: `None` (the linear map W^O, as in Transformers),
             `"simple_routing"` (Li et al., Eq. 7-8) or `"em_routing"` (Eq. 9-12).
@@ -77,6 +79,7 @@ class AggregationFields:
     layer_aggregation_context: Literal["all", "own"] = "all"
     layer_aggregation_parameterization: Literal["factored", "joint"] = "factored"
     layer_aggregation_output: Literal["replace", "residual"] = "replace"
+    layer_aggregation_input_norm: bool = False
     head_aggregation: str | None = None
     head_aggregation_encoder_layers: list[int] | None = None
     head_aggregation_decoder_layers: list[int] | None = field(default_factory=list)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from transformers import M2M100ForConditionalGeneration, MBartForConditionalGeneration, PreTrainedModel
 
+from ..modeling.modeling_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100ForConditionalGeneration
 from .products import norm
 from .transformer_decoding import DecoderLayer, TransformerAdapter, TransformerDecoding
 
@@ -30,17 +31,19 @@ class _PreNormAdapter(TransformerAdapter):
         decoder = model.model.decoder
         self.scale: float = decoder.embed_tokens.embed_scale
         self.layers = [PreNormLayer(layer, self.make) for layer in decoder.layers]
+        self.copy_routing(model)
         self.last_norm = norm(decoder.layer_norm)
 
     def finish(self, outputs: list[Tensor]) -> Tensor:
-        """Normalise the output of the last layer, `[rows, d]`."""
-        return self.last_norm(outputs[-1])
+        """Normalise the output of the last layer, or the aggregation of all, `[rows, d]`."""
+        return self.last_norm(super().finish(outputs))
 
 
 class M2M100Adapter(_PreNormAdapter):
-    """A copy of the decoder of M2M-100 or NLLB-200."""
+    """A copy of the decoder of M2M-100 or NLLB-200, or of one of the family of this package."""
 
-    models = models_in_half = (M2M100ForConditionalGeneration,)
+    models = (M2M100ForConditionalGeneration, CapsuleAggregatedM2M100ForConditionalGeneration)
+    models_in_half = (M2M100ForConditionalGeneration,)
     # Without a cache Transformers does not count padding that the model has written as a position.
     needs_cache = True
 

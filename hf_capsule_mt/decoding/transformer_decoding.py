@@ -5,6 +5,7 @@ and values of the target.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +16,8 @@ from transformers.utils import ModelOutput
 
 from ..modeling.aggregation import ResidualRoutedHeads, RoutedHeads
 from .adapter import Adapter, Decoding
+from .fingerprint import check_plain
+from .folded_aggregation import folded_aggregation
 from .products import Make, Map, norm, product, with_products
 from .target_cache import TargetCache, moved_rows
 
@@ -197,6 +200,18 @@ class TransformerAdapter(Adapter):
     has_relative_positions: ClassVar[bool] = False
     """Whether attention to the target depends on the distance of two tokens."""
     layers: list[DecoderLayer]
+    aggregate: Callable[[list[Tensor]], Tensor] | None = None
+    """The aggregation of the outputs of all layers. Models of Transformers have none."""
+
+    def copy_routing(self, model: PreTrainedModel) -> None:
+        """Copy what a family of this package adds to a decoder: the aggregation of layers, and guided routing."""
+        aggregation = getattr(model.model.decoder, "aggregation", None)
+        if aggregation is not None:
+            self.aggregate = folded_aggregation(aggregation, self.make)
+        routing = getattr(model.model, "guided_routing", None)
+        if routing is not None:
+            check_plain(*routing.modules())
+            self.guide = (with_products(routing, self.make), self.encoder.guided_votes)
 
     def bias_of(self, model: PreTrainedModel) -> Tensor | None:
         """Return the sum of both biases, `[vocabulary]`, or None. M2M-100 has none, and others may have two."""
@@ -219,4 +234,6 @@ class TransformerAdapter(Adapter):
 
     def finish(self, outputs: list[Tensor]) -> Tensor:
         """Return the decoder's states `[rows, d]`, given the outputs of all layers, `[rows, d]` each."""
-        return outputs[-1]
+        if self.aggregate is None:
+            return outputs[-1]
+        return self.aggregate(outputs)

@@ -58,7 +58,8 @@ def export_checkpoint(
     model_type = load_config(checkpoint, revision).model_type
     if model_type not in FAMILIES:
         raise UserError(
-            f"{checkpoint} is of type {model_type}. Only models of this package and Marian's can be exported."
+            f"{checkpoint} is of type {model_type}. Only Marian's and models of this package that did not start "
+            "from M2M-100 can be exported."
         )
     model = load_model(checkpoint, revision=revision, dtype="float32").eval()
     encoder = EncoderProgram(model)

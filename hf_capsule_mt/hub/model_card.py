@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import AutoConfig, MarianConfig, PreTrainedConfig
+from transformers import AutoConfig, M2M100Config, MarianConfig, PreTrainedConfig
 from transformers.hf_argparser import HfArg
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
@@ -68,9 +68,11 @@ def make_model_card(
     details = details or CardDetails()
     fields = dict(record["config"])
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    # A plain model is saved as Marian.
-    is_plain_marian = isinstance(config, MarianConfig) and is_plain(config)
-    family = "marian" if is_plain_marian else config.model_type
+    family = config.model_type
+    for plain_class in (MarianConfig, M2M100Config):
+        # A plain model is saved as one of Transformers.
+        if isinstance(config, plain_class) and is_plain(config):
+            family = plain_class.model_type
     languages = _languages(record["data"], details)
     pair = _pair(*languages)
     method = _method(record["model"], config) or family
@@ -204,7 +206,7 @@ def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
     """Return the papers whose methods a model with this configuration uses, the oldest method first."""
     is_used = {
         "bahdanau2015neural": config.model_type == "rnmt",
-        "vaswani2017attention": config.model_type in ("capsule_aggregated_marian", "marian"),
+        "vaswani2017attention": isinstance(config, MarianConfig | M2M100Config),
         "dou2019dynamic": getattr(config, "layer_aggregation", None),
         "li2019information": getattr(config, "head_aggregation", None),
         "zheng2019dynamic": getattr(config, "guided_routing", None),

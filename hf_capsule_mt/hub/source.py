@@ -9,8 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from transformers import MarianConfig, PreTrainedConfig, PreTrainedModel
-from transformers.models.marian.modeling_marian import MarianModel, MarianMTModel
+from transformers import (
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    M2M100Model,
+    MarianConfig,
+    MarianModel,
+    MarianMTModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from .. import modeling
 from ..modeling.portable_model import PortableModel
@@ -40,6 +48,13 @@ _KERNELS = "em_routing_kernels"
 _CUSTOM_PIPELINES = {
     "translation": {"impl": f"{_PIPELINE}.SentenceTranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}
 }
+_PLAIN_CLASSES = {
+    MarianModel: MarianConfig,
+    MarianMTModel: MarianConfig,
+    M2M100Model: M2M100Config,
+    M2M100ForConditionalGeneration: M2M100Config,
+}
+"""The models of Transformers as which models without aggregation or guided routing are saved."""
 
 
 def register() -> None:
@@ -56,10 +71,11 @@ def write_source(model: PreTrainedModel, folder: Path) -> PreTrainedConfig:
 
     Returns:
         The configuration to save in the same folder. That of a model without aggregation or guided routing says that
-        it is Marian.
+        it is Marian or M2M-100.
     """
-    if isinstance(model, MarianModel | MarianMTModel) and is_plain(model.config):
-        return _as_marian(model)
+    for plain_class, config_class in _PLAIN_CLASSES.items():
+        if isinstance(model, plain_class) and is_plain(model.config):
+            return _as_plain(model, plain_class, config_class)
     model_class = _class_of_package(model)
     files = files_of(model_class, _routing_modules(model.config))
     for name, text in files.items():
@@ -79,33 +95,34 @@ def _class_of_package(model: PreTrainedModel) -> type[PreTrainedModel]:
     raise TypeError(f"{type(model).__name__} is not a model of this package.")
 
 
-class _SavedAsMarian(MarianConfig):
-    """The configuration of a plain model in its checkpoint, which is one of Transformers' Marian."""
+def _as_plain(
+    model: PreTrainedModel, plain_class: type[PreTrainedModel], config_class: type[PreTrainedConfig]
+) -> PreTrainedConfig:
+    """Return the configuration of a plain model without the fields that the class of Transformers lacks.
 
-    architecture = MarianMTModel.__name__
+    Label smoothing stays.
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Save it. Transformers has just set the class of the model, which is one of this package."""
-        self.architectures = [self.architecture]
-        super().save_pretrained(*args, **kwargs)
+    Args:
+        model: the model.
+        plain_class: its class in Transformers.
+        config_class: the class of that one's configuration.
+    """
 
+    class SavedAsPlain(config_class):
+        """The configuration in the checkpoint."""
 
-class _SavedAsMarianModel(_SavedAsMarian):
-    """The same, for a model without a language model head."""
+        def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+            """Save it. Transformers has just set the class of the model, which is one of this package."""
+            self.architectures = [plain_class.__name__]
+            super().save_pretrained(*args, **kwargs)
 
-    architecture = MarianModel.__name__
-
-
-def _as_marian(model: PreTrainedModel) -> PreTrainedConfig:
-    """Return the configuration of a plain model without the fields that Marian lacks, except for label smoothing."""
-    marian_names = {field.name for field in fields_of(MarianConfig)}
-    added_names = {field.name for field in fields_of(type(model.config))} - marian_names
+    plain_names = {field.name for field in fields_of(config_class)}
+    added_names = {field.name for field in fields_of(type(model.config))} - plain_names
     fields = model.config.to_dict()
     for name in added_names - {"label_smoothing"}:
         fields.pop(name, None)
-    fields["model_type"] = MarianConfig.model_type
-    saved_class = _SavedAsMarianModel if isinstance(model, MarianModel) else _SavedAsMarian
-    return saved_class.from_dict(fields)
+    fields["model_type"] = config_class.model_type
+    return SavedAsPlain.from_dict(fields)
 
 
 def _routing_modules(config: PreTrainedConfig) -> tuple[str, ...]:

@@ -2,6 +2,11 @@
 
 from .em_routing import em_routing
 from .modeling_caps_nmt import CapsNMTForConditionalGeneration, CapsNMTModel, CapsNMTPreTrainedModel
+from .modeling_capsule_aggregated_m2m_100 import (
+    CapsuleAggregatedM2M100ForConditionalGeneration,
+    CapsuleAggregatedM2M100Model,
+    CapsuleAggregatedM2M100PreTrainedModel,
+)
 from .modeling_capsule_aggregated_marian import (
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianModel,
@@ -12,9 +17,10 @@ from .routing import RoutingOutput, dynamic_routing, simple_routing
 from .sequence_classification import CapsuleAggregatedMarianForSequenceClassification
 
 AUTO_MODELS = {
-    "AutoModel": (CapsuleAggregatedMarianModel, CapsNMTModel, RNMTModel),
+    "AutoModel": (CapsuleAggregatedMarianModel, CapsuleAggregatedM2M100Model, CapsNMTModel, RNMTModel),
     "AutoModelForSeq2SeqLM": (
         CapsuleAggregatedMarianForConditionalGeneration,
+        CapsuleAggregatedM2M100ForConditionalGeneration,
         CapsNMTForConditionalGeneration,
         RNMTForConditionalGeneration,
     ),

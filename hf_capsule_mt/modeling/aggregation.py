@@ -149,7 +149,7 @@ class LayerAggregation(nn.Module):
     """An aggregator of the layers of a stack, from `[..., L, d]` to `[..., d]`, and a LayerNorm.
 
     With the output "replace" the result is LayerNorm(aggregate). With "residual" it is
-    H^L + gamma * LayerNorm(aggregate), and gamma starts at 0.
+    H^L + gamma * LayerNorm(aggregate), and gamma starts at 0. `input_norm` normalises what is aggregated.
     """
 
     def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
@@ -161,6 +161,7 @@ class LayerAggregation(nn.Module):
         else:
             self.aggregator = combination(num_layers, width)
         self.layer_norm = nn.LayerNorm(width)
+        self.input_norm = config.layer_aggregation_input_norm
         is_residual = config.layer_aggregation_output == "residual"
         self.gamma = nn.Parameter(torch.zeros(width)) if is_residual else None
 
@@ -176,13 +177,19 @@ class LayerAggregation(nn.Module):
             The aggregate `[..., d]`. With `output_routing=True` also the assignment of the last iteration,
             `[..., L, N]`, and with "all" that of every iteration, `[..., iterations, L, N]`.
         """
-        stacked = torch.stack(layers, dim=-2)
-        aggregate, routing = self.aggregator(stacked, output_routing)
+        aggregate, routing = self.aggregator(self.input_capsules(layers), output_routing)
         # Otherwise a CPU would sum the gradients of the norm in the dtype of autocast.
         aggregate = self.layer_norm(aggregate.to(self.layer_norm.weight.dtype))
         if self.gamma is not None:
             aggregate = layers[-1] + self.gamma * aggregate
         return aggregate, routing
+
+    def input_capsules(self, layers: list[Tensor]) -> Tensor:
+        """Return what is aggregated, `[..., L, d]`, of the outputs `[..., d]` of L layers."""
+        stacked = torch.stack(layers, dim=-2)
+        if self.input_norm:
+            stacked = F.layer_norm(stacked, stacked.shape[-1:])
+        return stacked
 
 
 class RecordedHeads(NamedTuple):

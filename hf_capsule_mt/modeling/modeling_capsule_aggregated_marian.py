@@ -232,4 +232,4 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         """
         # Imported by name, because checkpoints carry this file without the package.
         warm_start = import_module("hf_capsule_mt.modeling.warm_start")
-        return warm_start.from_marian(cls, marian, dtype, revision, config_overrides)
+        return warm_start.from_plain(cls, marian, dtype, revision, config_overrides)

@@ -161,6 +161,9 @@ class RoutedStack:
         outputs = with_head_routing(outputs)
         if self.aggregation is not None:
             aggregate, assignment = self.aggregation(layer_outputs, output_routing)
+            # M2M-100 normalises what comes out of the last layer. Marian has done so in each layer.
+            if hasattr(self, "layer_norm"):
+                aggregate = self.layer_norm(aggregate)
             outputs["last_hidden_state"] = aggregate
             outputs["layer_routing"] = assignment
         return outputs

@@ -2,15 +2,24 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from logging import getLogger
 from os import PathLike
 from typing import Any
 
 import torch
-from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging
 
+from ..configuration.configuration_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100Config
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from ..configuration.presets import check_overrides
 from .aggregation import ResidualRoutedHeads, RoutedHeads
@@ -24,49 +33,79 @@ _EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.
 logger = logging.get_logger(__name__)
 
 
-def from_marian(
+@dataclass(frozen=True)
+class _Start:
+    """What a family of this package starts from.
+
+    Attributes:
+        method: the name of the method that starts it.
+        name: of the family of Transformers.
+        config_class: its configuration.
+        model_class: its translation model.
+    """
+
+    method: str
+    name: str
+    config_class: type[PreTrainedConfig]
+    model_class: type[PreTrainedModel]
+
+
+_STARTS = {
+    CapsuleAggregatedMarianConfig: _Start("from_marian", "Marian", MarianConfig, MarianMTModel),
+    CapsuleAggregatedM2M100Config: _Start("from_m2m100", "M2M-100", M2M100Config, M2M100ForConditionalGeneration),
+}
+"""By the configuration of the family of this package."""
+
+
+def from_plain(
     model_class: type[PreTrainedModel],
-    marian: str | PathLike | PreTrainedModel,
+    plain_model: str | PathLike | PreTrainedModel,
     dtype: str | torch.dtype | None,
     revision: str | None,
     overrides: dict[str, Any],
 ) -> PreTrainedModel:
-    """Do the work of `CapsuleAggregatedMarianForConditionalGeneration.from_marian`.
+    """Do the work of `from_marian` and `from_m2m100`.
 
     Args:
         model_class: the class of the new model.
-        marian: a plain model, or the name or folder of one.
+        plain_model: a plain model, or the name or folder of one.
         dtype: the dtype to load it in, float32 by default.
         revision: branch, tag or commit of a name on the Hub.
         overrides: fields of the new configuration.
 
     Raises:
-        ValueError: as `from_marian`.
+        ValueError: if the model is another or not plain, or an override is unknown or does not fit.
     """
     config_class = model_class.config_class
+    start = _STARTS[config_class]
     check_overrides(config_class, overrides)
-    if isinstance(marian, str | PathLike):
-        plain = _load_plain_config(config_class, marian, revision)
-    elif isinstance(marian, MarianMTModel) and dtype is None and revision is None:
-        plain = marian.config
+    if isinstance(plain_model, str | PathLike):
+        plain = _load_plain_config(config_class, plain_model, revision)
+    elif isinstance(plain_model, start.model_class) and dtype is None and revision is None:
+        plain = plain_model.config
     else:
-        raise ValueError("from_marian takes a MarianMTModel, or the name or folder of one with dtype or revision.")
-    if plain.model_type not in ("marian", config_class.model_type) or not is_plain(plain):
-        raise ValueError(f"from_marian takes a plain Marian model, not {plain.model_type} with routing or aggregation.")
-    config = _routed_config(plain, overrides)
+        kind = start.model_class.__name__
+        raise ValueError(
+            f"{start.method} takes a {start.name} model ({kind}), or the name or folder of one with dtype or revision."
+        )
+    if plain.model_type not in (start.config_class.model_type, config_class.model_type) or not is_plain(plain):
+        raise ValueError(
+            f"{start.method} takes a plain {start.name} model, not {plain.model_type} with routing or aggregation."
+        )
+    config = _routed_config(config_class, plain, overrides)
     # Positions are computed, so their number may differ.
     options: dict[str, Any] = {
         "ignore_mismatched_sizes": config.max_position_embeddings != plain.max_position_embeddings
     }
-    if isinstance(marian, PreTrainedModel):
+    if isinstance(plain_model, PreTrainedModel):
         # Transformers has no public name for the attention that a model uses.
         options["attn_implementation"] = plain._attn_implementation
-        model = begin_with(model_class, config, marian, **options)
+        model = begin_with(model_class, config, plain_model, **options)
     else:
         # Many OPUS-MT checkpoints are float16, in which Adam fails.
         options["dtype"] = torch.float32 if dtype is None else dtype
         options["revision"] = revision
-        model = _loaded(model_class, config, marian, **options)
+        model = _loaded(model_class, config, plain_model, **options)
     if model.model.guided_routing is not None:
         model.model.guided_routing.switch_off()
     return model
@@ -75,30 +114,44 @@ def from_marian(
 def _load_plain_config(
     config_class: type[PreTrainedConfig], name: str | PathLike, revision: str | None
 ) -> PreTrainedConfig:
-    """Load the configuration of a checkpoint of this package or of Marian.
+    """Load the configuration of a checkpoint of a family of this package, or of that which it starts from.
 
     Raises:
         ValueError: if the checkpoint has another model.
     """
+    start = _STARTS[config_class]
     model_type = PreTrainedConfig.get_config_dict(name, revision=revision)[0].get("model_type")
     if model_type == config_class.model_type:
         return config_class.from_pretrained(name, revision=revision)
-    if model_type != "marian":
+    if model_type != start.config_class.model_type:
         # The class of Marian would load it, and call it Marian.
-        raise ValueError(f"from_marian takes a plain Marian model, not {model_type}.")
-    return MarianConfig.from_pretrained(name, revision=revision)
+        raise ValueError(f"{start.method} takes a plain {start.name} model, not {model_type}.")
+    return start.config_class.from_pretrained(name, revision=revision)
 
 
-def _routed_config(plain: PreTrainedConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
+def _routed_config(
+    config_class: type[PreTrainedConfig], plain: PreTrainedConfig, overrides: dict[str, Any]
+) -> PreTrainedConfig:
     """Return the configuration of a plain model with other fields. New outputs are residual by default."""
     fields = plain.to_dict()
     for name in ("model_type", "architectures"):
         fields.pop(name)
-    if not isinstance(plain, CapsuleAggregatedMarianConfig):
+    if not isinstance(plain, config_class):
         # Old checkpoints have more, such as settings of generation.
-        fields = {field.name: fields[field.name] for field in fields_of(MarianConfig) if field.name in fields}
+        fields = {field.name: fields[field.name] for field in fields_of(type(plain)) if field.name in fields}
+    if config_class is CapsuleAggregatedM2M100Config:
+        fields |= _without_layerdrop(plain, overrides)
     residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
-    return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
+    return config_class(**{**fields, **residual, **overrides})
+
+
+def _without_layerdrop(plain: PreTrainedConfig, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that switch LayerDrop off, and say so. M2M-100 has it, and aggregation reads every layer."""
+    names = ("encoder_layerdrop", "decoder_layerdrop")
+    switched_off = [name for name in names if name not in overrides and getattr(plain, name)]
+    if switched_off:
+        logger.warning("LayerDrop is switched off: %s is 0 from now on.", " and ".join(switched_off))
+    return dict.fromkeys(switched_off, 0.0)
 
 
 def begin_with(

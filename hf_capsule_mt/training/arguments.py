@@ -29,7 +29,9 @@ class ModelArguments:
 
     method: Literal[tuple(METHODS)] | None = HfArg(default=None, help="Kind of model.")
     size: Literal[tuple(SIZES)] | None = HfArg(default=None, help="Size of a new model (default: base).")
-    model: str | None = HfArg(default=None, help="Checkpoint to start from: one of this package, or any Marian model.")
+    model: str | None = HfArg(
+        default=None, help="Checkpoint to start from: one of this package, Marian, M2M-100 or NLLB-200."
+    )
     revision: str = HfArg(default="main", help="Branch, tag or commit of --model on the Hub.")
     tokenizer_name: str | None = HfArg(default=None, help="Name or folder of the tokenizer (default: that of --model).")
     config_overrides: list[str] = HfArg(

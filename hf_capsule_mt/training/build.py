@@ -9,6 +9,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt.configuration import (
     CONFIGURATIONS,
+    CapsuleAggregatedM2M100Config,
     CapsuleAggregatedMarianConfig,
     RNMTConfig,
     decoding_fields,
@@ -20,7 +21,11 @@ from hf_capsule_mt.configuration.presets import check_overrides
 from hf_capsule_mt.data.tokenizer import check_special_tokens
 from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.loading import check_loaded, load_config, load_model, load_tokenizer, readable_weights
-from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
+from hf_capsule_mt.modeling import (
+    CapsuleAggregatedM2M100ForConditionalGeneration,
+    CapsuleAggregatedMarianForConditionalGeneration,
+    RNMTForConditionalGeneration,
+)
 from hf_capsule_mt.modeling.warm_start import is_plain
 
 from .arguments import ModelArguments
@@ -32,7 +37,7 @@ MAX_LENGTH = 512
 
 
 def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Build a model from scratch, load one of this package, or warm-start one from a Marian model, in float32.
+    """Build a model from scratch, load one of this package, or warm-start one from Marian or M2M-100, in float32.
 
     Raises:
         UserError: if a field of the configuration is unknown, the checkpoint cannot become the method, or an adapter
@@ -97,13 +102,16 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     # Many OPUS-MT checkpoints are in float16, in which Adam fails.
     options = {"revision": args.revision, "dtype": torch.float32}
     config = load_config(args.model, args.revision)
-    if config.model_type == "marian":
+    if config.model_type in ("marian", "m2m_100"):
         with readable_weights(args.model):
             model = _from_plain(args.model, config, args, **options)
         check_loaded(model, set(), revision=args.revision)
         return model
     if not isinstance(config, CONFIGURATIONS):
-        raise UserError(f"{args.model} is a {config.model_type} model. Start from Marian or a model of this package.")
+        raise UserError(
+            f"{args.model} is a {config.model_type} model. Start from Marian, M2M-100, NLLB-200 or a model of this "
+            "package."
+        )
     if args.method is None:
         check_overrides(type(config), args.config_fields())
         return load_model(args.model, **options, **args.config_fields())
@@ -121,8 +129,11 @@ def _from_plain(
         family = RNMTConfig
         warm_start = RNMTForConditionalGeneration.from_rnmt
     else:
+        # All methods of the Transformer are for M2M-100 too.
         family = CapsuleAggregatedMarianConfig
         warm_start = CapsuleAggregatedMarianForConditionalGeneration.from_marian
+        if plain_config.model_type in ("m2m_100", CapsuleAggregatedM2M100Config.model_type):
+            warm_start = CapsuleAggregatedM2M100ForConditionalGeneration.from_m2m100
     if method_config_class(method) is not family:
         raise UserError(f"{args.model} cannot become {method}. Leave out one of both.")
     fields = {**method_fields(method), **args.config_fields()}

@@ -15,9 +15,13 @@ _HEADS = [f"{place}.{linear}" for place in ("out_proj", "routed") for linear in 
 _GUIDED = ["guided_votes.votes", "guided_votes.keys", "guided_routing.queries", "fc1", "fc2"]
 _SENTENCE = ["projection", "scoring.0", "scoring.2"]
 
+_PROJECTIONS = ["q_proj", "k_proj", "v_proj"]
+
 LORA_TARGETS: dict[str, list[str]] = {
-    "marian": ["q_proj", "k_proj", "v_proj", "fc1", "fc2"],
-    "capsule_aggregated_marian": ["q_proj", "k_proj", "v_proj", *_HEADS, *_GUIDED],
+    "marian": [*_PROJECTIONS, "fc1", "fc2"],
+    "m2m_100": [*_PROJECTIONS, "fc1", "fc2"],
+    "capsule_aggregated_marian": [*_PROJECTIONS, *_HEADS, *_GUIDED],
+    "capsule_aggregated_m2m_100": [*_PROJECTIONS, *_HEADS, *_GUIDED],
     "rnmt": [
         *("key_projection", "query", "start", "from_words", "from_hidden", "from_context", "readout"),
         *_SENTENCE,

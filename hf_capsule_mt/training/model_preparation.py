@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from transformers import MarianMTModel
+from transformers import M2M100Config, MarianMTModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100DecoderLayer, M2M100EncoderLayer
 from transformers.models.marian.modeling_marian import (
     MarianDecoderLayer,
     MarianEncoderLayer,
@@ -13,6 +14,7 @@ from transformers.models.marian.modeling_marian import (
 )
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.direction import KnownLanguages
 
 
 def freeze_positions(model: nn.Module) -> None:
@@ -31,6 +33,16 @@ def freeze_positions(model: nn.Module) -> None:
                 model._keys_to_ignore_on_save = None
 
 
+def force_target_language(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let translations begin with the language that a tokenizer is set to, if it has languages.
+
+    Otherwise the validation would score translations into any language.
+    """
+    languages = KnownLanguages(tokenizer)
+    if languages.are_arguments:
+        model.generation_config.forced_bos_token_id = languages.direction().first_token
+
+
 def compile_layers(model: nn.Module, *, backend: str | None, mode: str | None) -> None:
     """Compile each layer of a Transformer by itself, once for batches of every shape.
 
@@ -39,7 +51,8 @@ def compile_layers(model: nn.Module, *, backend: str | None, mode: str | None) -
     Raises:
         UserError: if the model is no Transformer.
     """
-    layers = [module for module in model.modules() if isinstance(module, MarianEncoderLayer | MarianDecoderLayer)]
+    kinds = (MarianEncoderLayer, MarianDecoderLayer, M2M100EncoderLayer, M2M100DecoderLayer)
+    layers = [module for module in model.modules() if isinstance(module, kinds)]
     if not layers:
         raise UserError("A recurrent network would be compiled again for every length. Leave out torch_compile.")
     for layer in layers:
@@ -49,14 +62,14 @@ def compile_layers(model: nn.Module, *, backend: str | None, mode: str | None) -
 def has_unread_weights(model: nn.Module) -> bool:
     """Return whether some weights get no gradient in an update.
 
-    These are scores for another iteration of guided routing where there is only one, an embedding of Marian that
-    nothing reads where none is tied, and layers that LayerDrop leaves out.
+    These are scores for another iteration of guided routing where there is only one, an embedding of Marian or M2M-100
+    that nothing reads where none is tied, and layers that LayerDrop leaves out.
     """
     config = getattr(model, "config", None)
     if config is None:
         return False
     drops_layers = getattr(config, "encoder_layerdrop", 0) > 0 or getattr(config, "decoder_layerdrop", 0) > 0
-    shares_embedding = getattr(config, "share_encoder_decoder_embeddings", False)
+    shares_embedding = getattr(config, "share_encoder_decoder_embeddings", isinstance(config, M2M100Config))
     has_unread_embedding = shares_embedding and not config.tie_word_embeddings
     is_guided = getattr(config, "guided_routing", None) == "gdr"
     has_unread_scores = is_guided and config.guided_routing_iterations == 1

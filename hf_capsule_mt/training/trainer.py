@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
+    M2M100ForConditionalGeneration,
     MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -306,9 +307,10 @@ class TranslationTrainer(BatchingTrainer):
     ) -> torch.Tensor | None:
         """Return a batch's share in the labels of an update, if its loss must be multiplied by it.
 
-        Transformers' Marian ignores `num_items_in_batch`, and returns the mean over a batch.
+        Marian and M2M-100 of Transformers ignore `num_items_in_batch`, and return the mean over a batch.
         """
-        returns_mean = self.label_smoother is None and type(self._base_model) is MarianMTModel
+        ignores_number = type(self._base_model) in (MarianMTModel, M2M100ForConditionalGeneration)
+        returns_mean = self.label_smoother is None and ignores_number
         if num_items_in_batch is None or not returns_mean:
             return None
         return inputs["labels"].ne(-100).sum() / num_items_in_batch

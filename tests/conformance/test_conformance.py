@@ -155,6 +155,11 @@ class EverythingTest(Marian, GenerationTesterMixin, unittest.TestCase):
     kind = "everything"
 
 
+class M2M100Test(Marian, GenerationTesterMixin, unittest.TestCase):
+    family = "CapsuleAggregatedM2M100"
+    kind = "everything"
+
+
 class ClassifierTest(Marian, unittest.TestCase):
     kind = "heads_and_layers"
     not_applicable = NOT_APPLICABLE | {

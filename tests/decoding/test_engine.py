@@ -31,8 +31,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate, generation, products, release
 from hf_capsule_mt.decoding.fingerprint import Fingerprint
+from hf_capsule_mt.decoding.folded_aggregation import folded_aggregation
 from hf_capsule_mt.decoding.generation import logger
-from hf_capsule_mt.decoding.marian_adapter import folded_aggregation
 from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.aggregation import LayerAggregation

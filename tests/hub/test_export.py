@@ -36,7 +36,7 @@ def test_a_whole_recurrent_model():
 @pytest.mark.parametrize(
     ("model", "output", "words"),
     [
-        ("t5", "new", "t5 is of type t5. Only models of this package and Marian's can be exported."),
+        ("t5", "new", "t5 is of type t5. Only Marian's and models of this package that did not start"),
         ("model", "full", "full is there and not empty. Name another folder."),
         ("nowhere/at/all", "new", "nowhere/at/all"),
     ],

@@ -16,10 +16,20 @@ from elsewhere import BATCH, results
 from huggingface_hub import HfApi
 from loopback_hub import TOKEN
 from tiny_marian import tiny_tokenizer
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    pipeline,
+)
 from transformers.dynamic_module_utils import check_imports, get_relative_imports
 
 from hf_capsule_mt import (
+    CapsuleAggregatedM2M100Config,
+    CapsuleAggregatedM2M100ForConditionalGeneration,
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianForSequenceClassification,
     preset_config,
@@ -29,24 +39,33 @@ from hf_capsule_mt.modeling.routing import ROUTINGS, RoutingAlgorithm
 
 TINY = {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
 SMALL = {**TINY, "decoder_layers": 1, "init_std": 0.7}
+HEADS_AND_WIDTHS = {"attention_heads": 2, "ffn_dim": 16}
 HEADS = {"head_aggregation": "em_routing", "head_aggregation_decoder_layers": None}
 HEADS["head_aggregation_cross_layers"] = None
 GUIDED = {"guided_routing": "gdr", "guided_capsule_dim": 4}
+M2M100 = {**SMALL, "pad_token_id": 0, "max_position_embeddings": 40}
+M2M100 |= {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in HEADS_AND_WIDTHS.items()}
 KINDS = {
     "em-routing": {**SMALL, **HEADS, **GUIDED, "label_smoothing": 0.1},
     # Heads are routed without layers.
     "head-em-routing": SMALL,
     "gdr": {**SMALL, "layer_aggregation": "linear", "guided_capsule_dim": 4},
+    "m2m100-em-routing": {**M2M100, **HEADS, **GUIDED, "layer_aggregation": "em_routing", "label_smoothing": 0.1},
     "capsnmt": {**TINY, "decoder_layers": 1, "label_smoothing": 0.1},
     "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
 }
-FAMILIES = ["em-routing", "head-em-routing", "capsnmt", "rnmt-gdr"]
+FAMILIES = ["em-routing", "head-em-routing", "m2m100-em-routing", "capsnmt", "rnmt-gdr"]
 SENTENCES = ["a b c", "d"]
+
+
+def configuration(method, **fields):
+    fields = {**KINDS.get(method, SMALL), **fields}
+    return CapsuleAggregatedM2M100Config(**fields) if "m2m100" in method else preset_config(method, "tiny", **fields)
 
 
 def save(folder, method, **fields):
     torch.manual_seed(0)
-    model = AutoModelForSeq2SeqLM.from_config(preset_config(method, "tiny", **{**KINDS.get(method, SMALL), **fields}))
+    model = AutoModelForSeq2SeqLM.from_config(configuration(method, **fields))
     model.generation_config.max_new_tokens = 4
     model.eval().save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
@@ -247,3 +266,25 @@ def test_options_of_a_push(tmp_path, monkeypatch):
     monkeypatch.setattr(type(model), "push_to_hub", lambda self, **options: sent.update(options))
     model.save_pretrained(tmp_path, push_to_hub=True, **options)
     assert sent == options
+
+
+def test_a_plain_model_of_the_second_family_is_m2m100(tmp_path):
+    torch.manual_seed(0)
+    model = CapsuleAggregatedM2M100ForConditionalGeneration(CapsuleAggregatedM2M100Config(**M2M100)).eval()
+    model.generation_config.max_new_tokens = 4
+    model.save_pretrained(tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("m2m_100", ["M2M100ForConditionalGeneration"])
+    assert not {"auto_map", "custom_pipelines", "layer_aggregation", "guided_routing"} & set(config)
+    plain, report = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    assert type(plain) is M2M100ForConditionalGeneration
+    assert results(plain) == results(model)
+    more = CapsuleAggregatedM2M100ForConditionalGeneration.from_m2m100(str(tmp_path), layer_aggregation="em_routing")
+    assert results(more)[1:] == results(model)[1:]
+    # The model without its head is another class.
+    model.model.save_pretrained(tmp_path / "body")
+    config = json.loads((tmp_path / "body" / "config.json").read_text())
+    assert config["architectures"] == ["M2M100Model"]
+    assert AutoConfig.from_pretrained(tmp_path / "body").__class__ is M2M100Config

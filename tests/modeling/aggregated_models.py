@@ -1,12 +1,18 @@
-"""Tiny models of the Marian family whose every weight is random, and a padded batch for them."""
+"""Tiny models of the families of Marian and M2M-100 whose every weight is random, and a padded batch for them."""
 
 import functools
 from copy import deepcopy
 
 import torch
-from transformers import MarianConfig, MarianMTModel
+from transformers import M2M100Config, M2M100ForConditionalGeneration, MarianConfig, MarianMTModel
 
-from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration, preset_config
+from hf_capsule_mt import (
+    CapsuleAggregatedM2M100Config,
+    CapsuleAggregatedM2M100ForConditionalGeneration,
+    CapsuleAggregatedMarianConfig,
+    CapsuleAggregatedMarianForConditionalGeneration,
+    preset_config,
+)
 
 PAD, EOS, VOCABULARY, WIDTH, LAYERS, HEADS = 0, 2, 31, 16, 2, 4
 SHAPE = {
@@ -97,6 +103,19 @@ def aggregated(kind="em_routing", seed=0, **fields):
     """A translation model of this package, with one of the aggregations, in evaluation mode."""
     config = CapsuleAggregatedMarianConfig(**{**SHAPE, **ALL[kind], **fields})
     return randomise(CapsuleAggregatedMarianForConditionalGeneration(config).eval(), seed)
+
+
+@copied
+def m2m100(seed=0, **fields):
+    """An M2M-100 in evaluation mode."""
+    return randomise(M2M100ForConditionalGeneration(M2M100Config(**{**SHAPE, **fields})).eval(), seed)
+
+
+@copied
+def aggregated_m2m100(kind="em_routing", seed=0, **fields):
+    """The same with one of the aggregations."""
+    config = CapsuleAggregatedM2M100Config(**{**SHAPE, **ALL[kind], **fields})
+    return randomise(CapsuleAggregatedM2M100ForConditionalGeneration(config).eval(), seed)
 
 
 def changed(config, **fields):

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from aggregated_models import OUTPUTS, aggregated, training_batch
+from aggregated_models import OUTPUTS, aggregated, aggregated_m2m100, training_batch
 from recurrent_models import recurrent
 
 # Those that differ in the code they reach.
 MARIAN = ["none", "linear", "dynamic", "em_routing_joint", "heads_and_layers_em", "guided_attention", "everything"]
 RECURRENT = ["capsule", "no_strategies", "pooling", "rnmt", "guided_attention", "guided_hybrid"]
-ONE_OF_EACH_FAMILY = ["marian-everything", "recurrent-capsule", "recurrent-rnmt"]
+ONE_OF_EACH_FAMILY = ["marian-everything", "m2m100-everything", "recurrent-capsule", "recurrent-rnmt"]
 
 
 def names(family, kinds):
@@ -16,7 +16,7 @@ def names(family, kinds):
     return [f"{family}-{kind}" for kind in kinds]
 
 
-KINDS = names("marian", MARIAN) + names("recurrent", RECURRENT)
+KINDS = [*names("marian", MARIAN), "m2m100-everything", *names("recurrent", RECURRENT)]
 every_kind = pytest.mark.parametrize("name", KINDS)
 each_family = pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 
@@ -26,6 +26,8 @@ def translator(name, seed=0, **fields):
     family, _, kind = name.partition("-")
     if family == "marian":
         return aggregated(kind, seed, **{**OUTPUTS["residual"], **fields})
+    if family == "m2m100":
+        return aggregated_m2m100(kind, seed, **{**OUTPUTS["residual"], **fields})
     return recurrent(kind, seed, **fields)
 
 

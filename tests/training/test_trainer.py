@@ -15,6 +15,7 @@ import pytest
 import torch
 from accelerate import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+from aggregated_models import m2m100
 from datasets import IterableDataset
 from filelock import FileLock
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
@@ -583,13 +584,15 @@ def marian(tmp_path):
 
 def marian_trainer(folder, pairs, output_dir, **options):
     args = TranslationTrainingArguments(output_dir, **{**UPDATE, **options})
-    return TranslationTrainer(
-        MarianMTModel.from_pretrained(folder), args, train_dataset=pairs, processing_class=tiny_tokenizer()
-    )
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    return TranslationTrainer(model, args, train_dataset=pairs, processing_class=tiny_tokenizer())
 
 
-def test_accumulation_with_transformers_marian(marian, pairs, tmp_path):
+@pytest.mark.parametrize("family", ["marian", "m2m100"])
+def test_accumulation_with_models_of_transformers(family, marian, pairs, tmp_path):
     """Transformers ignores the number of tokens of an update: its loss and gradients are four times too large."""
+    if family == "m2m100":
+        m2m100(dropout=0, attention_dropout=0, encoder_layerdrop=0, decoder_layerdrop=0).save_pretrained(marian)
     whole = loss_and_gradients(marian_trainer(marian, pairs, tmp_path, per_device_train_batch_size=24))
     options = {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 4}
     assert_same(whole, loss_and_gradients(marian_trainer(marian, pairs, tmp_path, **options)))
