@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import json
 import multiprocessing
-import os
 import random
 import sys
 import time
@@ -73,10 +72,16 @@ def start(words: Sequence[str], part_size: int | None = None) -> ForkServerProce
     return process
 
 
+def log_of(words: Sequence[str]) -> Path:
+    """Return the file for the words of a command, next to its output."""
+    return Path(words[words.index("--output_dir") + 1] + ".log")
+
+
 def _run(words: Sequence[str], part_size: int | None) -> None:
-    with open(os.devnull, "w") as nothing:
-        sys.stdout = nothing
-        sys.stderr = nothing
+    # Only a line with an error matters, the last one.
+    with open(log_of(words), "w") as log:
+        sys.stdout = log
+        sys.stderr = log
         if part_size is not None:
             row_files.PART_SIZE = part_size
             row_translation.PART_SIZE = part_size
@@ -113,7 +118,7 @@ def run_shares(words: Sequence[str], processes: int, waits: Sequence[float] = ()
             elif process.exitcode == 0:
                 del running[number]
             else:
-                raise RuntimeError(f"status {process.exitcode}")
+                raise RuntimeError(log_of(words).read_text().splitlines()[-1])
     return killed
 
 
@@ -132,7 +137,7 @@ def kills(args: argparse.Namespace) -> None:
             write_rows(list(islice(rows, ROWS)), source / name)
         for dtype in ("float32", "int8"):
             words = ["--model", args.model, "--device", "cpu", "--num_beams", "1", "--sentences", "en"]
-            words += ["--dtype", dtype, "--input_file", f"{source}/*"]
+            words += ["--dtype", dtype, "--input_file", *(str(source / name) for name in NAMES)]
             whole = Path(folder, dtype)
             run_shares([*words, "--output_dir", str(whole)], 1)
             for processes in (2, 4):
