@@ -125,6 +125,19 @@ def test_no_step_follows_the_last_end(models, engine_calls, monkeypatch):
     assert len(steps) == found.shape[1] - 1 < 40
 
 
+def test_no_greedy_step_follows_the_second_of_two_ends(models, monkeypatch):
+    model = models("marian")
+    options = {"max_new_tokens": 40, "custom_generate": generate}
+    plain = model.generate(**sources(1), **options)
+    blocks = engine_of(model).vocabulary._blocks
+    steps = []
+    monkeypatch.setattr(blocks[0], "scores", counted(blocks[0].scores, steps))
+    second = plain[0, 3].item()
+    assert second != EOS
+    found = model.generate(**sources(1), eos_token_id=[EOS, second], **options)
+    assert len(steps) == found.shape[1] - 1 <= 3
+
+
 def counted(function, calls):
     """The same function, which adds to a list whenever it is called."""
 

@@ -365,6 +365,16 @@ def test_a_folder_is_of_one_run(pairs, tmp_path, monkeypatch):
     assert not [*run.iterdir()]
 
 
+def test_a_model_of_other_shapes_does_not_continue_a_run(pairs, tmp_path):
+    """It has weights of the same names."""
+    options = {"save_strategy": "steps", "save_steps": 1}
+    make_trainer(pairs, tmp_path, **options).train()
+    wider = [field for field in SMALL if not field.startswith("encoder_ffn_dim")] + ["encoder_ffn_dim=24"]
+    trainer = make_trainer(pairs, tmp_path, overrides=wider, max_steps=2, **options)
+    with pytest.raises(ValueError, match="checkpoint-1 had weights"):
+        trainer.train("last")
+
+
 def as_of_processes(checkpoint, processes):
     """Let a checkpoint be one of a run on several processes, which made the same number of batches an update."""
     state = json.loads((checkpoint / "trainer_state.json").read_text())

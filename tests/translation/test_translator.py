@@ -146,6 +146,19 @@ def test_a_translation_at_its_limit_has_no_padding_and_no_end(model, tokenizer, 
     assert len(set(limits)) > 1
 
 
+def test_samples_need_no_beams(model):
+    options = {"do_sample": True, "num_return_sequences": 2, "max_new_tokens": 3}
+    [(_, token_ids, written)] = generate_batches(model, [[5, 6, 2], [7, 2]], [range(2)], **options)
+    assert len(token_ids) == len(written) == 4
+
+
+def test_lines_without_letters_are_copied(model, tokenizer):
+    lines = ["a b", "1984", "- 5 -", "c"]
+    translations = translate_lines(model, tokenizer, lines)
+    assert translations[1:3] == lines[1:3]
+    assert translations[0] == translate_lines(model, tokenizer, ["a b"])[0]
+
+
 def test_each_translation_of_a_sentence_has_the_limit_of_the_sentence():
     model = tiny_model()
     # It never ends by itself.
