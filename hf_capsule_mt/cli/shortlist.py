@@ -29,7 +29,7 @@ from .common import CommandParser, at_least, check_distinct, check_output_file, 
 
 _GOAL = 0.9995
 """The share of held-out words that a set should cover."""
-_SHOWN = 10
+_MOST_MISSING = 10
 """Missing words that are named."""
 
 
@@ -88,7 +88,7 @@ def _coverage(shortlist: Shortlist, tokenizer: PreTrainedTokenizerBase) -> str:
     if coverage is None:
         return "No line was held out. Give at least ten to measure the coverage."
     said = [f"They cover {coverage:.2%} of the words of {shortlist.lines:,} lines that were held out."]
-    missing = shortlist.missing(_SHOWN)
+    missing = shortlist.missing(_MOST_MISSING)
     if missing:
         words = tokenizer.convert_ids_to_tokens(missing)
         shown = [f"{word} {shortlist.held_out[token_id]}" for word, token_id in zip(words, missing, strict=True)]
