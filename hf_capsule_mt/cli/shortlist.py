@@ -19,7 +19,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.lines import each_line
-from hf_capsule_mt.data.shortlist import Shortlist, always_needed, count_words, words_of_script, write_words
+from hf_capsule_mt.data.word_sets import Shortlist, always_needed, count_words, words_of_script, write_words
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.direction import Direction, KnownLanguages

@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_capsule_mt.data.shortlist import read_words
+from hf_capsule_mt.data.word_sets import read_words
 from hf_capsule_mt.decoding import OnlyWords, UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products import (
     Int8Choice,

@@ -12,7 +12,7 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
-from hf_capsule_mt.data.shortlist import read_words
+from hf_capsule_mt.data.word_sets import read_words
 from hf_capsule_mt.decoding import OnlyWords
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, commit_of, load_model, load_tokenizer

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_capsule_mt import pipeline
 from hf_capsule_mt.cli import distill, evaluate, shortlist, translate
-from hf_capsule_mt.data.shortlist import count_words, read_words, spelling_ids, words_of_script, write_words
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.data.word_sets import count_words, read_words, spelling_ids, words_of_script, write_words
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.direction import KnownLanguages
