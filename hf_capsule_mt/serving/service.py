@@ -296,6 +296,8 @@ class Service:
 
     async def _decoded(self, prepared: Sequence[_Prepared], job: Job) -> list[list[Translation]]:
         """Return the translations of the sentences of each text. Texts of one model are one request to the engine."""
+        # Many requests may have come while this one was prepared. Nothing may happen between this and submitting.
+        self._batcher.check_wait(sum(len(sentence.token_ids) for text in prepared for sentence in text.sentences))
         by_model: dict[str, list[int]] = {}
         for index, text in enumerate(prepared):
             by_model.setdefault(text.source.model.name, []).append(index)
