@@ -9,7 +9,7 @@ from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tok
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration as Model
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.analysis.corpus import Corpus
+from hf_capsule_mt.analysis.corpus import EncodedCorpus
 from hf_capsule_mt.analysis.sentence import read_sentence
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, batch_by_tokens
 from hf_capsule_mt.data.corpus_files import Columns, find_corpora
@@ -108,7 +108,7 @@ REFUSED = [
         lambda folder: measure_adequacy([Alignment(1, ("a",), ())], [Alignment(1, ("a",), ())]),
         "No word of the references is aligned",
     ),
-    (lambda folder: Corpus([[]], [[3]]), "No line has both a source and a translation"),
+    (lambda folder: EncodedCorpus([[]], [[3]]), "No line has both a source and a translation"),
     (lambda folder: read_sentence(translator("recurrent-capsule"), tiny_tokenizer(), "  "), "The source has no tokens"),
     (
         lambda folder: read_sentence(translator("recurrent-capsule"), marian_tokenizer(folder, False), "\u200b"),

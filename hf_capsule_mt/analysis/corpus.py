@@ -14,7 +14,7 @@ from hf_capsule_mt.translation.translator import generate_batches
 
 
 @dataclass(frozen=True)
-class Corpus:
+class EncodedCorpus:
     """Line i has the token ids `sources[i]`, and the model is made to write `targets[i]`. A blank line has none.
 
     Raises:
@@ -44,7 +44,7 @@ class Corpus:
 
 def encode_references(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str], references: Sequence[str]
-) -> Corpus:
+) -> EncodedCorpus:
     """Return a corpus of sentences and their translations.
 
     Args:
@@ -59,7 +59,7 @@ def encode_references(
     limit = source_limit(model.config, tokenizer)
     source_ids = encode_lines(tokenizer, sources, limit)
     target_ids = encode_lines(tokenizer, references, limit, side="text_target")
-    return Corpus(source_ids, target_ids)
+    return EncodedCorpus(source_ids, target_ids)
 
 
 def translate_corpus(
@@ -69,7 +69,7 @@ def translate_corpus(
     *,
     max_tokens_per_batch: int = 4096,
     **generate_options: Any,
-) -> Corpus:
+) -> EncodedCorpus:
     """Return a corpus of sentences and the model's own translations.
 
     Args:
@@ -89,4 +89,4 @@ def translate_corpus(
     for batch, _, translations in generate_batches(model, source_ids, batches, **generate_options):
         for index, translation in zip(batch, translations, strict=True):
             target_ids[index] = translation.ids
-    return Corpus(source_ids, target_ids)
+    return EncodedCorpus(source_ids, target_ids)

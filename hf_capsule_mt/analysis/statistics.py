@@ -15,7 +15,7 @@ from hf_capsule_mt.translation.attention import TeacherForcedPass, attending, te
 from hf_capsule_mt.translation.evaluation_mode import evaluating
 from hf_capsule_mt.translation.trust import guided_groups
 
-from .corpus import Corpus
+from .corpus import EncodedCorpus
 from .past_and_future import PastAndFutureSums, attended_words, bag_overlaps
 from .routed_parts import guided_names
 
@@ -257,7 +257,9 @@ def _none_if_nan(rate: float) -> float | None:
     return None if math.isnan(rate) else rate
 
 
-def measure_routing(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> RoutingStatistics:
+def measure_routing(
+    model: PreTrainedModel, corpus: EncodedCorpus, *, max_tokens_per_batch: int = 1024
+) -> RoutingStatistics:
     """Measure the routing of a model of this package that has some. Padding counts for nothing.
 
     Cross-attention aligns the words of a model with guided routing.

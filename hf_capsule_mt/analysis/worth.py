@@ -21,7 +21,7 @@ from hf_capsule_mt.modeling.sentence_capsules import SentenceCapsules
 from hf_capsule_mt.translation.evaluation_mode import evaluating
 from hf_capsule_mt.translation.token_rows import behind_start, pad_rows
 
-from .corpus import Corpus
+from .corpus import EncodedCorpus
 
 
 class _Batch(NamedTuple):
@@ -53,7 +53,7 @@ class _Site(NamedTuple):
     start: int | None = None
 
 
-def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> dict[str, Any]:
+def measure_worth(model: PreTrainedModel, corpus: EncodedCorpus, *, max_tokens_per_batch: int = 1024) -> dict[str, Any]:
     """Measure what its capsules are worth to a model of this package that routes.
 
     Losses are in nats a target token, ends of sentences included, without label smoothing.
@@ -83,7 +83,7 @@ def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batc
     return {"loss": loss, "added": added}
 
 
-def _batches(model: PreTrainedModel, corpus: Corpus, max_tokens: int, description: str) -> Iterator[_Batch]:
+def _batches(model: PreTrainedModel, corpus: EncodedCorpus, max_tokens: int, description: str) -> Iterator[_Batch]:
     """Yield the corpus in batches, with a bar of progress."""
     pad = model.config.pad_token_id
     for indices in tqdm(corpus.batches(max_tokens), unit=" batches", desc=description):

@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
+from hf_capsule_mt.analysis.corpus import EncodedCorpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.routed_parts import has_routing
 from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
 from hf_capsule_mt.analysis.sentence import read_encoded
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"\nThe report: {args.output_dir / 'index.html'}")
 
 
-def _lines_to_draw(args: argparse.Namespace, corpus: Corpus) -> list[int]:
+def _lines_to_draw(args: argparse.Namespace, corpus: EncodedCorpus) -> list[int]:
     """Return the indices of the lines with a picture: those of --lines that are not blank, or the first ones."""
     if args.lines is None:
         return corpus.lines[:_DRAWN]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .adapter import Decoding
-from .search import NEVER, Search, Settings, Translation, rows_of
+from .search import NEVER, DecodedTokens, Search, Settings, rows_of
 from .vocabulary import Candidates, Vocabulary, best_of
 from .words import VocabularyOfWords
 
@@ -166,8 +166,8 @@ class BeamSearch(Search):
         # In float64, as Python computes it. In float32 other translations would be the best ones.
         return length.double().pow(self.settings.length_penalty).float()
 
-    def _translation(self, ended: Tensor, scores: Tensor, lengths: Tensor) -> Translation:
+    def _translation(self, ended: Tensor, scores: Tensor, lengths: Tensor) -> DecodedTokens:
         """Cut the best of the translations `[beams, columns]`. Those that are shorter are filled up from the start."""
         number = self.settings.num_return_sequences
         longest = int(lengths[:number].max())
-        return Translation(ended[:number, :longest].clone(), scores[:number].clone())
+        return DecodedTokens(ended[:number, :longest].clone(), scores[:number].clone())

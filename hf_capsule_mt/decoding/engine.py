@@ -19,7 +19,7 @@ from .marian_adapter import MarianAdapter
 from .pre_norm_adapter import M2M100Adapter, MBartAdapter
 from .products import HALVES, in_float32, make_of, multiplies_as_they_are, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
-from .search import GreedySearch, Search, Settings, Translation
+from .search import DecodedTokens, GreedySearch, Search, Settings
 from .t5_adapter import MT5Adapter, T5Adapter
 from .term_banks import TermBanks
 from .term_search import TermSearch
@@ -136,7 +136,7 @@ class Engine:
         settings: Settings,
         limits: Sequence[int],
         banks: TermBanks | None = None,
-    ) -> list[Translation]:
+    ) -> list[DecodedTokens]:
         """Return a translation of every sentence, on a CPU.
 
         Args:
@@ -187,7 +187,7 @@ class Engine:
             return vocabulary
 
 
-def _outside_of_inference_mode(translation: Translation) -> Translation:
+def _outside_of_inference_mode(translation: DecodedTokens) -> DecodedTokens:
     """Return a copy, because tensors of inference mode cannot be used with autograd."""
     scores = translation.scores
-    return Translation(translation.sequences.clone(), None if scores is None else scores.clone())
+    return DecodedTokens(translation.sequences.clone(), None if scores is None else scores.clone())

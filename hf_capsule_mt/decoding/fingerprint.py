@@ -70,14 +70,14 @@ class Fingerprint:
         self._state = _state_of(model)
         # They are kept, so that other weights cannot take their places in memory.
         self._weights = [weight for _, weight in _weights_of(model)]
-        self._samples = Samples(self._weights)
+        self._samples = WeightSamples(self._weights)
 
     def is_of(self, model: nn.Module) -> bool:
         """Whether `model` has the same modules, settings, hooks and weights as then."""
         return _state_of(model) == self._state and self._samples.are_unchanged()
 
 
-class Samples:
+class WeightSamples:
     """Some numbers of each weight, evenly spread over its memory, and whether they are still the same."""
 
     def __init__(self, weights: list[Tensor]) -> None:

@@ -29,7 +29,7 @@ from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .finite_scores import FiniteScores
 from .products import HALVES
-from .search import Settings, Translation
+from .search import DecodedTokens, Settings
 from .term_automaton import Forms, WordBoundaries
 from .term_banks import TermBanks, default_bank_width
 
@@ -148,7 +148,7 @@ def generate(
 
 
 def _output_of(
-    translations: Sequence[Translation], settings: Settings, device: torch.device
+    translations: Sequence[DecodedTokens], settings: Settings, device: torch.device
 ) -> GenerateBeamEncoderDecoderOutput:
     """Return translations, each with so many sequences as were asked for, in the form of Transformers."""
     rows: list[Tensor] = []

@@ -51,7 +51,7 @@ class Settings:
         return self.pad or int(self.eos[0])
 
 
-class Translation(NamedTuple):
+class DecodedTokens(NamedTuple):
     """Translations of a sentence, best first, each with the start token."""
 
     sequences: Tensor  # `[num_return_sequences, length]`.
@@ -113,14 +113,14 @@ class Search(ABC):
         self.needs_all_scores = False
         self.graph = StepGraph(device)
 
-    def finish(self) -> list[Translation]:
+    def finish(self) -> list[DecodedTokens]:
         """Return the translations of all sentences, in their order."""
         translations = {}
         while len(self.sentences):
             translations.update(self.advance())
         return [translations[sentence] for sentence in sorted(translations)]
 
-    def advance(self) -> list[tuple[int, Translation]]:
+    def advance(self) -> list[tuple[int, DecodedTokens]]:
         """Write tokens up to the next check. Return the indices of sentences that leave, and translations on a CPU."""
         columns_left = self.tokens.shape[2] - self.column
         steps = min(self.steps_to_a_check, columns_left)
@@ -161,7 +161,7 @@ class Search(ABC):
         """Write the best next tokens, given the decoder's states `[sentences * beams, d]`."""
 
     @abstractmethod
-    def _translation(self, *parts: Tensor) -> Translation:
+    def _translation(self, *parts: Tensor) -> DecodedTokens:
         """Return the translation of a sentence from the parts that `_RESULT` names, which are on a CPU."""
 
     def _constrained(self, scores: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class Search(ABC):
         prefixes = self.tokens[:, :, : self.column]
         return self.settings.constraints(prefixes.flatten(0, 1), scores)
 
-    def _leave(self) -> list[tuple[int, Translation]]:
+    def _leave(self) -> list[tuple[int, DecodedTokens]]:
         """Let sentences that are done leave the batch, once they are enough. Return them with their indices."""
         finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
         count = len(self.sentences)
@@ -183,7 +183,7 @@ class Search(ABC):
         self._keep(rows, moved)
         return translations
 
-    def _translations_of(self, rows: list[int]) -> list[tuple[int, Translation]]:
+    def _translations_of(self, rows: list[int]) -> list[tuple[int, DecodedTokens]]:
         """Return the translations of some rows, with the indices of their sentences."""
         selected = torch.tensor(rows, device=self.device)
         sentences = self.sentences[selected].tolist()
@@ -250,7 +250,7 @@ class GreedySearch(Search):
         self.tokens.index_copy_(2, self.device_column, self.latest.unsqueeze(-1))
         self.done |= torch.isin(tokens, self.eos)
 
-    def _translation(self, tokens: Tensor, last_column: Tensor) -> Translation:
+    def _translation(self, tokens: Tensor, last_column: Tensor) -> DecodedTokens:
         """Cut tokens `[1, columns]` after the first end, or after the last column that is written and allowed."""
         last = min(self.column - 1, int(last_column))
         tokens = tokens[:, : last + 1]
@@ -260,4 +260,4 @@ class GreedySearch(Search):
         if len(ends):
             # With the start token and the end.
             length = int(ends[0]) + 2
-        return Translation(tokens[:, :length].clone(), None)
+        return DecodedTokens(tokens[:, :length].clone(), None)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .adapter import Decoding
-from .search import NEVER, Search, Settings, Translation, rows_of
+from .search import NEVER, DecodedTokens, Search, Settings, rows_of
 from .term_automaton import State
 from .term_banks import Candidate, Finished, Proposals, SentenceBanks, TermBanks, is_live
 from .vocabulary import Vocabulary
@@ -204,14 +204,14 @@ class TermSearch(Search):
         """Return the divisor of the scores of translations of a length."""
         return length**self.settings.length_penalty
 
-    def _translations_of(self, rows: list[int]) -> list[tuple[int, Translation]]:
+    def _translations_of(self, rows: list[int]) -> list[tuple[int, DecodedTokens]]:
         translations = []
         for row in rows:
             sentence = int(self.sentences[row])
             translations.append((sentence, self._translation_of(self.banks[row].finished)))
         return translations
 
-    def _translation_of(self, finished: Sequence[Finished]) -> Translation:
+    def _translation_of(self, finished: Sequence[Finished]) -> DecodedTokens:
         """Return up to `width` translations, those with most terms first, and then by their score."""
         longest = max(len(ended.tokens) for ended in finished)
         sequences = torch.full((len(finished), longest), self.settings.filling)
@@ -219,9 +219,9 @@ class TermSearch(Search):
             length = len(ended.tokens)
             sequences[number, :length] = torch.tensor(ended.tokens)
         scores = [ended.score for ended in finished]
-        return Translation(sequences, torch.tensor(scores))
+        return DecodedTokens(sequences, torch.tensor(scores))
 
-    def _translation(self, *parts: Tensor) -> Translation:
+    def _translation(self, *parts: Tensor) -> DecodedTokens:
         raise NotImplementedError  # Translations are lists of tokens, which `_translations_of` reads.
 
     def _keep(self, rows: list[int], moved: list[int]) -> None:

@@ -29,16 +29,16 @@ _RIDGE = 1e-3
 
 
 @dataclass(frozen=True)
-class Samples:
+class JudgedSamples:
     """Translations whose quality is known. All arrays are `[n]` float64."""
 
     scores: np.ndarray
     lengths: np.ndarray
     qualities: np.ndarray
 
-    def select(self, rows: np.ndarray) -> "Samples":
+    def select(self, rows: np.ndarray) -> "JudgedSamples":
         """Return some of the samples, by their indices or a mask."""
-        return Samples(self.scores[rows], self.lengths[rows], self.qualities[rows])
+        return JudgedSamples(self.scores[rows], self.lengths[rows], self.qualities[rows])
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def fit_calibration(
     Raises:
         UserError: if there are fewer than 50 translations.
     """
-    samples = Samples(*(np.asarray(values, dtype=np.float64) for values in (scores, source_lengths, qualities)))
+    samples = JudgedSamples(*(np.asarray(values, dtype=np.float64) for values in (scores, source_lengths, qualities)))
     number = len(samples.scores)
     if number < LEAST_SENTENCES:
         raise UserError(
@@ -130,7 +130,9 @@ def expected_calibration_error(probabilities: np.ndarray, is_true: np.ndarray) -
     return float(error)
 
 
-def _predict_held_out(samples: Samples, folds: np.ndarray, method: str, bad: float) -> tuple[np.ndarray, np.ndarray]:
+def _predict_held_out(
+    samples: JudgedSamples, folds: np.ndarray, method: str, bad: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the expected quality and the probability of a bad translation, each by a fit on the other folds."""
     expected = np.zeros(len(folds))
     probabilities = np.zeros(len(folds))
@@ -166,7 +168,7 @@ def _covered_share(residuals: np.ndarray, groups: np.ndarray, folds: np.ndarray)
     return float(is_covered.mean())
 
 
-def _fit(samples: Samples, method: str, bad: float) -> _Fit:
+def _fit(samples: JudgedSamples, method: str, bad: float) -> _Fit:
     """Fit the curves of the quality and of the probability."""
     is_bad = (samples.qualities < bad).astype(np.float64)
     quality = Curve(_line(samples))
@@ -177,18 +179,18 @@ def _fit(samples: Samples, method: str, bad: float) -> _Fit:
     return _Fit(quality, probability)
 
 
-def _features(samples: Samples) -> np.ndarray:
+def _features(samples: JudgedSamples) -> np.ndarray:
     """Return what curves weigh, `[n, 3]`."""
     return np.stack([np.ones_like(samples.scores), samples.scores, np.log1p(samples.lengths)], axis=1)
 
 
-def _line(samples: Samples) -> tuple[float, float, float]:
+def _line(samples: JudgedSamples) -> tuple[float, float, float]:
     """Return the weights of the line with the least squares."""
     weights, *_ = np.linalg.lstsq(_features(samples), samples.qualities, rcond=None)
     return tuple(weights.tolist())
 
 
-def _logistic(samples: Samples, is_bad: np.ndarray) -> tuple[float, float, float]:
+def _logistic(samples: JudgedSamples, is_bad: np.ndarray) -> tuple[float, float, float]:
     """Return the weights of a logistic regression, by L-BFGS."""
     features = _features(samples)
 
@@ -203,7 +205,7 @@ def _logistic(samples: Samples, is_bad: np.ndarray) -> tuple[float, float, float
     return tuple(weights.tolist())
 
 
-def _with_knots(curve: Curve, samples: Samples, targets: np.ndarray) -> Curve:
+def _with_knots(curve: Curve, samples: JudgedSamples, targets: np.ndarray) -> Curve:
     """Return a curve with the rising steps that are nearest to targets `[n]`, with straight lines between them."""
     index = curve.index(samples.scores, samples.lengths)
     order = np.argsort(index, kind="stable")

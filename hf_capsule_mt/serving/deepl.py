@@ -11,7 +11,7 @@ from hf_capsule_mt.translation.glossary import Glossary
 from .detection import LanguageDetector
 from .endpoints import Logged
 from .glossaries import GlossaryStore
-from .jobs import Job, SourceText, TranslatedText
+from .jobs import ClientJob, SourceText, TranslatedText
 from .languages import name_of_language
 from .libretranslate import required_model
 from .models import Reading, ServedModel
@@ -50,7 +50,7 @@ _FIELDS_OF_DOCUMENT = frozenset(
 
 
 @dataclass(frozen=True)
-class DeepLJob(Job):
+class DeepLJob(ClientJob):
     """What a client of DeepL asks for."""
 
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from hf_capsule_mt.errors import UserError
 
-from .jobs import Job
+from .jobs import ClientJob
 from .refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from .requests import RequestError
 
@@ -39,7 +39,7 @@ class Logged:
     characters: int = 0
     sentences: int = 0
 
-    def describe(self, job: Job) -> None:
+    def describe(self, job: ClientJob) -> None:
         """Note what a job asks for."""
         self.pairs = job.pairs
         self.texts = len(job.sources)

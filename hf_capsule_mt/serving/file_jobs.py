@@ -15,7 +15,7 @@ from hf_capsule_mt.translation.formats.translated_files import byte_order_mark, 
 from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.marked_segments import keep_pattern
 
-from .jobs import Job, SourceText
+from .jobs import ClientJob, SourceText
 from .models import Reading, ServedModel
 from .requests import RequestError, Upload
 
@@ -23,7 +23,7 @@ PLAIN = ".txt"
 
 
 @dataclass(frozen=True)
-class FileJob(Job):
+class FileJob(ClientJob):
     """A file that is translated."""
 
     name: str

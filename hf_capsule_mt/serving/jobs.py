@@ -19,7 +19,7 @@ class SourceText:
 
 
 @dataclass(frozen=True)
-class Job:
+class ClientJob:
     """The texts of a request."""
 
     sources: list[SourceText]

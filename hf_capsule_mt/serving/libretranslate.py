@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .detection import LanguageDetector
-from .jobs import Job, SourceText, TranslatedText
+from .jobs import ClientJob, SourceText, TranslatedText
 from .languages import name_of_language
 from .models import Reading, ServedModel, find_model
 from .requests import Fields, RequestError, check_known
@@ -17,7 +17,7 @@ _FIELDS_OF_FILE = frozenset(("source", "target", "api_key", "secret"))
 
 
 @dataclass(frozen=True)
-class LibreTranslateJob(Job):
+class LibreTranslateJob(ClientJob):
     """What a client of LibreTranslate asks for."""
 
     is_list: bool  # Whether it sent a list, and reads one.

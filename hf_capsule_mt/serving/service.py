@@ -22,7 +22,7 @@ from .endpoints import EXPECTED_ERRORS, Logged
 from .file_jobs import FileJob
 from .file_store import FileStore
 from .glossaries import GlossaryStore
-from .jobs import Job, SentenceQuality, SourceText, TranslatedText
+from .jobs import ClientJob, SentenceQuality, SourceText, TranslatedText
 from .models import ServedModel
 from .refusals import BusyError, LateError
 from .requests import ApiKeys, BodyLimits, RequestError
@@ -175,7 +175,7 @@ class Service:
         self._for_long.shutdown()
         self._for_files.shutdown()
 
-    async def translate(self, request: Request, job: Job, logged: Logged) -> list[TranslatedText]:
+    async def translate(self, request: Request, job: ClientJob, logged: Logged) -> list[TranslatedText]:
         """Translate the texts of a job, unless the client goes away.
 
         Raises:
@@ -269,7 +269,7 @@ class Service:
         """Return what a function returns that takes some time, without holding up other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._for_short, function, *arguments)
 
-    def _log_texts(self, job: Job, translated: Sequence[TranslatedText]) -> None:
+    def _log_texts(self, job: ClientJob, translated: Sequence[TranslatedText]) -> None:
         if self.settings.log_texts:
             for source, text in zip(job.sources, translated, strict=True):
                 # Quoted, so that a text is one line, and cannot look like another one.
@@ -278,7 +278,7 @@ class Service:
     def _wait_of_a_sentence(self) -> float:
         return self._batcher.predicted_wait(_TOKENS_OF_SENTENCE)
 
-    def _check_size(self, job: Job) -> None:
+    def _check_size(self, job: ClientJob) -> None:
         if len(job.sources) > self.settings.max_texts:
             raise RequestError(400, f"Invalid request: over {self.settings.max_texts} texts")
         limit = self.settings.char_limit
@@ -294,7 +294,7 @@ class Service:
             prepared.append(_Prepared(source, source.model.prepare(source.text, reading)))
         return prepared
 
-    async def _decoded(self, prepared: Sequence[_Prepared], job: Job) -> list[list[Translation]]:
+    async def _decoded(self, prepared: Sequence[_Prepared], job: ClientJob) -> list[list[Translation]]:
         """Return the translations of the sentences of each text. Texts of one model are one request to the engine."""
         # Many requests may have come while this one was prepared. Nothing may happen between this and submitting.
         self._batcher.check_wait(sum(len(sentence.token_ids) for text in prepared for sentence in text.sentences))

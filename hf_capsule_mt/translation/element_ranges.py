@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from .word_owners import Alignment, Span
+from .word_owners import Span, TagAlignment
 
 
 @dataclass
@@ -87,7 +87,7 @@ class PlacedNode(NamedTuple):
 class ChildRanges:
     """Gives the target words of a node, from `low` to `high`, to its children."""
 
-    def __init__(self, node: Node, low: int, high: int, alignment: Alignment) -> None:
+    def __init__(self, node: Node, low: int, high: int, alignment: TagAlignment) -> None:
         self._node = node
         self._low = low
         self._high = high

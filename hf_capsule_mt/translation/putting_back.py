@@ -7,7 +7,7 @@ target words times that of source words.
 from collections.abc import Callable, Sequence
 
 from .element_ranges import ChildRanges, Node
-from .word_owners import Alignment, Copies, Span, Weights, owners_of, replaceable_words
+from .word_owners import Copies, Span, TagAlignment, Weights, owners_of, replaceable_words
 
 
 class SentenceWriter:
@@ -33,7 +33,7 @@ class SentenceWriter:
         self._words = words
         self._escape = escape
         owners = owners_of(weights, replaceable_words(translation, words, copies), copies)
-        self._alignment = Alignment(weights, owners)
+        self._alignment = TagAlignment(weights, owners)
         # A copy of a kept part that is written elsewhere is left out.
         self._dropped = {number for numbers in copies.values() for number in numbers if owners[number] is None}
         self._written: list[str] = []

@@ -14,7 +14,7 @@ Copies = Mapping[int, Sequence[int]]
 """For the source word of each kept part, the words of the translation that are copies of it, in rising order."""
 
 
-class Alignment:
+class TagAlignment:
     """Which words of a translation belong to given source words."""
 
     def __init__(self, weights: Weights, owners: Owners) -> None:

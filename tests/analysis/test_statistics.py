@@ -7,7 +7,7 @@ import pytest
 import torch
 from routed_models import KINDS, TOKENIZER, WITH_BOTH_SIDES, corpus_for, routed
 
-from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
+from hf_capsule_mt.analysis.corpus import EncodedCorpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.routing_report import record_routing, routing_tables
 from hf_capsule_mt.analysis.sentence import read_encoded
 from hf_capsule_mt.analysis.statistics import AssignmentSums, diversities, entropies, measure_routing
@@ -122,14 +122,16 @@ def test_own_translations():
 def test_bags_without_words():
     """As of a model that ends every translation at once."""
     model = routed("everything")
-    record = record_routing(measure_routing(model, Corpus([[4, 5, 2]], [[2]])), None)
+    record = record_routing(measure_routing(model, EncodedCorpus([[4, 5, 2]], [[2]])), None)
     assert record["top_5_overlap"]["past"] is None
     tables = routing_tables({**record, "gates": {}, "worth": {"added": None}})
     [rows] = [table.rows for table in tables if table.title == "Top-5 overlap"]
     assert rows[1][0] == ""
     # The module tells which losses there are.
     model.config.bow_loss_weight = 0.0
-    assert record_routing(measure_routing(model, Corpus([[4, 5, 2]], [[5, 2]])), None)["top_5_overlap"] is not None
+    assert (
+        record_routing(measure_routing(model, EncodedCorpus([[4, 5, 2]], [[5, 2]])), None)["top_5_overlap"] is not None
+    )
 
 
 def test_long_sides_are_cut_to_the_models_positions(caplog):
