@@ -179,6 +179,15 @@ def test_t5_gets_its_prefix_and_settings_from_the_task(caplog):
     assert german("the house") == by_hand
 
 
+def test_options_of_a_call_replace_the_settings_of_the_task():
+    model, tokenizer = tiny_multilingual.t5()
+    german = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
+    prefixed = "translate English to German: the house"
+    for options in ({"max_length": 5}, {"num_beams": 3, "num_return_sequences": 3}):
+        settings = {"num_beams": 2, "max_length": 9, "max_new_tokens": None, **options}
+        assert german("the house", max_new_tokens=None, **options) == expected(model, tokenizer, prefixed, **settings)
+
+
 KINDS = {"mbart": ("en_XX", "de_DE"), "nllb": ("eng_Latn", "deu_Latn"), "m2m100": ("en", "de")}
 
 

@@ -252,6 +252,17 @@ def test_another_end_than_that_of_the_model(model, tokenizer, engine):
         assert end not in written.words
 
 
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+def test_an_option_replaces_what_a_generation_config_says(model, tokenizer, engine):
+    """The end that is searched for is the end that is cut off."""
+    end = model.generate(**tokenizer("a b", return_tensors="pt"), max_new_tokens=6)[0, 3].item()
+    options = {"eos_token_id": end, "generation_config": GenerationConfig(eos_token_id=model.config.eos_token_id)}
+    [batch] = generate_batches(model, encode_lines(tokenizer, ["a b"], 64), [[0]], engine=engine, **options)
+    [written] = batch[2]
+    assert written.end == end
+    assert end not in written.words
+
+
 def test_a_model_in_training_translates_without_dropout_and_goes_on_training(tokenizer):
     model = tiny_model()
     lines = make_lines()
