@@ -133,6 +133,8 @@ def test_more_clients_than_the_server_takes(held):
     app = build_app([model], ServerSettings(max_waiting_tokens=50), metrics)
     with running(app) as port, ExitStack() as connections:
         clients = [connections.enter_context(connected(port)) for _ in range(256)]
+        # A test that fails must not wait for an engine that is held.
+        connections.callback(held.may_go.set)
         for client in clients:
             client.sendall(request("a b c"))
         # A batch is being decoded, and few requests have 50 tokens. The others are refused meanwhile.
