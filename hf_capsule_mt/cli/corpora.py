@@ -1,13 +1,16 @@
-"""Rows of corpora in the command `translate`: its options, and what it says at the end."""
+"""Corpora of many files in the command `translate`: its options, and what it says at the end."""
 
 import argparse
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from hf_capsule_mt.data.corpus_files import expand
+from hf_capsule_mt.data.row_files import has_columns, open_rows
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.corpus_translator import CorpusTranslator, RowCounts
+from hf_capsule_mt.translation.formats import LINES, recognise
 from hf_capsule_mt.translation.row_translation import share_of, translate_row_files
 
 from . import decoding
@@ -23,15 +26,17 @@ _FAULTS = {
     "repeats": "repeating",
 }
 _OF_TEXT_FILES = (
-    *("output_file", "report_file", "calibration", "interactive", "documents", "format", "glossary"),
+    *("output_file", "report_file", "calibration", "interactive", "documents", "glossary"),
     *("n_best", "alignments"),
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for rows."""
-    rows = parser.add_argument_group("rows of Parquet and JSONL")
-    rows.add_argument("--output_dir", type=Path, help="Translate rows. Each input file has its output in this folder.")
+    rows = parser.add_argument_group("corpora: files of plain text, or rows of Parquet and JSONL")
+    rows.add_argument(
+        "--output_dir", type=Path, help="The folder for outputs. Each has the name and the format of its input."
+    )
     rows.add_argument("--text_column", default="text", help="Column to translate (default: %(default)s).")
     rows.add_argument(
         "--translation_column", default="translation", help="New column for translations (default: %(default)s)."
@@ -61,7 +66,7 @@ def translate_rows(args: argparse.Namespace) -> None:
     # The processes of a launcher share the files of their part.
     number = (number - 1) * state.num_processes + state.process_index + 1
     paths = share_of(paths, number, count * state.num_processes)
-    if args.sentences is None:
+    if args.sentences is None and not _are_text(paths):
         logger.warning("Without --sentences a line with several sentences is translated as one, or cut.")
     translator = CorpusTranslator(
         **vars(decoding.decoding_options(args)),
@@ -88,9 +93,11 @@ def _check_arguments(args: argparse.Namespace) -> None:
         if getattr(args, name):
             raise UserError(f"--{name} is for one file of text. Leave it out with --output_dir.")
     if not args.input_file:
-        raise UserError("--output_dir needs --input_file with the files of rows.")
+        raise UserError("--output_dir needs --input_file with the files.")
     decoding.check_options(args)
     check_output_folder(args.output_dir)
+    if args.errors != "strict":
+        raise UserError("--errors replace is for one file of text. Leave it out with --output_dir.")
 
 
 def _files(args: argparse.Namespace) -> list[Path]:
@@ -103,7 +110,31 @@ def _files(args: argparse.Namespace) -> list[Path]:
             raise FileNotFoundError(f"--input_file: there is no file {path}.")
         if path.parent.resolve() == args.output_dir.resolve():
             raise UserError(f"--output_dir is the folder of {path}, which would be lost. Name another folder.")
+    _check_kinds(args, paths)
     return paths
+
+
+def _are_text(paths: Sequence[Path]) -> bool:
+    return not any(map(has_columns, paths))
+
+
+def _check_kinds(args: argparse.Namespace, paths: Sequence[Path]) -> None:
+    """Refuse files of several kinds, and what does not go with theirs."""
+    for path in paths:
+        if has_columns(path) != has_columns(paths[0]):
+            raise UserError(f"{paths[0]} and {path} are of two kinds, text and rows. Translate each kind by itself.")
+        open_rows(path, args.text_column)
+    if not _are_text(paths):
+        if args.format is not None:
+            raise UserError(f"--format is for text, and {paths[0]} has rows. Leave it out.")
+        return
+    for name, default in (("text_column", "text"), ("translation_column", "translation"), ("report_column", None)):
+        if getattr(args, name) != default:
+            raise UserError(f"--{name} is for rows, and {paths[0]} is plain text. Leave it out.")
+    for path in paths:
+        file_format = recognise(path, LINES if args.tags and args.format is None else args.format)
+        if file_format is not None:
+            raise UserError(f"{path} is {file_format.title}. Translate it by itself, with --output_file.")
 
 
 def _faults(counts: RowCounts) -> str:

@@ -29,8 +29,9 @@ Files that are no text, and formats that are not supported, are refused.
 
     hf-capsule-mt translate --model run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
 
-Rows of Parquet and JSONL, such as web corpora: see docs/corpora.md.
+Several files, of plain text or of rows of Parquet and JSONL, such as web corpora: see docs/corpora.md.
 
+    hf-capsule-mt translate --model run --input_file a.en b.en.gz --output_dir translated
     hf-capsule-mt translate --model run --sentences en --input_file shards/*.parquet --output_dir translated
 """
 
@@ -78,7 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="FILE",
         help="Text to translate, one sentence a line, may be .gz, .bz2, .xz or .zst (default: standard input). Several "
-        "files of rows with --output_dir.",
+        "files with --output_dir.",
     )
     parser.add_argument("--output_file", type=Path, help="May be .gz or .zst (default: standard output).")
     parser.add_argument(
@@ -210,7 +211,7 @@ def _one_file(paths: Sequence[Path] | None) -> Path | None:
     if paths is None:
         return None
     if len(paths) > 1:
-        raise UserError("--input_file names several files. Give --output_dir if they have rows, or translate one.")
+        raise UserError("--input_file names several files. Give --output_dir for their outputs, or translate one.")
     return paths[0]
 
 

@@ -1,14 +1,14 @@
-"""Files of rows, Parquet and JSONL, in parts of about equal text, and the same rows with new columns.
+"""Files of rows, Parquet, JSONL and lines, in parts of about equal text, and the same rows with new columns.
 
 The parts follow only from the file. Columns are never converted: a row of Parquet stays in Arrow, and a row of JSONL
-keeps its bytes and gets new keys at its end.
+keeps its bytes and gets new keys at its end. A line of plain text has only its translation in the output.
 """
 
 import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hf_capsule_mt.errors import UserError, blamed_on_user, sentence_of
 from hf_capsule_mt.files import replaced_file
 
-from .lines import byte_lines, decode, without_compression
+from .corpus_files import file_format
+from .lines import byte_lines, decode, each_line, text_bytes, without_compression
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +28,7 @@ PART_SIZE = 250_000
 _READ_TOGETHER = 1000
 """Rows of Parquet that are read at a time."""
 _WRITTEN = (".gz", ".zst")
+_WITH_COLUMNS = (".parquet", ".jsonl", ".json")
 
 Row = TypeVar("Row")
 Columns = Mapping[str, Sequence[Any]]
@@ -55,6 +57,9 @@ class RowFile(ABC):
         path: the file.
         text_column: name of the column.
     """
+
+    has_sources = True
+    """Whether the output has the texts too."""
 
     def __init__(self, path: Path, text_column: str) -> None:
         self.path = path
@@ -91,9 +96,11 @@ class RowFile(ABC):
             UserError: if there is a column of this name already.
         """
 
-    @abstractmethod
-    def written(self, output: Path) -> AbstractContextManager[Write]:
+    @contextmanager
+    def written(self, output: Path) -> Iterator[Write]:
         """Yield a function that takes the parts of the output one after the other, and writes a whole file."""
+        with replaced_file(output) as file:
+            yield file.write
 
 
 class JSONLFile(RowFile):
@@ -131,11 +138,26 @@ class JSONLFile(RowFile):
             lines.append(begin + b", " + json.dumps(new, ensure_ascii=False).encode()[1:] + b"\n")
         return b"".join(lines)
 
-    @contextmanager
-    def written(self, output: Path) -> Iterator[Write]:
-        """Yield a function that takes the parts of the output."""
-        with replaced_file(output) as file:
-            yield file.write
+
+class TextFile(RowFile):
+    """Lines of plain text, also empty ones. The output has only their translations."""
+
+    has_sources = False
+
+    def _rows(self) -> Iterator[tuple[str, str | None]]:
+        for line in each_line(self.path):
+            yield line, line
+
+    def texts(self, rows: Sequence[str]) -> list[str | None]:
+        """Return the lines of a part."""
+        return list(rows)
+
+    def new_part(self, rows: Sequence[str], columns: Columns, examples: Mapping[str, Any]) -> bytes:
+        """Return the translations of a part as lines."""
+        if len(columns) > 1:
+            raise UserError(f"{self.path} is plain text, which has no place for a column of reports.")
+        [translations] = columns.values()
+        return text_bytes(translations)
 
 
 class ParquetFile(RowFile):
@@ -214,12 +236,20 @@ class ParquetFile(RowFile):
         return "none" if name == "uncompressed" else name
 
 
+def has_columns(path: Path) -> bool:
+    """Return whether a file is of a format with columns, by its name."""
+    return without_compression(path).suffix in _WITH_COLUMNS
+
+
 def open_rows(path: Path, text_column: str) -> RowFile:
     """Return the reader of a file of rows. Raise a UserError for a format that is not read and written."""
     kind = without_compression(path).suffix
     is_compressed = without_compression(path) != path
     if kind == ".parquet" and not is_compressed:
         return ParquetFile(path, text_column)
-    if kind in (".jsonl", ".json") and (not is_compressed or path.suffix in _WRITTEN):
-        return JSONLFile(path, text_column)
-    raise UserError(f"{path}: rows are read from .parquet, .jsonl, .jsonl.gz and .jsonl.zst files.")
+    if not is_compressed or path.suffix in _WRITTEN:
+        if kind in (".jsonl", ".json"):
+            return JSONLFile(path, text_column)
+        if file_format(path) == "text":
+            return TextFile(path, text_column)
+    raise UserError(f"{path}: rows are read from .parquet, .jsonl and text files. The last two may be .gz or .zst.")

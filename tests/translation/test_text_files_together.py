@@ -1,0 +1,175 @@
+"""Several files of plain text in one command: each has an output of its own, and is finished to the byte."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+from tiny_marian import save_tiny_marian
+
+from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.data import row_files
+from hf_capsule_mt.translation import row_translation
+
+LINES = [
+    "a b c",
+    "",
+    "d e. f g",
+    "  q a b ",
+    "1 2\r",
+    "\u2028",
+    *(f"{letter} a b c" for letter in "defghijklmnop"),
+    "a b c",
+    "",
+]
+TEXT = "".join(f"{line}\n" for line in LINES).encode()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(save_tiny_marian(tmp_path_factory.mktemp("checkpoint")))
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """The same lines three times, in the current folder, and parts that are smaller than a file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(row_files, "PART_SIZE", 30)
+    monkeypatch.setattr(row_translation, "PART_SIZE", 30)
+    (tmp_path / "a.en").write_bytes(TEXT)
+    (tmp_path / "b.en.gz").write_bytes(gzip.compress(TEXT))
+    with pa.output_stream("c.en.zst", compression="zstd") as stream:
+        stream.write(TEXT)
+    return tmp_path
+
+
+@pytest.fixture
+def translate(checkpoint):
+    return lambda *words: main(["--model", checkpoint, "--device", "cpu", *words])
+
+
+@pytest.fixture
+def several(translate):
+    """Translates the three files into a folder."""
+    return lambda output, *words: translate(
+        "--input_file", "a.en", "b.en.gz", "c.en.zst", "--output_dir", output, *words
+    )
+
+
+def outputs(folder):
+    left = {path.name for path in folder.iterdir() if path.is_dir()}
+    assert left == {"_records"}
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+@pytest.mark.parametrize("options", [[], ["--sentences", "en"]], ids=["lines", "sentences"])
+def test_an_output_is_that_of_the_file_by_itself(translate, several, files, options):
+    several("out", *options)
+    translate("--input_file", "a.en", "--output_file", "alone", *options)
+    alone = (files / "alone").read_text().split("\n")
+    new = outputs(files / "out")
+    assert list(new) == ["a.en", "b.en.gz", "c.en.zst"]
+    lines = new["a.en"].decode().split("\n")
+    assert len(lines) == len(LINES) + 1
+    assert [line.strip() for line in lines] == [line.strip() for line in alone]
+    # Of a file by itself, only sentences keep the white space around them.
+    assert lines[3] == f"  {lines[3].strip()} "
+    assert gzip.decompress(new["b.en.gz"]) == new["a.en"]
+    with pa.input_stream(str(files / "out" / "c.en.zst"), compression="zstd") as stream:
+        assert stream.read() == new["a.en"]
+    record = json.loads((files / "out" / "_records" / "c.en.zst.json").read_text())
+    assert record["rows"] == len(LINES)
+
+
+def test_shares_and_what_is_complete(several, files, engine_calls):
+    several("whole")
+    several("shared", "--part", "2/2")
+    assert list(outputs(files / "shared")) == ["b.en.gz"]
+    several("shared", "--part", "1/2")
+    assert outputs(files / "shared") == outputs(files / "whole")
+    engine_calls.clear()
+    several("shared")
+    assert not engine_calls
+
+
+def test_an_interrupted_file_continues(several, files, engine_calls, monkeypatch):
+    several("whole")
+    whole = len(engine_calls)
+    engine_calls.clear()
+    translate_part, parts = row_translation._FileOfRows._part, []
+
+    def stopping_in_the_second_file(self, number, rows):
+        if self.output.name == "b.en.gz" and number == 2:
+            raise KeyboardInterrupt
+        parts.append(number)
+        return translate_part(self, number, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(row_translation._FileOfRows, "_part", stopping_in_the_second_file)
+        with pytest.raises(SystemExit, match="130"):
+            several("out")
+    assert sorted(path.name for path in (files / "out").iterdir()) == [".unfinished", "_records", "a.en"]
+    assert len(parts) > 4
+    several("out")
+    assert outputs(files / "out") == outputs(files / "whole")
+    assert len(engine_calls) == whole
+
+
+def test_a_file_without_lines(translate, files):
+    (files / "empty.en").touch()
+    (files / "no_end.en").write_bytes(b"a b c")
+    translate("--input_file", "empty.en", "no_end.en", "--output_dir", "out")
+    new = outputs(files / "out")
+    assert new["empty.en"] == b""
+    assert new["no_end.en"].count(b"\n") == 1
+
+
+def test_a_line_that_is_lost_is_a_fault(several, files, monkeypatch):
+    written = row_files.TextFile.new_part
+
+    def without_last(self, rows, columns, examples):
+        return written(self, rows, {name: values[:-1] for name, values in columns.items()}, examples)
+
+    monkeypatch.setattr(row_files.TextFile, "new_part", without_last)
+    with pytest.raises(RuntimeError, match=r"does not have the rows of a\.en"):
+        several("out")
+    assert not (files / "out" / "a.en").exists()
+
+
+MISTAKES = {
+    "two kinds": (["a.en", "r.jsonl"], [], "a.en and r.jsonl are of two kinds, text and rows"),
+    "the same name": (["a.en", "other/a.en"], [], "Two files have the name a.en"),
+    "Markdown": (["a.en", "m.md"], [], "m.md is Markdown"),
+    "a named format": (["a.en"], ["--format", "html"], "a.en is HTML"),
+    "a format of rows": (["r.jsonl"], ["--format", "lines"], "--format is for text, and r.jsonl has rows"),
+    "no text": (["a.en", "code.py"], [], "code.py is of no format that is supported"),
+    "pairs": (["a.en", "p.tsv"], [], "p.tsv: rows are read from"),
+    "a compression": (["a.en", "x.en.xz"], [], "x.en.xz: rows are read from"),
+    "UTF-8": (["latin.en"], [], "latin.en:2 is not UTF-8"),
+    "a column": (["a.en"], ["--text_column", "words"], "--text_column is for rows, and a.en is plain text"),
+    "a report": (["a.en"], ["--report_column", "r"], "--report_column is for rows, and a.en is plain text"),
+    "errors": (["a.en"], ["--errors", "replace"], "--errors replace is for one file of text"),
+    "documents": (["a.en"], ["--documents", "en"], "--documents is for one file of text"),
+}
+
+
+@pytest.mark.parametrize(("names", "options", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(translate, files, capsys, names, options, words):
+    (files / "other").mkdir()
+    (files / "other" / "a.en").write_bytes(TEXT)
+    (files / "r.jsonl").write_text('{"text": "a b c"}\n')
+    (files / "m.md").write_text("# a b c\n")
+    (files / "code.py").write_text("import a\n")
+    (files / "p.tsv").write_text("a\tb\n")
+    (files / "x.en.xz").touch()
+    (files / "latin.en").write_bytes(b"a b c\n\xff\n")
+    with pytest.raises(SystemExit, match="2"):
+        translate("--input_file", *names, "--output_dir", "out", *options)
+    assert words in capsys.readouterr().err.splitlines()[-1]
+    assert not list(files.glob("out/[a-z]*"))
+
+
+def test_without_a_folder(translate, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        translate("--input_file", "a.en", "b.en.gz", "--output_file", "out.de")
+    assert "Give --output_dir for their outputs" in capsys.readouterr().err
