@@ -220,6 +220,16 @@ def test_languages_as_arguments(multilingual):
     assert translator(texts, tgt_lang=target) == by_hand
 
 
+def test_a_forced_first_token_replaces_that_of_the_language(multilingual):
+    model, tokenizer, source, target = multilingual
+    tokenizer.src_lang = source
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu", src_lang=source)
+    first = {"forced_bos_token_id": tokenizer.convert_tokens_to_ids("e")}
+    by_hand = expected(model, tokenizer, "two dogs", **first)
+    assert translator("two dogs", tgt_lang=target, **first) == by_hand
+    assert translator("two dogs", tgt_lang=target) != by_hand
+
+
 def test_languages_in_threads(multilingual):
     """A tokenizer has one source language at a time."""
     model, tokenizer, source, target = multilingual
