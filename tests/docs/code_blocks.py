@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 NEEDS = {"needs the Hub", "waits for lines", "needs the package index", "needs several machines", "asks for a token"}
 NEEDS |= {"serves until it is stopped", "needs your own change", "works in a clone", "needs Ray or datatrove"}
+NEEDS |= {"needs Kubernetes"}
 """Why a block may be left out, as the comment in front of it says."""
 # Of the same commands, what takes seconds.
 _SMALLER = {
