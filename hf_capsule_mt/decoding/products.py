@@ -37,6 +37,10 @@ _SMALL_WEIGHT = 1 << 17
 """Numbers of a weight that is kept in both orders, because that costs little memory."""
 _SMALL_PRODUCT = 1 << 19
 """Multiplications below which a call of oneDNN costs more than it saves."""
+_FLOAT32_ROWS = 8
+"""Rows up to which a small weight may be multiplied in float32, although others are in int8."""
+_CHEAP_PRODUCT = 1 << 18
+"""Multiplications above which int8 is faster, although it has to find the scale of its input."""
 _LARGEST = 127
 """The largest number that a weight becomes in int8. The smallest is -127."""
 _FEW = 4
@@ -93,9 +97,14 @@ class Product:
         """Map `[rows, in]` to `[rows, out]`."""
         if self._packed is not None and inputs.shape[0] > self._most_plain_rows:
             return torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
-        if self.bias is None:
-            return inputs @ self._plain
-        return torch.addmm(self.bias, inputs, self._plain)
+        return _plain_product(inputs, self._plain, self.bias)
+
+
+def _plain_product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Map `[rows, in]` to `[rows, out]` by a weight that is not rearranged."""
+    if bias is None:
+        return inputs @ weight
+    return torch.addmm(bias, inputs, weight)
 
 
 @cache
@@ -151,7 +160,7 @@ class Int8Product:
 
     Activations are asymmetric uint8. The bias is float32. Only integers are kept of the weight, and they are packed
     when they are first multiplied: the layers of an encoder hardly ever get few rows, and those of a decoder often get
-    no others.
+    no others. A small weight is also kept in float32, for products that take less time than finding a scale.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -160,11 +169,16 @@ class Int8Product:
         self._backend_for_few = _backend(is_wide, many=False)
         self._backend_for_many = _backend(is_wide, many=True)
         self._reduces_range = _reduces_range() if _used_choice is None else _used_choice.reduces_range
+        self._most_float32_rows = _float32_rows(weight)
+        self._plain = weight.float().contiguous() if self._most_float32_rows else None
+        self._bias = bias
         self._unpacked: tuple[Tensor, Tensor | None] | None = (_quantized_tensor(weight.t()), bias)
         self._packed: dict[str, Any] = {}
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Map `[rows, in]` to `[rows, out]`."""
+        if inputs.shape[0] <= self._most_float32_rows:
+            return _plain_product(inputs, self._plain, self._bias)
         backend = self._backend_for_few if inputs.shape[0] < _LIMIT else self._backend_for_many
         packed = self._packed.get(backend)
         if packed is None:
@@ -362,6 +376,7 @@ class Int8Choice:
         few_rows_wide: the one for a few rows, and weights as wide as a vocabulary.
         many_rows_wide: the one for many rows, and wide weights.
         reduces_range: whether activations have 7 bits.
+        float32_rows: rows up to which small weights are multiplied in float32. Outputs that do not say it had none.
     """
 
     few_rows: str
@@ -369,6 +384,7 @@ class Int8Choice:
     few_rows_wide: str
     many_rows_wide: str
     reduces_range: bool
+    float32_rows: int = 0
 
     def backend(self, wide: bool, many: bool) -> str:
         """Return the backend for rows and weights."""
@@ -390,6 +406,7 @@ def int8_choice() -> Int8Choice:
         few_rows_wide=_backend(wide=True, many=False),
         many_rows_wide=_backend(wide=True, many=True),
         reduces_range=_reduces_range(),
+        float32_rows=_FLOAT32_ROWS,
     )
 
 
@@ -440,6 +457,14 @@ def _reduces_range() -> bool:
     # `torch.cpu.get_capabilities()` says it only in the newest PyTorch.
     has_vnni = getattr(torch.cpu, "_is_vnni_supported", None)
     return has_vnni is None or not has_vnni()
+
+
+def _float32_rows(weight: Tensor) -> int:
+    """Return up to how many rows a weight is multiplied in float32."""
+    if weight.numel() >= _SMALL_WEIGHT:
+        return 0
+    most_rows = _FLOAT32_ROWS if _used_choice is None else _used_choice.float32_rows
+    return min(most_rows, _CHEAP_PRODUCT // weight.numel())
 
 
 @cache

@@ -3,7 +3,7 @@
 import gc
 import logging
 import weakref
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 
 import pytest
@@ -73,6 +73,49 @@ def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
         torch.testing.assert_close(product(torch.ones(count, 64)).double(), result, rtol=1e-4, atol=1e-4)
     assert packed == [backends[-1] if count == 40 else backends[0] for count in rows][: len(backends)]
     assert not _float32_tensors_of(product, 64 * 96)
+
+
+@needs_int8
+@pytest.mark.parametrize(
+    ("shape", "most_rows", "fewest_rows"),
+    # Weights of many numbers only with fewer rows: 262,144 multiplications at most.
+    [((64, 96), 8, 9), ((100, 800), 3, 4), ((256, 512), 0, 1)],
+)
+def test_small_weights_are_multiplied_in_float32_for_the_fewest_rows(shape, most_rows, fewest_rows, monkeypatch):
+    """It takes less time, as long as it is a cheap product."""
+    monkeypatch.setattr(products, "_used_choice", None)
+    for bias in (None, torch.randn(shape[1])):
+        weight = torch.randn(shape)
+        product = int8_map(weight, bias)
+        for rows in range(1, most_rows + 1):
+            inputs = torch.randn(rows, shape[0])
+            assert torch.equal(product(inputs), product_in_float32(inputs, weight, bias))
+        inputs = torch.randn(fewest_rows, shape[0])
+        error = (product(inputs) - product_in_float32(inputs, weight, bias)).abs().max()
+        assert 1e-3 < error < 2
+        assert len(_float32_tensors_of(product, weight.numel())) == (most_rows > 0)
+
+
+def product_in_float32(inputs, weight, bias):
+    return inputs @ weight if bias is None else torch.addmm(bias, inputs, weight)
+
+
+@needs_int8
+def test_a_choice_says_up_to_how_many_rows_small_weights_are_float32(monkeypatch):
+    """Otherwise an output would be continued with other products. That of an earlier version does not say it."""
+    monkeypatch.setattr(products, "_used_choice", None)
+    own = products.int8_choice()
+    weight, inputs = torch.randn(64, 96), torch.randn(3, 64)
+    expected = int8_map(weight)(inputs)
+    monkeypatch.setattr(products, "_FLOAT32_ROWS", 0)
+    assert not torch.equal(int8_map(weight)(inputs), expected)
+    products.use_int8_choice(own)
+    assert torch.equal(int8_map(weight)(inputs), expected)
+    earlier = asdict(own)
+    del earlier["float32_rows"]
+    products.use_int8_choice(products.Int8Choice(**earlier))
+    monkeypatch.setattr(products, "_FLOAT32_ROWS", 8)
+    assert not torch.equal(int8_map(weight)(inputs), expected)
 
 
 def _float32_tensors_of(product, size):
