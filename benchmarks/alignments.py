@@ -73,13 +73,18 @@ def f1(
     sentences: Sequence[LinkedSentence], gold: Sequence[set[tuple[int, int]]], candidate: tuple[str, tuple]
 ) -> float:
     """Return the F1 of the links of a candidate."""
-    common = found = expected = 0
+    common = 0
+    linked = 0
+    expected = 0
     for sentence, links in zip(sentences, gold, strict=True):
-        own_links = {(number, word) for word, number in enumerate(sentence.links[candidate]) if number is not None}
-        common += len(own_links & links)
-        found += len(own_links)
+        links_of_model = set()
+        for target_word, source_word in enumerate(sentence.links[candidate]):
+            if source_word is not None:
+                links_of_model.add((source_word, target_word))
+        common += len(links_of_model & links)
+        linked += len(links_of_model)
         expected += len(links)
-    return 2 * common / max(found + expected, 1)
+    return 2 * common / max(linked + expected, 1)
 
 
 if __name__ == "__main__":

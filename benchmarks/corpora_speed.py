@@ -118,7 +118,7 @@ def save_random_base(tokenizer: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Measure, in turns, and print the medians."""
+    """Measure in turns, and print each speed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True, help="English lines (.gz)")
     parser.add_argument("--tokenizer", required=True, help="the checkpoint of size tiny")
@@ -138,16 +138,19 @@ def main() -> None:
         folders = {"tiny": args.tokenizer, "base": folder}
         if "base" in args.sizes:
             save_random_base(args.tokenizer, Path(folder))
+        tasks = []
+        for size in args.sizes:
+            texts = tuple(lines[: numbers[size]])
+            for dtype, beams, engine in product(args.dtypes, args.beams, ("ours", "CTranslate2")):
+                tasks.append(Task(engine, size, folders[size], dtype, beams, args.max_new_tokens, texts))
         for number in range(args.rounds):
-            for size in args.sizes:
-                texts = tuple(lines[: numbers[size]])
-                for dtype, beams in product(args.dtypes, args.beams):
-                    for engine, processes in product(("ours", "CTranslate2"), (1, 2)):
-                        task = Task(engine, size, folders[size], dtype, beams, args.max_new_tokens, texts)
-                        speed = words_a_cpu_second(task, processes)
-                        record = {**asdict(replace(task, folder="", lines=())), "processes": processes, "round": number}
-                        records.append({**record, "words_a_cpu_second": speed})
-                        print(size, dtype, f"beam {beams}", engine, f"{processes} processes: {speed:.0f}", flush=True)
+            for task, processes in product(tasks, (1, 2)):
+                speed = words_a_cpu_second(task, processes)
+                print(
+                    f"{task.size} {task.dtype} beam {task.num_beams} {task.engine} {processes} processes: {speed:.0f}"
+                )
+                settings = asdict(replace(task, folder="", lines=()))
+                records.append({**settings, "processes": processes, "round": number, "words_a_cpu_second": speed})
             args.output_file.write_text(json.dumps({"environment": environment("cpu"), "records": records}, indent=1))
 
 

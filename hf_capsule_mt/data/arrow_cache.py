@@ -222,7 +222,8 @@ def tokenize_corpus(
 
 def _numbered_batch(batch: Mapping[str, list[str]], numbers: list[int], **options: Any) -> dict[str, list[list[int]]]:
     """Return token ids as [`tokenize_batch`] does, with the numbers of the pairs in their corpus."""
-    return tokenize_batch({**batch, "number": numbers}, **options)
+    numbered = {**batch, "number": numbers}
+    return tokenize_batch(numbered, **options)
 
 
 class Sentences:

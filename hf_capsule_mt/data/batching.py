@@ -208,7 +208,11 @@ class CollatorOfColumns:
 
     def __call__(self, rows: list[dict[str, Any]]) -> Any:
         """Return a batch."""
-        return self.collate([{name: row[name] for name in row if name in self.columns} for row in rows])
+        rows_of_model = []
+        for row in rows:
+            columns = {name: value for name, value in row.items() if name in self.columns}
+            rows_of_model.append(columns)
+        return self.collate(rows_of_model)
 
 
 def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -112,13 +112,14 @@ def words_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always: Ite
         UserError: if there is no such script.
     """
     names = _SCRIPTS_OF_CODES.get(script, (script,))
+    letters_of_scripts = "".join(rf"\p{{Script={name}}}" for name in names)
     try:
-        letters = regex.compile("[" + "".join(rf"\p{{Script={name}}}" for name in names) + r"\P{L}]*")
+        letters = regex.compile(rf"[{letters_of_scripts}\P{{L}}]*")
     except regex.error as error:
         raise UserError(f"--script is {script!r}. Give four letters, such as Latn or Cyrl.") from error
     special = special_ids(tokenizer)
     counts = dict.fromkeys(always, 0)
-    for piece, token_id in _pieces(tokenizer):
+    for piece, token_id in tokenizer.get_vocab().items():
         if token_id not in special and letters.fullmatch(piece):
             counts.setdefault(token_id, 0)
     return Shortlist(counts, Counter(), 0)
@@ -135,9 +136,11 @@ def spelling_ids(tokenizer: PreTrainedTokenizerBase, scripts: Iterable[str]) -> 
     """Return the tokens that spell any word: single letters of some scripts, digits, punctuation, and bytes."""
     scripts = set(scripts)
     special = special_ids(tokenizer)
-    is_of_bytes = "ByteLevel" in str(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", ""))
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    # There a letter stands for a byte of any script.
+    is_of_bytes = "ByteLevel" in str(getattr(backend, "decoder", ""))
     ids = []
-    for piece, token_id in _pieces(tokenizer):
+    for piece, token_id in tokenizer.get_vocab().items():
         if token_id in special:
             continue
         text = piece.removeprefix("▁")
@@ -146,10 +149,6 @@ def spelling_ids(tokenizer: PreTrainedTokenizerBase, scripts: Iterable[str]) -> 
         if _BYTE.fullmatch(piece) or (is_single and (not is_letter or _script_of(text) in scripts)):
             ids.append(token_id)
     return ids
-
-
-def _pieces(tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, int]]:
-    yield from tokenizer.get_vocab().items()
 
 
 def _scripts_of(letters: Counter[str]) -> set[str]:

@@ -163,11 +163,13 @@ def check_same_run(checkpoint: str, current: Mapping[str, Any], saved: Mapping[s
         return
     names = _ALWAYS if begins_data else (*current, "data_began")
     for name in names:
-        if name == "scores" or saved.get(name) == current.get(name):
+        before = saved.get(name)
+        now = current.get(name)
+        # With other scores a run continues, and the best checkpoint is chosen from then on.
+        if name == "scores" or before == now:
             continue
         remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip"
-        change = f"{checkpoint} had {name} {saved.get(name)}, now it is {current.get(name)}."
-        raise UserError(f"{change} Go back{remedy}.")
+        raise UserError(f"{checkpoint} had {name} {before}, now it is {now}. Go back{remedy}.")
 
 
 def check_same_everywhere(identity: RunIdentity, update: int | None) -> None:

@@ -298,7 +298,9 @@ class TranslationTrainer(BatchingTrainer):
 
     def _with_second_pass(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return a batch twice, so that dropout makes two different passes for R-Drop to compare."""
-        doubled: dict[str, Any] = {name: torch.cat([value, value]) for name, value in inputs.items()}
+        doubled: dict[str, Any] = {}
+        for name, value in inputs.items():
+            doubled[name] = torch.cat([value, value])
         doubled["rdrop_alpha"] = self.args.rdrop_alpha
         return doubled
 
