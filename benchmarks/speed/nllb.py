@@ -254,10 +254,12 @@ def _highest_resident() -> Iterator[list[int]]:
 def report(record: Mapping[str, Any]) -> str:
     """Return the tables of a record in Markdown."""
     settings = record["settings"]
+    number = settings["rounds"]
+    rounds = "One round" if number == 1 else f"Median of {number} rounds"
     lines = [_speed(record)]
     lines.append(
-        f"Times as fast as generate(), then as CTranslate2 in the same precision. Higher is faster. Median of "
-        f"{settings['rounds']} rounds of {clock_in_words(clock(settings['device']))}. {settings['num_beams']} beams, "
+        f"Times as fast as generate(), then as CTranslate2 in the same precision. Higher is faster. "
+        f"{rounds} of {clock_in_words(clock(settings['device']))}. {settings['num_beams']} beams, "
         f"{settings['length']} tokens read and written, sets of {settings['words']:,} words. "
         f"{machine(record['environment'], ctranslate2=record['environment']['packages'].get('ctranslate2'))}."
     )
