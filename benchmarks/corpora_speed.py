@@ -146,9 +146,9 @@ def main() -> None:
         for number in range(args.rounds):
             for task, processes in product(tasks, (1, 2)):
                 speed = words_a_cpu_second(task, processes)
-                print(
-                    f"{task.size} {task.dtype} beam {task.num_beams} {task.engine} {processes} processes: {speed:.0f}"
-                )
+                measured = f"{task.size} {task.dtype} beam {task.num_beams} {task.engine}"
+                # The next line comes after minutes.
+                print(f"{measured} {processes} processes: {speed:.0f}", flush=True)
                 settings = asdict(replace(task, folder="", lines=()))
                 records.append({**settings, "processes": processes, "round": number, "words_a_cpu_second": speed})
             args.output_file.write_text(json.dumps({"environment": environment("cpu"), "records": records}, indent=1))
