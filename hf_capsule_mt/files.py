@@ -12,14 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from hf_capsule_mt.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,8 @@ from .token_rows import behind_start, pad_rows
 Span = tuple[int, int]
 Head = tuple[int, int]
 """A layer of the decoder that attends to the source, and a head of it, both from 0."""
+Decode = Callable[[list[list[int]]], list[str]]
+"""Returns the texts of several lists of token ids."""
 
 _attending: WeakKeyDictionary[nn.Module, tuple[Fingerprint, nn.Module]] = WeakKeyDictionary()
 """For each model a copy that returns its attention. Making one takes long."""
@@ -300,15 +302,13 @@ def _tokens_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int]
     return list(encoding["input_ids"]), spans
 
 
-def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[str]]) -> list[Span | None]:
-    """Return the place in a translation of each token, or None for those without a character.
-
-    `decode` returns the texts of several lists of token ids.
-    """
+def target_spans(ids: Sequence[int], decode: Decode) -> list[Span | None]:
+    """Return the place in a translation of each token, or None for those without a character."""
     if not ids:
         return []
     # The text of the first token, of the first two, and so on.
-    beginnings = decode([list(ids[:end]) for end in range(1, len(ids) + 1)])
+    ids_of_beginnings = [list(ids[:end]) for end in range(1, len(ids) + 1)]
+    beginnings = decode(ids_of_beginnings)
     text = beginnings[-1]
     spans = []
     start = 0

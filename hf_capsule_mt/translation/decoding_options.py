@@ -1,5 +1,6 @@
 """Which model translates and how it decodes, as the commands and the server are told."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -165,6 +166,12 @@ class DecodingOptions:
     def _is_of_engine(self) -> bool:
         """Whether the engine makes the precision."""
         return is_of_engine(self.dtype) and self.engine != "transformers"
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the names of settings that are not what they were, in order. A missing one is None."""
+    names = sorted({*before, *now})
+    return [name for name in names if before.get(name) != now.get(name)]
 
 
 @lru_cache(4)

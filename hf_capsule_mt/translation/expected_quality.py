@@ -15,7 +15,7 @@ import numpy as np
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import read_json, write_json
 
-from .decoding_options import DecodingOptions
+from .decoding_options import DecodingOptions, changed_settings
 
 KIND = "calibration"
 VERSION = 1
@@ -113,14 +113,13 @@ class Calibration:
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise a UserError unless the calibration is of a model and its settings, by [`calibration_settings`]."""
-        names = sorted({*settings, *self.settings})
-        different = [name for name in names if settings.get(name) != self.settings.get(name)]
-        if not different:
+        changed = changed_settings(self.settings, settings)
+        if not changed:
             return
-        if "model files" in different or "model" in different or "revision" in different:
+        if not {"model files", "model", "revision"}.isdisjoint(changed):
             raise UserError("The calibration is of another model. Calibrate this one: evaluate --calibrate.")
         changes = []
-        for name in different:
+        for name in changed:
             changes.append(f"{name} is {settings.get(name)}, not {self.settings.get(name)}")
         shown = ", ".join(changes)
         raise UserError(f"The calibration is of other settings: {shown}. Use the same, or calibrate again.")

@@ -15,6 +15,8 @@ from hf_capsule_mt.data.lines import text_bytes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, locked, naming, read_json, replace_text, replaced_file
 
+from .decoding_options import changed_settings
+
 _STATE = "state.json"
 
 
@@ -116,11 +118,10 @@ class PartialOutput:
             self._check_no_other_files()
 
     def _check_settings(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        names = sorted({*before, *now})
-        different = [name for name in names if before.get(name) != now.get(name)]
-        if different:
+        changed = changed_settings(before, now)
+        if changed:
             raise UserError(
-                f"{self._folder} is of an interrupted run with another {', '.join(different)}. Repeat that run, or "
+                f"{self._folder} is of an interrupted run with another {', '.join(changed)}. Repeat that run, or "
                 "delete the folder to start again."
             )
 

@@ -18,7 +18,7 @@ from .evaluation_mode import evaluating
 from .generate_settings import engine_takes, settings_of, warn_of_dtype, with_tokenizer
 from .pipeline_translation import length_limits
 from .text_reader import Sentence
-from .texts import TextTranslator, check_glossary_count
+from .texts import TextTranslator, check_glossary_count, with_language
 from .token_rows import Written, pad_rows, with_scores, words_before_end
 
 
@@ -114,14 +114,7 @@ class SentenceDecoder:
         """Return the options with limits to the length of each sentence, and with the language of the batch."""
         lengths = torch.tensor([len(sentence.token_ids) for sentence in sentences], device=self._device)
         limits = length_limits(self._model, lengths, options, decoding.NewTokenLimits)
-        return self._with_language(sentences, {**options, **limits})
-
-    def _with_language(self, sentences: Sequence[Sentence], options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options with the first token of the target language, if the model needs one."""
-        first_token = sentences[0].direction.first_token
-        if first_token is None:
-            return options
-        return {"forced_bos_token_id": first_token, **options}
+        return with_language(sentences, {**options, **limits})
 
     def _generate(
         self, sentences: Sequence[Sentence], options: dict[str, Any], return_scores: bool
@@ -152,7 +145,7 @@ class SentenceDecoder:
 
     def _with_terms(self, sentences: Sequence[Sentence], sequences: Tensor, options: dict[str, Any]) -> Tensor:
         """Return translations `[sentences, length]` with the terms of a glossary."""
-        options = self._with_language(sentences, {"dtype": self._dtype, **options})
+        options = with_language(sentences, {"dtype": self._dtype, **options})
         limits = [sequences.shape[1] - 1] * len(sentences)
         written = words_before_end(sequences, settings_of(self._model, options), limits)
         with evaluating(self._model):

@@ -20,6 +20,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, replaced_file, write_json
 
 from .corpus_translator import CorpusTranslator, RowCounts
+from .decoding_options import changed_settings
 
 _RECORDS = "_records"
 _UNFINISHED = ".unfinished"
@@ -94,11 +95,10 @@ def share_of(paths: Sequence[Path], number: int, count: int) -> list[Path]:
 
 def _check_same(where: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise a UserError if a file is of other settings than those of now."""
-    names = sorted({*before, *now})
-    different = [name for name in names if before.get(name) != now.get(name)]
-    if different:
+    changed = changed_settings(before, now)
+    if changed:
         raise UserError(
-            f"{where} is of a run with another {', '.join(different)}. Repeat that run, or name another folder."
+            f"{where} is of a run with another {', '.join(changed)}. Repeat that run, or name another folder."
         )
 
 

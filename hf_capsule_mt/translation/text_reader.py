@@ -116,7 +116,7 @@ class PreparedText:
                 count = max(count, 1 + len(translation.alternatives))
         ranked = []
         for number in range(count):
-            chosen = [translation and translation.number(number) for translation in translations]
+            chosen = _with_number(translations, number)
             ranked.append(self._joined(chosen, has_links))
         return with_alternatives(ranked)
 
@@ -124,7 +124,9 @@ class PreparedText:
         """Return one translation of the text."""
         text = self.put_back(translations)
         links = self._links(translations, text) if has_links else None
-        scores = [one and one.score for one in translations]
+        scores = []
+        for translation in translations:
+            scores.append(None if translation is None else translation.score)
         lengths = [len(sentence.token_ids) for sentence in self.sentences]
         return Translation(text, score_of_text(scores, lengths), links)
 
@@ -300,6 +302,14 @@ class TextReader:
         with sentence.direction.spoken_by(self.tokenizer):
             token_ids = self._token_ids(source, truncation=True, max_length=self.limit)
         return replace(sentence, token_ids=token_ids, is_cut=True)
+
+
+def _with_number(translations: Sequence[Translation | None], number: int) -> list[Translation | None]:
+    """Return alternative `number` of each translation, where there is a translation."""
+    numbered = []
+    for translation in translations:
+        numbered.append(None if translation is None else translation.number(number))
+    return numbered
 
 
 def _terms_outside_of_kept_parts(glossary: Glossary, segment: Segment) -> tuple[Term, ...]:

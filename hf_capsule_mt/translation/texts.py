@@ -114,7 +114,7 @@ class TextTranslator:
         most = max(counts, default=1)
         if return_alignments:
             check_alignable(sentences)
-        options = with_tokenizer(self.model, self.tokenizer, _with_language(sentences, options))
+        options = with_tokenizer(self.model, self.tokenizer, with_language(sentences, options))
         encoded = [sentence.token_ids for sentence in sentences]
         asked = {"num_return_sequences": most, "return_scores": return_scores}
         for batch, generated, written in generate_batches(self.model, encoded, batches, **asked, **options):
@@ -199,15 +199,15 @@ class TextTranslator:
         Raises:
             ValueError: if the model has no cross-attention, and a sentence needs it.
         """
-        found: list[Tensor | None] = [None] * len(sentences)
+        attentions: list[Tensor | None] = [None] * len(sentences)
         rows = [row for row, sentence in enumerate(sentences) if everywhere or sentence.segment.needs_alignment]
         if rows:
             sources = [sentences[row].token_ids for row in rows]
             input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, device)
             weights = cross_attention(self.model, sequences[rows], input_ids=input_ids, attention_mask=mask.long())
             for row, attention in zip(rows, weights, strict=True):
-                found[row] = attention
-        return found
+                attentions[row] = attention
+        return attentions
 
     def align(
         self,
@@ -240,7 +240,7 @@ class TextTranslator:
         generated: Tensor,
         written: Sequence[Written],
         placed: Sequence[tuple[PlacedTerm, ...]],
-        wanted: "_Wanted",
+        wanted: _Wanted,
     ) -> list[Translation]:
         """Return the translations of a batch.
 
@@ -278,7 +278,7 @@ class TextTranslator:
         return results
 
     def _translation(
-        self, sentence: Sentence, written: Written, text: str, attention: Tensor | None, wanted: "_Wanted"
+        self, sentence: Sentence, written: Written, text: str, attention: Tensor | None, wanted: _Wanted
     ) -> Translation:
         """Return one of the translations of a sentence, with its links of words and its score if they are wanted."""
         align = None
@@ -301,7 +301,7 @@ def check_glossary_count(count: int) -> None:
         raise UserError("A glossary gives one translation. Leave out glossary, or give num_return_sequences=1.")
 
 
-def _with_language(sentences: Sequence[Sentence], options: dict[str, Any]) -> dict[str, Any]:
+def with_language(sentences: Sequence[Sentence], options: dict[str, Any]) -> dict[str, Any]:
     """Return options of `generate()` with the first token of the target language, if the model needs one."""
     first_tokens = {sentence.direction.first_token for sentence in sentences} - {None}
     if not first_tokens:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .attention import attending, source_spans
+from .attention import aligning_attention, attending, source_spans
 from .surface_checks import WORD, compare_numbers, copied_share, wrong_script
 from .token_rows import behind_start, pad_rows
 
@@ -195,8 +195,8 @@ def _attention(output: Any) -> Tensor | None:
     layers = [layer for layer in getattr(output, "cross_attentions", None) or () if layer is not None]
     if not layers:
         return None
-    last_layers = [layer.float().mean(1) for layer in layers[-2:]]
-    return torch.stack(last_layers).mean(0).cpu()
+    last_layers = [layer.float() for layer in layers[-2:]]
+    return aligning_attention(last_layers, heads=None).cpu()
 
 
 def read_signs(

@@ -121,10 +121,7 @@ class Job:
         """
         lines = []
         for line, indices in self._of_lines():
-            of_line = []
-            for index in indices:
-                translated = translations.get(index)
-                of_line.append(None if translated is None else Translation(translated.words, links=translated.links))
+            of_line = [_linked(translations.get(index)) for index in indices]
             text = PreparedText([self.sentences[index] for index in indices], line)
             translation = text.translation(of_line, has_links=True)
             pairs = pharaoh_links(translation.links, line, translation.text)
@@ -136,8 +133,7 @@ class Job:
         lines = []
         for index, number, place in self._places():
             sentence = self.sentences[index]
-            translated = translations.get(index)
-            translation = None if translated is None else Translation(translated.words, links=translated.links)
+            translation = _linked(translations.get(index))
             links = sentence.links(translation)
             record = {
                 "line": number,
@@ -171,3 +167,8 @@ class Job:
             parts.append(sentence.segment.around(text))
         [line] = unbroken(["".join(parts).removesuffix("\n")], "translations")
         return line
+
+
+def _linked(translated: Translated | None) -> Translation | None:
+    """Return a translation as the model wrote it, with its links of words."""
+    return None if translated is None else Translation(translated.words, links=translated.links)

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Iterator
 
-from lxml import etree
-
 from hf_capsule_mt.errors import UserError
 
 from .base import Document, FileFormat, decoded
 from .messages import Message
 from .placed_messages import PlacedMessage, PlacedMessages
 from .placeholders import PLACEHOLDERS, is_code
+from .xml_files import first_element_is, read_xml
 
 _PART = re.compile(
     r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>
@@ -18,7 +17,10 @@ _PART = re.compile(
     |</(?P<end>string-array|plurals)\s*>""",
     re.DOTALL | re.VERBOSE,
 )
+_NOT_TRANSLATED = re.compile(r"""translatable\s*=\s*["']false""")
 _CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
+_QUOTED = re.compile(r'"(?:.*[^\\])?"', re.DOTALL)
+"""A string between quotes, of which the last one is no character itself."""
 _TAG = re.compile(r"(<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[^<>]+>)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<one>.))", re.DOTALL)
 _OPEN_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
@@ -41,17 +43,12 @@ class AndroidStrings(FileFormat):
 
     def is_begun_by(self, beginning: str) -> bool:
         """Return whether the first element has resources."""
-        return re.match(r"(?:<\?.*?\?>|<!--.*?-->|\s)*<resources[\s>]", beginning, re.DOTALL) is not None
+        return first_element_is("resources", beginning)
 
     def read(self, data: bytes, target_lang: str | None = None) -> Document:
         """Read a file."""
         content = decoded(data)
-        try:
-            # An entity could read other files.
-            root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-        except etree.XMLSyntaxError as error:
-            raise UserError(f"The XML is damaged: {error}") from error
-        if root.tag != "resources":
+        if read_xml(data).tag != "resources":
             raise UserError("The first element is not <resources>.")
         return PlacedMessages(content, list(_messages(content)))
 
@@ -59,43 +56,57 @@ class AndroidStrings(FileFormat):
 def _messages(content: str) -> Iterator[PlacedMessage]:
     group_is_translated = False
     for part in _PART.finditer(content):
+        name = part["name"]
         attributes = part["attributes"] or ""
-        is_translated = re.search(r"""translatable\s*=\s*["']false""", attributes) is None
-        is_group = part["name"] in ("string-array", "plurals")
+        is_translated = _NOT_TRANSLATED.search(attributes) is None
+        is_group = name in ("string-array", "plurals")
         if part["end"] or is_group:
             group_is_translated = is_group and is_translated
-        is_message = part["name"] == "string" or (part["name"] == "item" and group_is_translated)
-        if is_message and is_translated and not attributes.endswith("/"):
-            end = content.index(f"</{part['name']}", part.end())
-            yield from _message(content, part.end(), end)
+        is_message = name == "string" or (name == "item" and group_is_translated)
+        is_empty = attributes.endswith("/")
+        if is_message and is_translated and not is_empty:
+            end = content.index(f"</{name}", part.end())
+            message = _message(content, part.end(), end)
+            if message is not None:
+                yield message
 
 
-def _message(content: str, start: int, end: int) -> Iterator[PlacedMessage]:
-    """Yield the message between two places, if it is one. A space at an end means nothing in XML, and stays."""
+def _message(content: str, start: int, end: int) -> PlacedMessage | None:
+    """Return the message between two places, if it is one. A space at an end means nothing in XML, and stays."""
     cdata = _CDATA.fullmatch(content, start, end)
     if cdata is not None:
         start, end = cdata.span(2)
     raw = content[start:end].strip()
     start = content.index(raw, start)
-    is_quoted = len(raw) > 1 and raw[0] == raw[-1] == '"' and raw[-2] != "\\"
+    is_quoted = _QUOTED.fullmatch(raw) is not None
     if is_quoted:
         raw = raw[1:-1]
         start += 1
+    if is_code(_TAG.sub("", raw)):
+        return None
     # Only in quotes the spaces count.
     spaced = raw if is_quoted else re.sub(r"\s+", " ", raw)
-    decoded_parts = []
-    for part in _TAG.split(spaced):
-        if part.startswith("<"):
-            decoded_parts.append(part)
-        elif _OPEN_QUOTE.search(part):
-            # It begins or ends a part whose spaces count, which no translation would keep.
-            return
-        else:
-            decoded_parts.append(_ESCAPE.sub(_character, part))
-    if is_code(_TAG.sub("", raw)):
-        return
-    message = "".join(decoded_parts).replace("<xliff:g", f"<xliff:g{_STAYS}")
-    yield PlacedMessage(start, start + len(raw), Message(message, _KEEP, tags=cdata is None), _written)
+    characters = _without_escapes(spaced)
+    if characters is None:
+        return None
+    characters = characters.replace("<xliff:g", f"<xliff:g{_STAYS}")
+    message = Message(characters, _KEEP, tags=cdata is None)
+    return PlacedMessage(start, start + len(raw), message, _written)
+
+
+def _without_escapes(raw: str) -> str | None:
+    """Return a string with characters instead of escapes, or None if only some of its spaces count.
+
+    A quote begins or ends a part whose spaces count, and no translation would keep it.
+    """
+    parts = []
+    for part in _TAG.split(raw):
+        if not part.startswith("<"):
+            if _OPEN_QUOTE.search(part):
+                return None
+            part = _ESCAPE.sub(_character, part)
+        parts.append(part)
+    return "".join(parts)
 
 
 def _character(escape: re.Match) -> str:

@@ -75,7 +75,7 @@ class Message:
         written = []
         for part in self._parts:
             content = part.source
-            if part.is_translated and self.texts:
+            if part.is_translated:
                 text = next(texts)
                 content = next(translations)
                 if not self._is_xml:

@@ -25,17 +25,18 @@ class PlacedMessages(Document):
         self._placed = placed
         self._encoding = encoding
         self.texts = []
-        for one in placed:
-            self.texts += one.message.texts
+        for placed_message in placed:
+            self.texts += placed_message.message.texts
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the file with its translations."""
         rest = iter(translations)
         parts = []
         end = 0
-        for one in self._placed:
-            parts.append(self._content[end : one.start])
-            parts.append(one.write(one.message.written(rest)))
-            end = one.end
+        for start, behind, message, write in self._placed:
+            parts.append(self._content[end:start])
+            translated = message.written(rest)
+            parts.append(write(translated))
+            end = behind
         parts.append(self._content[end:])
         return "".join(parts).encode(self._encoding)

@@ -5,36 +5,47 @@ from pathlib import Path
 
 from hf_capsule_mt.translation.documents import is_language
 
-# Names of text in which programs of machine translation write.
-_PLAIN = (
+_ENDINGS = (
     "txt text lines sentences in input out output src source tgt trg target ref reference hyp mt pe tok detok clean "
     "train valid val dev test"
 )
+"""Endings of the names of texts, as people and programs of machine translation choose them."""
 _ISO_639_3 = (
     "ara ben bul cat ces cmn dan deu ell eng est fas fin fra glg heb hin hrv hun ind isl ita jpn kat kor lav lit mkd "
     "msa nld nob nor pol por ron rus slk slv spa sqi srp swa swe tam tha tur ukr urd vie zho"
 )
 _LANGUAGE = re.compile(r"\.([a-z]{2,3})(?:[-_][A-Za-z]{2,4})?")
-# Lines of programs, settings, tables and pages of manuals.
+"""An ending such as ".de", ".deu" or ".pt_BR"."""
 _CODE = re.compile(
-    r"""\s*(?:.*(?:[;{\\]|[\s)]\}|^\})$                        # Ends as a statement does.
-    |(?:\#|//|/\*|\*/|%|\.[A-Za-z]{1,3}\b|\.\\"|'\\"|[\\@$;]|&&)   # Begins as one.
-    |\[[^\]]*\]$|[\w.-]+\s*(?:=|:=|:$)|[\w.-]+:\s.*[^.?!…"'”’»)。？！]$   # A setting.
-    |<.*>$|\{\w*\}$|\S*[/_=]\S*$|\S.*\t|[^\s:]*:[^\s:]*:)""",
+    r"""\s*(?:
+    .*[;{\\]$                         # The end of a statement, of its first line, or a line that goes on.
+    |.*(?:[\s)]\}|^\})$               # The end of a block.
+    |\#|//|/\*|\*/|%|\.\\"|'\\"       # A comment, also of TeX or of a page of a manual.
+    |\.[A-Za-z]{1,3}\b                # A command of a page of a manual.
+    |[\\@$;]|&&                       # A command, a decorator, a variable.
+    |\[[^\]]*\]$                      # The name of a section of settings.
+    |[\w.-]+\s*(?:=|:=|:$)            # A setting, or the beginning of several.
+    |[\w.-]+:\s.*[^.?!…"'”’»)。？！]$    # A setting, because a sentence would have an end.
+    |<.*>$|\{\w*\}$                   # An element of XML, or a placeholder.
+    |\S*[/_=]\S*$                     # A path, or a name of programmers.
+    |\S.*\t|[^\s:]*:[^\s:]*:          # A row of a table.
+    )""",
     re.VERBOSE,
 )
-# Texts of programs have them too. The first two are codes of languages that multilingual models read.
+"""Begins like a line of a program, of settings, of a table or of a page of a manual."""
 _PLACEHOLDER = re.compile(r">>[\w.-]+<<|<2\w+>|</?[a-zA-Z][^<>]*>|\{\w*\}")
+"""Signs that texts have too. The first two are codes of languages that multilingual models read."""
 _SIGN = re.compile(r"[{}\[\]()<>=\\|/_*#~^$+]")
 _MOST_SIGNS = 0.08
-"""Of the characters of a line of text."""
+"""The largest share of signs in the characters of a line of text."""
 _MOST_CODE = 0.3
-"""Of the lines of a text whose name has no ending."""
+"""The largest share of lines of code in a text whose name has no ending."""
 _MOST_CODE_OF_TEXTS = 0.5
-"""Of the lines of a text whose name says that it is one. Messages of programs have many signs."""
+"""The same for a text whose name says that it is one. Messages of programs have many signs."""
 _MOST_LINES = 100
-# Comments, and the first brackets of data.
+"""Lines that are looked at."""
 _CODE_BEGINNINGS = ("#", "//", "/*", "{", "[", ";", "<", '"""', "%", "-----BEGIN ", '.\\"', "'\\\"")
+"""How files begin with a comment, with data or with a key."""
 
 
 def is_plain_text(path: Path, beginning: str) -> bool:
@@ -49,19 +60,31 @@ def _has_name_of_text(path: Path) -> bool:
 
 
 def _is_ending_of_text(suffix: str) -> bool:
-    language = _LANGUAGE.fullmatch(suffix)
-    is_code = language is not None and (is_language(language[1]) or language[1] in _ISO_639_3.split())
-    return is_code or suffix.lower().lstrip(".") in _PLAIN.split()
+    if suffix.lower().removeprefix(".") in _ENDINGS.split():
+        return True
+    match = _LANGUAGE.fullmatch(suffix)
+    if match is None:
+        return False
+    language = match[1]
+    return language in _ISO_639_3.split() or is_language(language)
 
 
 def _is_code(beginning: str, most_code: float) -> bool:
-    lines = [line.rstrip() for line in beginning.split("\n") if line.strip()][:_MOST_LINES]
+    """Return whether a file begins as code does, or a larger share of its lines than `most_code` is code."""
+    lines = [line.rstrip() for line in beginning.split("\n") if line.strip()]
+    lines = lines[:_MOST_LINES]
     if not lines:
         return False
-    begins_as_code = _PLACEHOLDER.sub("", lines[0]).startswith(_CODE_BEGINNINGS)
-    return begins_as_code or sum(map(_is_line_of_code, lines)) > most_code * len(lines)
+    first_line = _PLACEHOLDER.sub("", lines[0])
+    if first_line.startswith(_CODE_BEGINNINGS):
+        return True
+    lines_of_code = sum(map(_is_line_of_code, lines))
+    return lines_of_code > most_code * len(lines)
 
 
 def _is_line_of_code(line: str) -> bool:
+    if _CODE.match(line):
+        return True
     words = _PLACEHOLDER.sub("", line)
-    return bool(_CODE.match(line)) or len(_SIGN.findall(words)) > _MOST_SIGNS * len(words)
+    signs = len(_SIGN.findall(words))
+    return signs > _MOST_SIGNS * len(words)

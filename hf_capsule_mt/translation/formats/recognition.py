@@ -55,6 +55,7 @@ _PANDOC = (
     *(".docbook", ".textile", ".wiki", ".mediawiki", ".typ"),
 )
 """Endings of formats that pandoc converts to Markdown, and most of them back."""
+_WAY_AROUND = "pandoc makes Markdown of many formats: pandoc FILE -o text.md."
 
 
 def recognise(path: Path, name: str | None = None) -> FileFormat | None:
@@ -123,6 +124,3 @@ def _beginning(path: Path, head: bytes) -> str:
     if b"\0" in head:
         raise UserError(f"{path} is no text: it has NUL bytes. Only text in UTF-8 can be translated.")
     return head.decode(errors="replace").removeprefix("\ufeff").lstrip()
-
-
-_WAY_AROUND = "pandoc makes Markdown of many formats: pandoc FILE -o text.md."

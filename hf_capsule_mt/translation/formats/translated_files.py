@@ -79,6 +79,7 @@ def translate_file(
     translator = getattr(translator, "texts", translator)
     direction = _direction(translator, source_lang, target_lang)
     if keep is not None:
+        # A wrong expression could pass once it is joined with that of a format.
         keep_pattern(keep)
     if glossary is not None:
         check_glossary(glossary, translator.tokenizer, translator.model.generation_config)

@@ -9,6 +9,7 @@ from hf_capsule_mt.errors import UserError
 
 from .base import Document, FileFormat, decoded, text_with_tags
 from .placeholders import PLACEHOLDERS
+from .xml_files import first_element_is, read_xml
 
 # Elements whose contents are codes of another format.
 _CODE = re.compile(r"<(ph|bpt|ept|it)(?=[\s>])")
@@ -25,16 +26,12 @@ class Xliff(FileFormat):
 
     def is_begun_by(self, beginning: str) -> bool:
         """Return whether the first element is that of XLIFF."""
-        return re.match(r"(?:<\?.*?\?>|<!--.*?-->|\s)*<xliff[\s>]", beginning, re.DOTALL) is not None
+        return first_element_is("xliff", beginning)
 
     def read(self, data: bytes, target_lang: str | None = None) -> "_Units":
         """Read a file."""
         source = decoded(data)
-        try:
-            # An entity could read other files.
-            root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-        except etree.XMLSyntaxError as error:
-            raise UserError(f"The XML is damaged: {error}") from error
+        root = read_xml(data)
         if etree.QName(root).localname != "xliff":
             raise UserError("The first element is not <xliff>.")
         return _Units(root, source, target_lang)
