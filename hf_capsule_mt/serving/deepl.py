@@ -1,7 +1,6 @@
 """The protocol of DeepL, version 2: what its clients send, and the answers that they read."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -49,14 +48,9 @@ _FIELDS_OF_DOCUMENT = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class DeepLJob(ClientJob):
-    """What a client of DeepL asks for."""
-
-
 def job(
     fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector, glossaries: GlossaryStore, owner: str
-) -> DeepLJob:
+) -> ClientJob:
     """Return what a client asks for.
 
     Args:
@@ -73,12 +67,12 @@ def job(
     texts = _texts(fields)
     _check_refused(fields)
     source, target = _languages(fields)
-    reading = _reading(fields, glossary_of(fields, source, target, glossaries, owner))
+    reading = _reading(fields, _glossary(fields, source, target, glossaries, owner))
     sources = []
     for text in texts:
         of_text = source or detector.best(text).language
         sources.append(SourceText(text, required_model(of_text, target, models), reading))
-    return DeepLJob(sources)
+    return ClientJob(sources)
 
 
 def model_and_glossary(
@@ -98,7 +92,7 @@ def model_and_glossary(
     """
     _check_refused(fields)
     source, target = _languages(fields)
-    glossary = glossary_of(fields, source, target, glossaries, owner)
+    glossary = _glossary(fields, source, target, glossaries, owner)
     return required_model(source or detector.only_language(), target, models), glossary
 
 
@@ -118,7 +112,7 @@ def check_fields_of_document(fields: Fields, suffix: str) -> None:
         raise RequestError(400, "'output_format' is only supported with the format of the file.")
 
 
-def answer(asked: DeepLJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:
+def answer(asked: ClientJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:
     """Return the answer to a job."""
     entries = []
     for source, text in zip(asked.sources, translated, strict=True):
@@ -187,21 +181,10 @@ def _ignored_tags(fields: Fields, has_tags: bool) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in names)
 
 
-def glossary_of(
+def _glossary(
     fields: Fields, source: str | None, target: str, glossaries: GlossaryStore, owner: str
 ) -> Glossary | None:
-    """Return the terms that a client wants in its translations.
-
-    Args:
-        fields: what it sent.
-        source: the source language that it names, or None.
-        target: the target language.
-        glossaries: of all clients.
-        owner: of the client's key.
-
-    Raises:
-        RequestError: if there is no such glossary, it is for other languages, or there are several.
-    """
+    """Return the terms that a client wants in its translations, or None if it names no glossary."""
     number = fields.get("glossary_id")
     several = fields.get("glossary_ids")
     if several:

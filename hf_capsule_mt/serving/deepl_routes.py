@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from . import deepl
 from .document_routes import DocumentRoutes
-from .endpoints import DEEPL, Handler, Logged, endpoint
+from .endpoints import DEEPL, Logged, protocol_route
 from .glossary_routes import GlossaryRoutes
 from .requests import Fields, read_fields
 from .service import Service
@@ -22,10 +22,7 @@ class DeepLRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-
-        def route(path: str, handler: Handler, *methods: str) -> Route:
-            return Route(path, endpoint(handler, DEEPL, self._service.metrics), methods=[*methods])
-
+        route = partial(protocol_route, DEEPL, self._service.metrics)
         return [
             route("/v2/translate", self._translate, "POST"),
             route("/v2/languages", self._languages, "GET", "POST"),
@@ -37,9 +34,10 @@ class DeepLRoutes:
     async def _translate(self, request: Request, logged: Logged) -> Response:
         fields = await self._fields(request, logged)
         service = self._service
-        read = partial(deepl.job, fields, service.models, service.detector, service.glossaries, logged.key)
-        job = await service.in_thread(read) if service.detector.takes_time else read()
-        translated = await self._service.translate(request, job, logged)
+        job = await service.detecting(
+            deepl.job, fields, service.models, service.detector, service.glossaries, logged.key
+        )
+        translated = await service.translate(request, job, logged)
         return JSONResponse(deepl.answer(job, translated))
 
     async def _languages(self, request: Request, logged: Logged) -> Response:

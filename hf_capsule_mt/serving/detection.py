@@ -33,7 +33,10 @@ class LanguageDetector:
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
         self._languages = list(dict.fromkeys(model.source for model in models))
-        self._lingua, self._obstacle = _lingua_of(self._languages) if len(self._languages) > 1 else (None, "")
+        self._lingua: Lingua | None = None
+        self._obstacle = ""
+        if len(self._languages) > 1:
+            self._lingua, self._obstacle = _lingua_of(self._languages)
 
     @property
     def takes_time(self) -> bool:

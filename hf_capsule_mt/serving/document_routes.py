@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from hmac import compare_digest
 from pathlib import PurePosixPath
 from secrets import token_hex
@@ -14,7 +15,7 @@ from starlette.routing import Route
 
 from . import deepl
 from .deepl import FieldsOfKey
-from .endpoints import DEEPL, EXPECTED_ERRORS, Handler, Logged, endpoint
+from .endpoints import DEEPL, EXPECTED_ERRORS, FAILED, Logged, protocol_route
 from .file_jobs import read_file_job
 from .file_store import StoredFile, file_response
 from .requests import RequestError, read_upload
@@ -38,8 +39,10 @@ class _Document:
         """Return what DeepL says of a document."""
         if not self.translating.done():
             return {"status": "translating"}
-        error = None if self.translating.cancelled() else self.translating.exception()
-        if self.translating.cancelled() or error is not None:
+        if self.translating.cancelled():
+            return {"status": "error", "error_message": FAILED}
+        error = self.translating.exception()
+        if error is not None:
             return {"status": "error", "error_message": _reason(error)}
         return {"status": "downloaded" if self.is_fetched else "done", "billed_characters": self.characters}
 
@@ -59,14 +62,11 @@ class DocumentRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-
-        def route(path: str, handler: Handler) -> Route:
-            return Route(path, endpoint(handler, DEEPL, self._service.metrics), methods=["POST"])
-
+        route = partial(protocol_route, DEEPL, self._service.metrics)
         return [
-            route("/v2/document", self._upload),
-            route("/v2/document/{number}", self._status),
-            route("/v2/document/{number}/result", self._result),
+            route("/v2/document", self._upload, "POST"),
+            route("/v2/document/{number}", self._status, "POST"),
+            route("/v2/document/{number}/result", self._result, "POST"),
         ]
 
     async def _upload(self, request: Request, logged: Logged) -> Response:
@@ -82,7 +82,7 @@ class DocumentRoutes:
         model, glossary = deepl.model_and_glossary(
             fields, service.models, service.detector, service.glossaries, logged.key
         )
-        job = await service.read_file(read_file_job, upload, model, settings.keep, glossary)
+        job = await service.in_file_thread(read_file_job, upload, model, settings.keep, glossary)
         service.check_file_turns()
 
         async def translate() -> str:
@@ -132,6 +132,6 @@ class DocumentRoutes:
                 surplus -= 1
 
 
-def _reason(error: BaseException | None) -> str:
+def _reason(error: BaseException) -> str:
     """Return what a client is told of an error. What a bug says is not for clients."""
-    return str(error) if isinstance(error, EXPECTED_ERRORS) else "The server failed. Its log says why."
+    return str(error) if isinstance(error, EXPECTED_ERRORS) else FAILED

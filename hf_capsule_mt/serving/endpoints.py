@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from hf_capsule_mt.errors import UserError
 
@@ -26,6 +27,8 @@ _ERROR_FIELDS = {LIBRETRANSLATE: "error", DEEPL: "message"}
 """The protocols, and the field of an error in each."""
 EXPECTED_ERRORS = (RequestError, UserError, BusyError, LateError, StoppedError, FailedSentenceError)
 """Errors whose messages are for clients. All others are bugs."""
+FAILED = "The server failed. Its log says why."
+"""What clients are told of bugs."""
 
 
 @dataclass
@@ -63,7 +66,20 @@ class Logged:
 Handler = Callable[[Request, Logged], Awaitable[Response]]
 
 
-def endpoint(handler: Handler, api: str, metrics: "Metrics | None") -> Callable[[Request], Awaitable[Response]]:
+def protocol_route(api: str, metrics: "Metrics | None", path: str, handler: Handler, *methods: str) -> Route:
+    """Return a route of a protocol.
+
+    Args:
+        api: the protocol.
+        metrics: counts the requests, if given.
+        path: of the route.
+        handler: answers, or raises.
+        methods: of HTTP, that the route takes.
+    """
+    return Route(path, _endpoint(handler, api, metrics), methods=[*methods])
+
+
+def _endpoint(handler: Handler, api: str, metrics: "Metrics | None") -> Callable[[Request], Awaitable[Response]]:
     """Return a handler with errors as the protocol writes them, and a line in the log."""
 
     async def respond(request: Request) -> Response:
@@ -111,5 +127,5 @@ def _refusal(error: Exception, name: str) -> Response:
     else:
         logger.error("A request failed.", exc_info=error)
         status = 500
-        message = "The server failed. Its log says why."
+        message = FAILED
     return JSONResponse({name: message}, status_code=status, headers=headers)

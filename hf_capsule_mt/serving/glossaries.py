@@ -33,11 +33,17 @@ class Dictionary:
     @property
     def entries(self) -> str:
         """The entries, as tab-separated values."""
-        return "\n".join(f"{entry.sources[0]}\t{entry.targets[0]}" for entry in self.glossary.entries)
+        lines = []
+        for entry in self.glossary.entries:
+            # A client writes one term on each side.
+            [source] = entry.sources
+            [target] = entry.targets
+            lines.append(f"{source}\t{target}")
+        return "\n".join(lines)
 
     def is_for(self, source: str, target: str) -> bool:
         """Return whether it is for texts in these languages. One for pt is also for pt-BR."""
-        return _are_one(self.source, source) and _are_one(self.target, target)
+        return _are_one_pair((self.source, self.target), (source, target))
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class ClientGlossary:
         for dictionary in self.dictionaries:
             if dictionary.is_for(source, target):
                 return dictionary
-        pairs = ", ".join(f"{each.source} to {each.target}" for each in self.dictionaries)
+        pairs = ", ".join(f"{dictionary.source} to {dictionary.target}" for dictionary in self.dictionaries)
         raise RequestError(400, f"The glossary is for {pairs}, not for {source:.40} to {target:.40}.")
 
 
@@ -120,7 +126,10 @@ def read_dictionary(
         RequestError: if there is no such model or format, or an entry is wrong.
         UserError: if a term is empty, there twice, or cannot be written.
     """
-    suitable = [model for model in models if model.obeys_glossaries and _translates(model, source, target)]
+    suitable = []
+    for model in models:
+        if model.obeys_glossaries and _are_one_pair((model.source, model.target), (source, target)):
+            suitable.append(model)
     if not suitable:
         raise RequestError(400, f"Glossaries from {source:.40} to {target:.40} are not supported.")
     readers = {"tsv": _read_tsv, "csv": _read_csv}
@@ -129,7 +138,7 @@ def read_dictionary(
     pairs = list(readers[entries_format](entries, source, target))
     if not pairs:
         raise RequestError(400, "The glossary has no entries.")
-    glossary = Glossary([Entry((first,), (second,), f"Entry {number}") for number, first, second in pairs])
+    glossary = Glossary([Entry((term,), (translation,), f"Entry {number}") for number, term, translation in pairs])
     for model in suitable:
         check_glossary(glossary, model.translator.tokenizer, model.translator.model.generation_config)
     return Dictionary(base_code(source), base_code(target), glossary)
@@ -151,8 +160,9 @@ def _are_one(first: str, second: str) -> bool:
     return known_code(base_code(first), [base_code(second)]) is not None
 
 
-def _translates(model: ServedModel, source: str, target: str) -> bool:
-    return _are_one(model.source, source) and _are_one(model.target, target)
+def _are_one_pair(first: tuple[str, str], second: tuple[str, str]) -> bool:
+    """Return whether two pairs stand for one source and one target language, in any region."""
+    return all(map(_are_one, first, second))
 
 
 def _read_tsv(entries: str, source: str, target: str) -> Iterator[tuple[int, str, str]]:
@@ -174,7 +184,7 @@ def _read_csv(entries: str, source: str, target: str) -> Iterator[tuple[int, str
             number = lines.line_num
             if len(row) not in _ROW_LENGTHS:
                 raise RequestError(400, f"Entry {number} has {len(row)} fields. It needs a source and a target.")
-            if len(row) == 4 and not (_are_one(row[2], source) and _are_one(row[3], target)):
+            if len(row) == 4 and not _are_one_pair((row[2], row[3]), (source, target)):
                 raise RequestError(400, f"Entry {number} is for other languages than {source:.40} and {target:.40}.")
             yield number, row[0].strip(), row[1].strip()
     except csv.Error as error:

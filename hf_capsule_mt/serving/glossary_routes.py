@@ -1,5 +1,6 @@
 """The routes of DeepL's glossaries: version 2 with one pair of languages, version 3 with several."""
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -7,7 +8,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from .deepl import FieldsOfKey
-from .endpoints import DEEPL, Handler, Logged, endpoint
+from .endpoints import DEEPL, Logged, protocol_route
 from .glossaries import ClientGlossary, Dictionary, language_pairs, read_dictionary
 from .requests import Fields, RequestError, check_known
 from .service import Service
@@ -31,10 +32,7 @@ class GlossaryRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-
-        def route(path: str, handler: Handler, method: str) -> Route:
-            return Route(path, endpoint(handler, DEEPL, self._service.metrics), methods=[method])
-
+        route = partial(protocol_route, DEEPL, self._service.metrics)
         return [
             route("/v2/glossary-language-pairs", self._pairs, "GET"),
             route("/v2/glossaries", self._create, "POST"),
@@ -67,12 +65,12 @@ class GlossaryRoutes:
         fields = await self._fields(request, logged)
         check_known(fields, frozenset(("name", "dictionaries", "auth_key")))
         asked = fields.get("dictionaries")
-        if not isinstance(asked, list) or not asked or not all(isinstance(each, dict) for each in asked):
+        if not isinstance(asked, list) or not asked or not all(isinstance(item, dict) for item in asked):
             raise RequestError(400, "Value for 'dictionaries' not supported.")
         dictionaries: list[Dictionary] = []
-        for each in asked:
-            check_known(each, _OF_DICTIONARY)
-            dictionary = await self._read(each)
+        for item in asked:
+            check_known(item, _OF_DICTIONARY)
+            dictionary = await self._read(item)
             if any(other.is_for(dictionary.source, dictionary.target) for other in dictionaries):
                 raise RequestError(400, f"There are two dictionaries from {dictionary.source} to {dictionary.target}.")
             dictionaries.append(dictionary)
@@ -83,8 +81,11 @@ class GlossaryRoutes:
     async def _list(self, request: Request, logged: Logged) -> Response:
         await self._fields(request, logged)
         # Version 2 has no glossaries of several pairs.
-        glossaries = [each for each in self._glossaries.of(logged.key) if len(each.dictionaries) == 1]
-        return JSONResponse({"glossaries": [_described(glossary) for glossary in glossaries]})
+        described = []
+        for glossary in self._glossaries.of(logged.key):
+            if len(glossary.dictionaries) == 1:
+                described.append(_described(glossary))
+        return JSONResponse({"glossaries": described})
 
     async def _list_multilingual(self, request: Request, logged: Logged) -> Response:
         await self._fields(request, logged)
@@ -145,7 +146,9 @@ def _described(glossary: ClientGlossary) -> dict[str, Any]:
 
 
 def _described_multilingual(glossary: ClientGlossary) -> dict[str, Any]:
-    dictionaries = [{**_pair(each), "entry_count": _count(each)} for each in glossary.dictionaries]
+    dictionaries = []
+    for dictionary in glossary.dictionaries:
+        dictionaries.append({**_pair(dictionary), "entry_count": _count(dictionary)})
     described = {"glossary_id": glossary.number, "name": glossary.name}
     return {**described, **_creation(glossary), "dictionaries": dictionaries}
 

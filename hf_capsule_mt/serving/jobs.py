@@ -1,6 +1,6 @@
 """What a request asks for: texts, each with its model and how it is read, and what became of them."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hf_capsule_mt.translation.expected_quality import Quality
@@ -23,16 +23,8 @@ class ClientJob:
     """The texts of a request."""
 
     sources: list[SourceText]
-
-    @property
-    def alternatives(self) -> int:
-        """How many other translations of each text are wanted."""
-        return 0
-
-    @property
-    def wants_quality(self) -> bool:
-        """Whether the expected quality of translations is wanted."""
-        return False
+    alternatives: int = field(default=0, kw_only=True)  # Other translations of each text that are wanted.
+    wants_quality: bool = field(default=False, kw_only=True)  # Whether the expected quality is wanted.
 
     @property
     def characters(self) -> int:

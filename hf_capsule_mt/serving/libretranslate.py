@@ -22,18 +22,6 @@ class LibreTranslateJob(ClientJob):
 
     is_list: bool  # Whether it sent a list, and reads one.
     is_detected: bool  # Whether it wants to know the source language.
-    num_alternatives: int
-    has_quality: bool
-
-    @property
-    def wants_quality(self) -> bool:
-        """Whether the expected quality of translations is wanted."""
-        return self.has_quality
-
-    @property
-    def alternatives(self) -> int:
-        """How many other translations of each text are wanted."""
-        return self.num_alternatives
 
 
 def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector) -> LibreTranslateJob:
@@ -61,8 +49,8 @@ def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetecto
         sources=sources,
         is_list=is_list,
         is_detected=is_detected,
-        num_alternatives=_num_alternatives(fields, sources),
-        has_quality=_has_quality(fields, sources),
+        alternatives=_alternatives(fields, sources),
+        wants_quality=_wants_quality(fields, sources),
     )
 
 
@@ -91,10 +79,10 @@ def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> di
         results["detectedLanguage"] = [
             {"confidence": source.confidence, "language": source.model.source} for source in asked.sources
         ]
-    if asked.num_alternatives:
+    if asked.alternatives:
         results["alternatives"] = [[*text.alternatives] for text in translated]
-    if asked.has_quality:
-        results["quality"] = [[quality.fields() for quality in text.qualities] for text in translated]
+    if asked.wants_quality:
+        results["quality"] = [_quality(text) for text in translated]
     if asked.is_list:
         return results
     # A client that sent one text reads one of each.
@@ -103,9 +91,11 @@ def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> di
 
 def languages(models: Sequence[ServedModel]) -> list[dict[str, Any]]:
     """Return all languages with the targets of each. Clients look for a target among the languages too."""
-    codes = dict.fromkeys(code for model in models for code in (model.source, model.target))
+    codes: list[str] = []
+    for model in models:
+        codes += [model.source, model.target]
     entries = []
-    for code in codes:
+    for code in dict.fromkeys(codes):
         targets = [model.target for model in models if model.source == code]
         entries.append({"code": code, "name": name_of_language(code), "targets": targets})
     return entries
@@ -118,7 +108,7 @@ def detection(fields: Fields, detector: LanguageDetector) -> list[dict[str, Any]
     if is_list:
         raise RequestError(400, "Invalid request: q is a list")
     ranked = detector.ranked(texts[0])
-    return [{"confidence": each.confidence, "language": each.language} for each in ranked]
+    return [{"confidence": detected.confidence, "language": detected.language} for detected in ranked]
 
 
 def settings(
@@ -171,6 +161,11 @@ def _source(
     return SourceText(text, required_model(detected.language, target, models), reading, detected.confidence)
 
 
+def _quality(text: TranslatedText) -> list[dict[str, Any]]:
+    """Return what a client reads of the sentences of a text."""
+    return [quality.fields() for quality in text.qualities]
+
+
 def _entry(code: str) -> dict[str, str]:
     return {"code": code, "name": name_of_language(code)}
 
@@ -196,7 +191,7 @@ def _text(fields: Fields, name: str) -> str:
     return value
 
 
-def _num_alternatives(fields: Fields, sources: Sequence[SourceText]) -> int:
+def _alternatives(fields: Fields, sources: Sequence[SourceText]) -> int:
     """Return how many other translations are wanted. A search has as many as it has beams, with the best one."""
     value = fields.get("alternatives", 0)
     try:
@@ -210,7 +205,7 @@ def _num_alternatives(fields: Fields, sources: Sequence[SourceText]) -> int:
     return max(number, 0)
 
 
-def _has_quality(fields: Fields, sources: Sequence[SourceText]) -> bool:
+def _wants_quality(fields: Fields, sources: Sequence[SourceText]) -> bool:
     """Return whether the expected quality is wanted, which is a field of this server and not of LibreTranslate."""
     value = fields.get("quality", False)
     if value in (False, "false", ""):

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from . import libretranslate
-from .endpoints import LIBRETRANSLATE, Handler, Logged, endpoint
+from .endpoints import LIBRETRANSLATE, Logged, protocol_route
 from .file_jobs import read_file_job, supported_suffixes
 from .file_store import StoredFile, file_response
 from .requests import Fields, RequestError, read_fields, read_upload
@@ -23,10 +23,7 @@ class LibreTranslateRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-
-        def route(path: str, handler: Handler, *methods: str) -> Route:
-            return Route(path, endpoint(handler, LIBRETRANSLATE, self._service.metrics), methods=[*methods])
-
+        route = partial(protocol_route, LIBRETRANSLATE, self._service.metrics)
         return [
             route("/translate", self._translate, "POST"),
             route("/detect", self._detect, "POST"),
@@ -40,14 +37,14 @@ class LibreTranslateRoutes:
     async def _translate(self, request: Request, logged: Logged) -> Response:
         fields = await self._fields(request, logged)
         service = self._service
-        read = partial(libretranslate.job, fields, service.models, service.detector)
-        job = await service.in_thread(read) if service.detector.takes_time else read()
-        translated = await self._service.translate(request, job, logged)
+        job = await service.detecting(libretranslate.job, fields, service.models, service.detector)
+        translated = await service.translate(request, job, logged)
         return JSONResponse(libretranslate.answer(job, translated))
 
     async def _detect(self, request: Request, logged: Logged) -> Response:
         fields = await self._fields(request, logged)
-        return JSONResponse(libretranslate.detection(fields, self._service.detector))
+        service = self._service
+        return JSONResponse(await service.detecting(libretranslate.detection, fields, service.detector))
 
     async def _languages(self, request: Request, logged: Logged) -> Response:
         return JSONResponse(libretranslate.languages(self._service.models))
@@ -65,7 +62,7 @@ class LibreTranslateRoutes:
         fields, upload = await read_upload(request, settings.file_body)
         logged.key = settings.keys.owner(fields.get("api_key"))
         model = libretranslate.model_of_file(fields, self._service.models, self._service.detector)
-        job = await self._service.read_file(read_file_job, upload, model, settings.keep)
+        job = await self._service.in_file_thread(read_file_job, upload, model, settings.keep)
         translating = asyncio.ensure_future(self._service.translate_file(job, logged))
         data = await answered(request, translating, settings.file_timeout)
         secret = self._service.files.add(StoredFile(job.name, data))

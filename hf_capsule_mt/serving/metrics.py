@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 _PREFIX = "hf_capsule_mt_"
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64)
 _SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
-
-
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
 
 

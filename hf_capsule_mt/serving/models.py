@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from regex import Pattern
@@ -121,16 +122,19 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
     models: dict[str, ServedModel] = {}
     loaded: dict[str, tuple[TextTranslator, Decode]] = {}
     for specification in specifications:
-        source, target, name, own_source, own_target = _parsed(specification)
-        if name not in loaded:
-            loaded[name] = _loaded(name, decoding, device)
-        translator, decode = loaded[name]
-        own_pair = own_source, own_target
-        model = _served(source, target, own_pair, translator, decode)
+        parsed = _parsed(specification)
+        if parsed.checkpoint not in loaded:
+            loaded[parsed.checkpoint] = _loaded(parsed.checkpoint, decoding, device)
+        translator, decode = loaded[parsed.checkpoint]
         settings = settings_of(translator.model, decoding.generate_options())
-        model = replace(
-            model,
-            checkpoint=name,
+        model = ServedModel(
+            parsed.source,
+            parsed.target,
+            translator,
+            decode,
+            _sentence_language(parsed.source),
+            _direction(parsed, translator),
+            checkpoint=parsed.checkpoint,
             obeys_glossaries=_obeys_glossaries(translator.model, decoding),
             num_beams=settings.num_beams or 1,
         )
@@ -181,8 +185,15 @@ def find_model(models: Iterable[ServedModel], source: str, target: str) -> Serve
     return None
 
 
-def _parsed(specification: str) -> tuple[str, str, str, str, str]:
-    """Return the source and target language, the name of the model, and its own names for both languages."""
+class _Specification(NamedTuple):
+    source: str
+    target: str
+    checkpoint: str
+    own_source: str  # The model's own names for both languages.
+    own_target: str
+
+
+def _parsed(specification: str) -> _Specification:
     pair, _, name = specification.partition("=")
     source, _, target = pair.partition("-")
     if not (source and target and name):
@@ -190,8 +201,8 @@ def _parsed(specification: str) -> tuple[str, str, str, str, str]:
     name, own_target = _without_language(name)
     name, own_source = _without_language(name)
     if own_source is None:
-        return source, target, name, source, own_target or target
-    return source, target, name, own_source, own_target
+        return _Specification(source, target, name, source, own_target or target)
+    return _Specification(source, target, name, own_source, own_target)
 
 
 def _without_language(name: str) -> tuple[str, str | None]:
@@ -204,14 +215,8 @@ def _without_language(name: str) -> tuple[str, str | None]:
 
 
 def _loaded(name: str, decoding: DecodingOptions, device: torch.device) -> tuple[TextTranslator, Decode]:
-    options = DecodingOptions(
-        model=name,
-        num_beams=decoding.num_beams,
-        length_penalty=decoding.length_penalty,
-        max_new_tokens=decoding.max_new_tokens,
-        dtype=decoding.dtype,
-        engine=decoding.engine,
-    ).pinned()
+    options = replace(decoding, model=name).pinned()
+    # A decoder-only model is refused before its weights are read.
     options.config()
     translator = TextTranslator(*options.load(device))
     return translator, partial(translator.decode, **options.generate_options())
@@ -228,18 +233,15 @@ def _obeys_glossaries(model: PreTrainedModel, decoding: DecodingOptions) -> bool
     return engine_takes(model, decoding.generate_options())
 
 
-def _served(
-    source: str, target: str, own_pair: tuple[str, str], translator: TextTranslator, decode: Decode
-) -> ServedModel:
-    """Return the model for a pair of languages, with the model's own names for them."""
+def _direction(parsed: _Specification, translator: TextTranslator) -> Direction:
+    """Return what the tokenizer is told of the languages."""
     languages = translator.reader.languages
     names = ("the source language in --models", "the target language in --models")
-    direction = ONE_PAIR
     if languages.are_arguments:
-        direction = languages.direction(*own_pair, names)
-    elif languages.codes:
-        direction = languages.direction(None, own_pair[1], names)
-    return ServedModel(source, target, translator, decode, _sentence_language(source), direction)
+        return languages.direction(parsed.own_source, parsed.own_target, names)
+    if languages.codes:
+        return languages.direction(None, parsed.own_target, names)
+    return ONE_PAIR
 
 
 def _sentence_language(source: str) -> str | None:

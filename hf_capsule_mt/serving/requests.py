@@ -25,14 +25,12 @@ class RequestError(Exception):
     Args:
         status: of HTTP.
         message: says what is wrong.
-        retry_after: seconds after which the client may come again.
     """
 
-    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+    def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
-        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
@@ -182,19 +180,13 @@ def _joined(items: list[tuple[str, str]]) -> Fields:
 
 
 def _checked(fields: Fields) -> Fields:
-    for value in fields.values():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str):
-                _check_characters(text)
-    return fields
-
-
-def _check_characters(text: str) -> None:
     try:
-        text.encode()
+        # Texts may be in objects in lists, as the entries of glossaries are.
+        json.dumps(fields, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         # JSON can name half of a character, which no tokenizer reads.
         raise RequestError(400, "Invalid request: a text has half of a surrogate pair.") from error
+    return fields
 
 
 class ApiKeys:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from regex import Pattern
@@ -211,13 +212,13 @@ class Service:
         self._files += 1
         try:
             async with asyncio.timeout(self.settings.file_timeout), self._file_turns:
-                prepared = await self._in_file_thread(self._prepare, job.sources)
+                prepared = await self.in_file_thread(self._prepare, job.sources)
                 logged.sentences = sum(len(text.sentences) for text in prepared)
                 translations = await self._decoded_in_parts(prepared)
-                translated = await self._in_file_thread(_join, prepared, translations)
+                translated = await self.in_file_thread(_join, prepared, translations)
                 self.translated_characters += job.characters
                 self._log_texts(job, translated)
-                return await self._in_file_thread(job.written, [text.text for text in translated])
+                return await self.in_file_thread(job.written, [text.text for text in translated])
         except TimeoutError as error:
             raise LateError("The translation took too long.") from error
         finally:
@@ -247,11 +248,8 @@ class Service:
         if error is not None and not isinstance(error, EXPECTED_ERRORS):
             logger.error("A file failed.", exc_info=error)
 
-    async def read_file(self, read: Callable[..., FileJob], *arguments: Any) -> FileJob:
-        """Read a file in the thread for files."""
-        return await self._in_file_thread(read, *arguments)
-
-    async def _in_file_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def in_file_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function returns that reads or writes a file, without holding up texts."""
         return await asyncio.get_running_loop().run_in_executor(self._for_files, function, *arguments)
 
     async def _decoded_in_parts(self, prepared: Sequence[_Prepared]) -> list[list[Translation]]:
@@ -262,12 +260,17 @@ class Service:
             part = sentences[start : start + _PART_OF_FILE]
             future = self._batcher.submit(prepared[0].source.model.name, part)
             translations += await asyncio.wrap_future(future)
-        remaining = iter(translations)
-        return [[next(remaining) for _ in text.sentences] for text in prepared]
+        return _by_text(translations, prepared)
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns that takes some time, without holding up other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._for_short, function, *arguments)
+
+    async def detecting(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function returns that may detect languages, in a thread if detection takes time."""
+        if self.detector.takes_time:
+            return await self.in_thread(function, *arguments)
+        return function(*arguments)
 
     def _log_texts(self, job: ClientJob, translated: Sequence[TranslatedText]) -> None:
         if self.settings.log_texts:
@@ -314,15 +317,14 @@ class Service:
             futures.append(asyncio.wrap_future(future))
         translations: dict[int, list[Translation]] = {}
         try:
-            found = await asyncio.gather(*futures)
+            of_models = await asyncio.gather(*futures)
         finally:
             # If one fails, nobody waits for the others.
             for future in futures:
                 future.cancel()
-        for indices, of_model in zip(by_model.values(), found, strict=True):
-            remaining = iter(of_model)
-            for index in indices:
-                translations[index] = [next(remaining) for _ in prepared[index].sentences]
+        for indices, of_model in zip(by_model.values(), of_models, strict=True):
+            of_texts = _by_text(of_model, [prepared[index] for index in indices])
+            translations.update(zip(indices, of_texts, strict=True))
         return [translations[index] for index in range(len(prepared))]
 
 
@@ -352,6 +354,12 @@ async def _disconnected(request: Request) -> None:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             return
+
+
+def _by_text(translations: Sequence[Translation], prepared: Sequence[_Prepared]) -> list[list[Translation]]:
+    """Return the translations of each text, given those of all texts in order."""
+    remaining = iter(translations)
+    return [list(islice(remaining, len(text.sentences))) for text in prepared]
 
 
 def _join(prepared: Sequence[_Prepared], translations: Sequence[Sequence[Translation]]) -> list[TranslatedText]:

@@ -64,6 +64,12 @@ def run_around(window: Sequence[Place], anchor: int, max_tokens: int, max_senten
     """Return the sentences around the one at `anchor`, in a window sorted by length, that fit a batch.
 
     The shorter ones come first, because a longer one makes the whole batch wider.
+
+    Args:
+        window: sentences, sorted by length.
+        anchor: the index in the window of the sentence whose turn it is. It is always in the batch.
+        max_tokens: the most source tokens of the batch, with padding.
+        max_sentences: the most sentences of the batch.
     """
     start = anchor
     end = anchor + 1

@@ -1,6 +1,7 @@
 """Glossaries of DeepL's protocol: clients make them, and their translations have the terms."""
 
 import hashlib
+import json
 
 import pytest
 import torch
@@ -105,6 +106,13 @@ def test_version_3(client):
     assert (twice.status_code, "two dictionaries" in twice.json()["message"]) == (400, True)
     changed = client.patch(path, json={"name": "three"})
     assert (changed.status_code, changed.json()["message"]) == (405, f"PATCH {path} is not supported.")
+
+
+def test_half_of_a_character_in_a_dictionary(client):
+    dictionary = {"source_lang": "en", "target_lang": "de", "entries": "coat\t\ud800", "entries_format": "tsv"}
+    body = json.dumps({"name": "half", "dictionaries": [dictionary]})
+    refused = client.post("/v3/glossaries", content=body, headers={"content-type": "application/json"})
+    assert (refused.status_code, "half of a surrogate pair" in refused.json()["message"]) == (400, True)
 
 
 def test_others_see_nothing(client):
