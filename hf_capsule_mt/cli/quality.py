@@ -188,17 +188,16 @@ def measure_report(args: argparse.Namespace) -> str:
             f"{args.quality} has {len(lines)} sentences, and {path} has {len(references)} lines. Each line must be one "
             "sentence, so translate without --documents and --sentences."
         )
+    sources = [record["source"] for record in records]
     translations = [record["translation"] for record in records]
-    [metric] = args.metrics
-    if metric == "chrf":
-        qualities = sentence_chrf(translations, references)
-    else:
-        sources = [record["source"] for record in records]
-        qualities = score_trained(args, metric, sources, translations, references).scores
+    qualities = _qualities(args, sources, translations, references)
+    num_sentences = len(qualities)
     num_bad = sum(quality < args.bad for quality in qualities)
-    share_bad = num_bad / len(qualities)
+    share_bad = num_bad / num_sentences
+    [metric] = args.metrics
+    first_line = f"{share_bad:.1%} of {num_sentences} translations have a {metric} below {args.bad:g}."
     table = fields_report(measure_fields(records, qualities, args.bad))
-    return f"{share_bad:.1%} of {len(qualities)} translations have a {metric} below {args.bad:g}.\n\n{table}"
+    return f"{first_line}\n\n{table}"
 
 
 def calibrate(args: argparse.Namespace) -> str | None:
@@ -215,13 +214,9 @@ def calibrate(args: argparse.Namespace) -> str | None:
     sources = [sources[index] for index in indices]
     references = [references[index] for index in indices]
     translations = [row["translation"] for row in rows]
+    qualities = _qualities(args, sources, translations, references)
     [metric] = args.metrics
-    if metric == "chrf":
-        qualities = sentence_chrf(translations, references)
-        bounds = (0.0, 100.0)
-    else:
-        qualities = score_trained(args, metric, sources, translations, references).scores
-        bounds = (min(0.0, *qualities), max(1.0, *qualities))
+    bounds = (0.0, 100.0) if metric == "chrf" else (min(0.0, *qualities), max(1.0, *qualities))
     coverages = [row["coverage"] for row in rows]
     calibration = fit_calibration(
         [row["score"] for row in rows],
@@ -235,6 +230,16 @@ def calibrate(args: argparse.Namespace) -> str | None:
     )
     calibration.write(args.output_file)
     return _table(calibration)
+
+
+def _qualities(
+    args: argparse.Namespace, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
+) -> list[float]:
+    """Return the quality of each translation, by the metric of the options."""
+    [metric] = args.metrics
+    if metric == "chrf":
+        return sentence_chrf(translations, references)
+    return score_trained(args, metric, sources, translations, references).scores
 
 
 def _translate(args: argparse.Namespace) -> list[dict[str, Any]] | None:
@@ -263,9 +268,10 @@ def _translate(args: argparse.Namespace) -> list[dict[str, Any]] | None:
 def _table(calibration: Calibration) -> str:
     """Return what is known of a calibration, as text."""
     held_out = calibration.held_out
-    return (
+    lines = [
         f"{calibration.num_sentences} sentences, {calibration.method}. {held_out['share_bad']:.1%} have a "
-        f"{calibration.metric} below {calibration.bad:g}.\n"
+        f"{calibration.metric} below {calibration.bad:g}.",
         f"held out: ECE {held_out['ece']:.3f}, Brier {held_out['brier']:.3f}, "
-        f"80 % intervals cover {held_out['coverage']:.1%}"
-    )
+        f"80 % intervals cover {held_out['coverage']:.1%}",
+    ]
+    return "\n".join(lines)

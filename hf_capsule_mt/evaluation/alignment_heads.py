@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,7 +138,17 @@ def link_sentences(
 ) -> Iterator[LinkedSentence]:
     """Link the words of translations with those of their sources, by each candidate.
 
-    The model is made to write the translations. Arguments and errors are those of [`rate_heads`].
+    The model is made to write the translations.
+
+    Args:
+        translator: with a model that has attention.
+        sources: parallel text. One that is too long for the model is cut.
+        targets: their translations.
+        direction: the languages, for models of several.
+        max_tokens_per_batch: source and target tokens of a batch together, with padding.
+
+    Raises:
+        UserError: as [`rate_heads`] does.
     """
     rows = _rows(translator, sources, targets, direction)
     lengths = [len(row.source_ids) + len(row.target_ids) for row in rows]
@@ -179,18 +190,24 @@ def _rows(
 
 def _candidates(layers: Sequence[Tensor]) -> list[tuple[str, Heads]]:
     """Return what may be chosen, by names that count from 1. The last two layers, the default, come first."""
-    of_layers = []
-    for number, layer in enumerate(layers):
-        of_layers.append([(number, head) for head in range(layer.shape[1])])
-    candidates = [("last two layers (default)", (*of_layers[-2:][0], *(of_layers[-1] if len(of_layers) > 1 else ())))]
+    of_layers: list[Heads] = []
+    for layer_index, layer in enumerate(layers):
+        of_layers.append(tuple((layer_index, head) for head in range(layer.shape[1])))
+    candidates = [("last two layers (default)", _joined(of_layers[-2:]))]
     if len(of_layers) > 2:
-        candidates.append(("all layers", tuple(head for of_layer in of_layers for head in of_layer)))
-    for number, of_layer in enumerate(of_layers, 1):
+        candidates.append(("all layers", _joined(of_layers)))
+    for number, of_layer in enumerate(of_layers, start=1):
         if len(of_layers) > 1:
-            candidates.append((f"layer {number}", tuple(of_layer)))
+            candidates.append((f"layer {number}", of_layer))
         if len(of_layer) > 1:
-            candidates += [(f"layer {number}, head {head + 1}", ((number - 1, head),)) for _, head in of_layer]
+            for head in of_layer:
+                candidates.append((f"layer {number}, head {head[1] + 1}", (head,)))
     return candidates
+
+
+def _joined(of_layers: Sequence[Heads]) -> Heads:
+    """Return the heads of some layers in one tuple."""
+    return tuple(chain.from_iterable(of_layers))
 
 
 def _linked(
@@ -207,14 +224,22 @@ def _linked(
     places = source_spans(translator.tokenizer, row.source, row.source_ids), target_spans(row.target_ids, decode)
     best = word_shares(attention, *places, source_words, target_words).max(-1)
     links = {}
-    for candidate, weights, numbers in zip(candidates, best.values.tolist(), best.indices.tolist(), strict=True):
-        links[candidate] = [number if weight > 0 else None for weight, number in zip(weights, numbers, strict=True)]
+    for candidate, weights, numbers in zip(candidates, best.values, best.indices, strict=True):
+        links[candidate] = _attended(weights.tolist(), numbers.tolist())
     return LinkedSentence(
         row.index,
         [row.source[slice(*span)] for span in source_words],
         [target[slice(*span)] for span in target_words],
         links,
     )
+
+
+def _attended(weights: Sequence[float], numbers: Sequence[int]) -> list[int | None]:
+    """Return the number of each source word with some weight, and None for the others."""
+    attended: list[int | None] = []
+    for weight, number in zip(weights, numbers, strict=True):
+        attended.append(number if weight > 0 else None)
+    return attended
 
 
 def store_heads(folder: Path, heads: Heads) -> None:

@@ -157,7 +157,9 @@ class CometScorer:
         spans: list[list[ErrorSpan]] = [[] for _ in translations]
         with tqdm(total=len(translations), unit=" segments", disable=not progress) as bar:
             for batch in batches_of_like_length(lengths, batch_size):
-                texts = {side: [column[index] for index in batch] for side, column in columns.items()}
+                texts = {}
+                for side, column in columns.items():
+                    texts[side] = [column[index] for index in batch]
                 batch_scores, batch_spans = self._score_batch(texts)
                 for place, index in enumerate(batch):
                     scores[index] = batch_scores[place]

@@ -10,6 +10,8 @@ from hf_capsule_mt.data.lines import each_line, without_compression
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.glossary import Entry, Glossary, Term, copies, placed_forms
 
+from .tables import table_in_markdown
+
 MODES = ("none", "proper", "random")
 """Which terms a model is given. The terms that are counted are always the proper ones."""
 
@@ -102,15 +104,15 @@ def has_copies(translation: str, terms: Sequence[Term]) -> bool:
 def term_report(record: Mapping[str, Mapping[str, float | int | None]]) -> str:
     """Return a table of [`TermScores`] and `chrf`, by the name of the translations."""
     heads = ("translations", "terms", "success", "any case", "first form", "consistency", "copies", "chrF")
-    rows = [f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
+    rows: list[Sequence[str]] = [heads]
     for name, scores in record.items():
         cells = [name, str(scores["terms"])]
         for share in ("success", "success_any_case", "success_first_form", "consistency"):
             cells.append(_percent(scores[share]))
         cells.append(_percent(_share(scores["sentences_with_copies"], scores["sentences"])))
         cells.append("" if scores["chrf"] is None else f"{scores['chrf']:.2f}")
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+        rows.append(cells)
+    return table_in_markdown(rows)
 
 
 def _dictionaries_of(line: str, place: str) -> dict[str, dict[str, str | list[str]]]:
