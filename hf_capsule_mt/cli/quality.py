@@ -55,8 +55,8 @@ def add_calibration(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs=2,
         metavar=("SOURCES", "REFERENCES"),
-        help="Translate these sources, score them, and write a calibration to --output_file. Better 1,000 or more "
-        "sentences, as the model will translate later, and none that it was trained on.",
+        help="Translate these sources, score them, and write a calibration to --output_file. Use 1,000 or more "
+        "sentences of the kind that the model will translate. It must not have been trained on them.",
     )
     group.add_argument(
         "--quality",

@@ -15,8 +15,8 @@ sentences. With --documents en the input is running text in that language. Its p
 are translated.
 
 Files of Markdown, HTML, subtitles, gettext, XLIFF, i18next, Android strings and Java properties are recognised by
-their names and beginnings, and translated as a whole. They need --documents and both files. After an
-interruption the same command continues:
+their names and beginnings, and translated as a whole. They need --documents, --input_file and
+--output_file. After an interruption the same command continues:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
 
