@@ -108,10 +108,12 @@ class TermSearch(Search):
         first_places = torch.arange(rows, device=self.device) * size
         places = best_of_rows.indices + first_places.unsqueeze(-1)
         best = totals.flatten(1).topk(2 * rows)
+        best_places = places.flatten(1).gather(1, best.indices)
         most = [banks.num_proposals for banks in self.banks]
-        _propose(proposals, places.flatten(1).gather(1, best.indices), best.values, size, most)
-        of_width = slice(self.width)
-        _propose(proposals, places[:, :, of_width].flatten(1), totals[:, :, of_width].flatten(1), size)
+        _propose(proposals, best_places, best.values, size, most)
+        first_of_rows = places[:, :, : self.width].flatten(1)
+        their_scores = totals[:, :, : self.width].flatten(1)
+        _propose(proposals, first_of_rows, their_scores, size)
         places_of_terms = self._continuations(size)
         scores_of_terms = log_probabilities.flatten(1).gather(1, places_of_terms)
         scores_of_terms += self.scores.gather(1, places_of_terms // size)

@@ -1,6 +1,5 @@
 """M2M-100 and NLLB-200 with capsule routing: it reuses the modules of Transformers and adds only the difference."""
 
-import copy
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -116,15 +115,6 @@ class CapsuleAggregatedM2M100Model(RoutedTransformer, CapsuleAggregatedM2M100Pre
         """Return the embedding of the source."""
         # Without tied embeddings nothing reads the shared one, which Transformers would return.
         return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the embedding of the source, and that of the target if it is tied."""
-        if self.config.tie_word_embeddings:
-            super().set_input_embeddings(value)
-        else:
-            self.encoder.embed_tokens = value
-            # Nothing reads this one, but it is saved, and must have the same size.
-            self.shared = copy.deepcopy(value)
 
 
 class CapsuleAggregatedM2M100ForConditionalGeneration(

@@ -1,6 +1,5 @@
 """The Marian encoder-decoder with capsule routing: it reuses Marian's modules and adds only the difference."""
 
-import copy
 from collections.abc import Sequence
 from importlib import import_module
 from os import PathLike
@@ -106,7 +105,9 @@ class CapsuleAggregatedMarianPreTrainedModel(RoutedPreTrainedModel, MarianPreTra
 
 def _positions(count: int, width: int) -> Tensor:
     """Return the sinusoids `[count, width]`, bit for bit those of Marian: first sines, then cosines."""
-    periods = np.array([np.power(10000, 2 * (column // 2) / width) for column in range(width)])
+    exponents = [2 * (column // 2) / width for column in range(width)]
+    # One by one, as Marian does: other ways may round differently.
+    periods = np.array([np.power(10000, exponent) for exponent in exponents])
     angles = np.arange(count)[:, None] / periods
     sines = np.sin(angles[:, 0::2])
     cosines = np.cos(angles[:, 1::2])
@@ -175,15 +176,6 @@ class CapsuleAggregatedMarianModel(RoutedTransformer, CapsuleAggregatedMarianPre
         self.decoder = CapsuleAggregatedMarianDecoder(config)
         self.guided_routing = None if config.guided_routing is None else GuidedRouting(config, config.decoder_ffn_dim)
         self.post_init()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the embedding of the source, and that of the target if it is tied."""
-        if self.config.tie_word_embeddings or not self.config.share_encoder_decoder_embeddings:
-            super().set_input_embeddings(value)
-        else:
-            self.encoder.embed_tokens = value
-            # Nothing reads this one, but it is saved, and must have the same size.
-            self.shared = copy.deepcopy(value)
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(

@@ -1,5 +1,6 @@
 """What the Transformer families share: layers and stacks with routing around those of Transformers."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -251,6 +252,18 @@ class RoutedDecoder(RoutedStack):
 
 class RoutedTransformer(EncoderDecoder):
     """A mixin for an encoder-decoder with `guided_routing`, which may be None."""
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embedding of the source, and that of the target if it is tied."""
+        config = self.config
+        # Only Marian can have two vocabularies.
+        has_one_vocabulary = getattr(config, "share_encoder_decoder_embeddings", True)
+        if config.tie_word_embeddings or not has_one_vocabulary:
+            super().set_input_embeddings(value)
+        else:
+            self.encoder.embed_tokens = value
+            # Nothing reads this one, but it is saved, and must have the same size.
+            self.shared = copy.deepcopy(value)
 
     def _encoder_outputs(self, outputs: tuple[Tensor, ...]) -> RoutedEncoderOutput:
         # Hidden states and attentions are tuples. The other elements have no fixed order.
