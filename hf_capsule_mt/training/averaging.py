@@ -18,7 +18,7 @@ from .checkpoint_folders import TRAINER_STATE, checkpoints, is_whole, step_of
 from .resuming import SavedRun
 
 RECORD = "averaging.json"
-_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, RECORD)
+_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE)
 
 
 def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Path) -> None:

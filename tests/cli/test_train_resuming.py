@@ -1,9 +1,11 @@
 """The training command and the folders of runs: which checkpoint it goes on from, and whose folder it takes."""
 
 import json
+import math
 import os
 import shutil
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,15 +14,18 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 from tiny_run import SMALL, arguments, files, stop_at
+from transformers import TrainerControl, TrainerState
 
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK
+from hf_capsule_mt.training.callbacks import DivergenceError, RunEvents, StopOnSigterm
 from hf_capsule_mt.training.checkpoint_folders import (
     checkpoints,
     claim_folder,
     is_whole,
     last_checkpoint,
+    missing_state,
     read_trainer_state,
 )
 from hf_capsule_mt.training.resuming import RunIdentity, SavedRun
@@ -171,6 +176,42 @@ def test_what_a_run_starts_from_is_not_deleted(run, start):
     assert is_whole("run/checkpoint-2")
 
 
+def test_a_checkpoint_of_elsewhere_does_not_open_a_folder_with_another_run(run):
+    args = SimpleNamespace(output_dir="run", overwrite_output_dir=False)
+    with pytest.raises(UserError, match="holds another run"):
+        claim_folder(args, "elsewhere/checkpoint-2")
+    claim_folder(args, "run/checkpoint-2")
+
+
+def test_a_run_that_is_started_again_before_its_first_checkpoint(tmp_path, monkeypatch):
+    """There is nothing that it could delete."""
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    claim_folder(SimpleNamespace(output_dir=tmp_path, overwrite_output_dir=True), None)
+
+
+def test_another_run_is_only_deleted_when_the_data_is_read(corpus, run, capsys):
+    before = contents(run)
+    wrong = {"train_file": ["missing.source", "missing.target"], "overwrite_output_dir": True}
+    assert "missing.source" in error_of(capsys, corpus, run, **wrong)
+    assert contents(run) == before
+
+
+def test_the_random_numbers_of_every_process_are_whole(run):
+    checkpoint = run / "checkpoint-4"
+    for rank in range(2):
+        shutil.copy(checkpoint / "rng_state.pth", checkpoint / f"rng_state_{rank}.pth")
+    assert missing_state(checkpoint) == []
+    damage(checkpoint / "rng_state_1.pth", "cut")
+    assert missing_state(checkpoint) == ["rng_state*.pth"]
+
+
+def test_values_that_a_run_does_not_have_yet(run):
+    file = run / "checkpoint-4" / "trainer_state.json"
+    names = ("epoch", "best_metric", "best_global_step", "best_model_checkpoint")
+    file.write_text(json.dumps(json.loads(file.read_text()) | dict.fromkeys(names)))
+    assert is_whole(run / "checkpoint-4")
+
+
 @pytest.mark.parametrize(("begins_data", "dealt_to"), [(False, 4), (True, 2)])
 def test_data_that_begins_again_is_dealt_to_the_processes_of_now(begins_data, dealt_to):
     identity = RunIdentity()
@@ -253,6 +294,7 @@ def test_the_optimizer_of_another_run(corpus, run, capsys, change):
         ({"train_file": ["train.source", "other.target"]}, "SHA-256 of the target"),
         ({"optim": "adafactor"}, "optim"),
         ({"ema_decay": 0.9}, "averages"),
+        ({"ema_decay": 0.9, "ignore_data_skip": True}, "averages"),
     ],
 )
 def test_another_run(corpus, run, capsys, options, name):
@@ -396,6 +438,48 @@ def test_sigterm(corpus, finished, tmp_path, monkeypatch, capsys, caplog, save_s
     else:
         # Evaluation drew random numbers, so dropout is not that of the other run.
         assert read_trainer_state(tmp_path / "run")["global_step"] == 6
+
+
+@pytest.mark.parametrize("place", ["here", "on another process"])
+def test_all_processes_stop_if_one_is_asked_to(place, monkeypatch):
+    """They ask each other in every tenth update."""
+    operations = {torch.distributed.ReduceOp.MAX: max, torch.distributed.ReduceOp.MIN: min}
+    other = int(place == "on another process")
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda flag, op: flag.fill_(operations[op](int(flag), other)))
+    args = SimpleNamespace(world_size=2, device=torch.device("cpu"), save_strategy="steps")
+    stopped = {}
+    with StopOnSigterm() as stop:
+        if place == "here":
+            os.kill(os.getpid(), signal.SIGTERM)
+        for update in (7, 10):
+            control = TrainerControl()
+            stop.on_step_end(args, TrainerState(global_step=update), control)
+            stopped[update] = (control.should_save, control.should_training_stop)
+    assert stopped == {7: (False, False), 10: (True, True)}
+
+
+def test_at_the_end_of_an_epoch_nothing_comes_behind_the_last_checkpoint():
+    args = SimpleNamespace(world_size=1, save_strategy="epoch")
+    for asked in (False, True):
+        control = TrainerControl()
+        with StopOnSigterm() as stop:
+            if asked:
+                os.kill(os.getpid(), signal.SIGTERM)
+            stop.on_step_end(args, TrainerState(global_step=1), control)
+        assert (stop.stopped, control.should_save) == (asked, asked)
+        control.should_save = control.should_evaluate = True
+        stop.on_epoch_end(args, TrainerState(), control)
+        assert (control.should_save, control.should_evaluate) == (not asked, not asked)
+
+
+@pytest.mark.parametrize("scaler", [None, object()], ids=["no scaler", "scaler"])
+@pytest.mark.parametrize("logs", [{"loss": math.nan}, {"loss": 1.0, "grad_norm": math.inf}, {"loss": 1.0}], ids=str)
+def test_what_is_logged_must_be_finite(logs, scaler):
+    """A scaler of gradients skips an update whose gradient is not."""
+    events = RunEvents(SimpleNamespace(accelerator=SimpleNamespace(scaler=scaler)))
+    is_ended = math.isnan(logs["loss"]) or (scaler is None and "grad_norm" in logs)
+    with pytest.raises(DivergenceError, match="at update 3") if is_ended else nullcontext():
+        events.on_log(None, TrainerState(global_step=3), None, logs=logs)
 
 
 def test_ctrl_c(corpus, tmp_path, monkeypatch, capsys):

@@ -1,16 +1,18 @@
 from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from accelerate import skip_first_batches
 from accelerate.data_loader import prepare_data_loader
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_marian import tiny_tokenizer
 from torch.utils.data import DataLoader
 from transformers import TrainerState
 
-from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides, tokenize_batch
 from hf_capsule_mt.training.callbacks import RunEvents
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
@@ -84,7 +86,8 @@ def test_epochs_differ_and_repeat():
     assert [len(batch) for batch in first] != sorted(len(batch) for batch in first)
     assert epoch_of(two, 1) == second
     assert epoch_of(one, 0) == first
-    assert epoch_of(TokenBudgetBatchSampler(lengths, 100, seed=8), 0) != first
+    other = TokenBudgetBatchSampler(lengths, 100, seed=8)
+    assert epoch_of(other, 0) not in (first, second)
 
 
 def test_order_does_not_depend_on_or_touch_the_global_generator():
@@ -138,3 +141,29 @@ def test_without_a_shuffle_equally_long_pairs_keep_their_order():
     sampler = TokenBudgetBatchSampler(lengths, 60, shuffle=False)
     order = [index for batch in sampler for index in batch]
     assert order == sorted(range(300), key=lambda index: -lengths[index][0])
+
+
+@pytest.mark.parametrize(("longest", "kind"), [(2**16 - 1, np.uint16), (2**16, np.int32)])
+def test_lengths_take_little_memory_and_are_not_cut(longest, kind):
+    lengths = longest_sides([{"input_ids": range(3), "labels": range(longest)}, {"input_ids": [2], "labels": []}])
+    assert lengths.tolist() == [longest, 1]
+    assert lengths.dtype == kind
+
+
+def test_empty_pairs_take_a_place_each():
+    sizes = [len(batch) for batch in TokenBudgetBatchSampler([(0, 0)] * 9, 4, shuffle=False)]
+    assert sizes == [4, 4, 1]
+
+
+def test_a_source_that_marks_make_too_long_stays_without():
+    """Of three sources the first has room for its marks. The last is too long without any."""
+    texts = {"source": ["a", "a b", "a b c d"], "target": ["x", "y z", "x"], "number": [7, 8, 9]}
+    asked = []
+
+    def mark(number, source, target, ids):
+        asked.append((number, source, target))
+        return [25, *ids]
+
+    found = tokenize_batch(texts, tiny_tokenizer(), (3, 3), mark)
+    assert found == {"input_ids": [[25, 3, 2], [3, 4, 2]], "labels": [[26, 2], [27, 28, 2]]}
+    assert asked == [(7, "a", "x"), (8, "a b", "y z"), (9, "a b c d", "x")]

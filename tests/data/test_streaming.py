@@ -95,6 +95,21 @@ def test_what_is_dropped_is_said_after_each_pass(tmp_path, capsys):
     )
 
 
+def test_a_pass_that_is_resumed_is_not_counted(tmp_path, capsys):
+    """Only a part of it is read."""
+    rows = file_rows(find_corpora(["p-a.tsv"], Columns()), Columns())
+
+    def of(state):
+        stream = TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, window=10)
+        stream.load_state(state)
+        return stream
+
+    batches, following = first_pass(of(None))
+    assert "pass 1: 31 pairs read" in capsys.readouterr().out
+    assert next(islice(of(batches[-2].state), 1, None)) == following
+    assert "pass 1:" not in capsys.readouterr().out
+
+
 def test_passes_differ_and_repeat():
     batches = list(islice(stream("shards"), 60))
     assert batches == list(islice(stream("shards"), 60))
@@ -217,7 +232,7 @@ def test_other_processes_go_on_behind_what_has_been_read():
     states = [list(islice(stream("shards", rank=rank, world_size=2), 40))[-1].state for rank in range(2)]
     reached = {name: max(json.loads(state)[name] for state in states) for name in ("pass", "window")}
     alone = stream("shards")
-    alone.begin_behind(states)
+    alone.begin_behind([*states, '{"pass": 0, "window": 0}'])
     first = next(iter(alone))
     assert json.loads(first.state)["pass"] == reached["pass"] + 1
     assert json.loads(first.state)["window"] == reached["window"] + 1

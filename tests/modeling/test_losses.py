@@ -81,6 +81,9 @@ def test_log_partition_gradients(chunk, monkeypatch):
         assert torch.autograd.gradcheck(
             lambda *both, each=each: log_partition_sum(*both, weights, each), tensors, fast_mode=True
         )
+    states, embedding = tensors
+    for one, other in ((states, embedding.detach()), (states.detach(), embedding)):
+        assert log_partition_sum(one, other, weights).requires_grad
     expected = weights @ (tensors[0] @ tensors[1].t() + bias).logsumexp(-1)
     torch.testing.assert_close(log_partition_sum(*tensors, weights, bias), expected)
 

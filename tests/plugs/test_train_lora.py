@@ -1,6 +1,7 @@
 """`train --lora_rank`: adapters as checkpoints, and a whole model at the end."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from tiny_run import arguments, write_corpus
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.cli import train, translate
+from hf_capsule_mt.training.arguments import ModelArguments
+from hf_capsule_mt.training.lora import LORA_PARAMETERS, LORA_TARGETS, merge_adapter, with_adapter
 
 peft = library("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
@@ -74,3 +77,37 @@ def test_checkpoints_of_adapters_are_not_pushed(corpus, tmp_path, capsys):
     with pytest.raises(SystemExit):
         run(corpus, "base", tmp_path / "run", push_to_hub="true")
     assert "--lora_rank" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["`MarianMTModel`", "RNMT", "CapsNMT"])
+def test_an_adapter_is_of_the_rank_and_the_model_that_are_asked_for(family):
+    model = FAMILIES[family]()
+    kind = model.config.model_type
+    adapted = with_adapter(model, ModelArguments(model="user/base", revision="v1", lora_rank=3))
+    config = adapted.peft_config["default"]
+    assert (config.base_model_name_or_path, config.revision) == ("user/base", "v1")
+    # What an adapter adds is multiplied by alpha / rank.
+    assert (config.r, config.lora_alpha) == (3, 6)
+    trained = [name for name, weight in adapted.named_parameters() if weight.requires_grad]
+    for name in (*LORA_TARGETS[kind], *(place.rpartition(".")[0] for place in LORA_PARAMETERS.get(kind, ()))):
+        assert any(f".{name}." in place for place in trained) or name not in str(model), name
+
+
+def test_the_default_branch_is_no_revision():
+    adapted = with_adapter(FAMILIES["`MarianMTModel`"](), ModelArguments(model="user/base", lora_rank=3))
+    assert adapted.peft_config["default"].revision is None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_one_process_writes_the_adapter_and_all_merge_it(tmp_path, is_first):
+    adapted = with_adapter(FAMILIES["`MarianMTModel`"](), ModelArguments(model="user/base", lora_rank=3))
+    merged = []
+    trainer = SimpleNamespace(
+        model=adapted,
+        args=SimpleNamespace(output_dir=tmp_path),
+        is_world_process_zero=lambda: is_first,
+        replace_model=merged.append,
+    )
+    merge_adapter(trainer)
+    assert (tmp_path / "adapter").exists() == is_first
+    assert type(merged[0]) is type(adapted.get_base_model())

@@ -1,11 +1,19 @@
 """Defaults of the command line, and what contradicts what."""
 
 import dataclasses
+import os
+from contextlib import nullcontext
 
 import pytest
+import torch
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+
+BEST = {"load_best_model_at_end": True}
+BEST |= {
+    f"{event}_{name}": value for event in ("eval", "save") for name, value in (("strategy", "steps"), ("steps", 2))
+}
 
 
 def training(**options):
@@ -46,11 +54,17 @@ def test_the_best_model_is_best_in(options, metric, greater_is_better):
     assert (args.metric_for_best_model, args.greater_is_better) == (metric, greater_is_better)
 
 
-def test_a_stream_has_no_epochs():
+@pytest.mark.parametrize("name", ["logging_strategy", "eval_strategy", "save_strategy"])
+def test_a_stream_has_no_epochs(name):
     data = {"train_file": ["a.tsv"], "validation_file": ["a.tsv"]}
+    args = training(max_steps=9, **{name: "epoch"})
     with pytest.raises(ValueError, match="A stream has no epochs"):
-        training(max_steps=9, save_strategy="epoch").check_with(DataArguments(**data, streaming=True))
-    training(max_steps=9, save_strategy="epoch").check_with(DataArguments(**data))
+        args.check_with(DataArguments(**data, streaming=True))
+    args.check_with(DataArguments(**data))
+    training(max_steps=9).check_with(DataArguments(**data, streaming=True))
+
+
+def test_evaluation_needs_validation_data():
     with pytest.raises(ValueError, match="no --validation_file"):
         training(eval_strategy="epoch").check_with(DataArguments(["a.tsv"]))
 
@@ -81,6 +95,10 @@ def test_warmup_by_the_length_of_the_run(updates, warmup):
         ({"ema_decay": 1.0}, "ema_decay is 1.0"),
         ({"ema_decay": -0.1}, "ema_decay is -0.1"),
         ({"warmup_steps": None, "optim": "schedule_free_adamw"}, "Give --warmup_steps"),
+        ({"early_stopping_patience": 3}, "needs an eval_strategy and load_best_model_at_end"),
+        ({"early_stopping_patience": 3, "eval_strategy": "steps", "eval_steps": 2}, "load_best_model_at_end"),
+        ({"push_to_hub": True, "bf16_full_eval": True}, "Leave out one"),
+        ({"push_to_hub": True, "fp16_full_eval": True}, "Leave out one"),
     ],
 )
 def test_values_that_would_spoil_a_run_without_a_word(options, message):
@@ -92,3 +110,100 @@ def test_a_data_seed_of_0_is_one(tmp_path):
     options = {"seed": 5, "report_to": "none", "use_cpu": True}
     assert TranslationTrainingArguments(str(tmp_path), **options).seed_of_data == 5
     assert TranslationTrainingArguments(str(tmp_path), data_seed=0, **options).seed_of_data == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rdrop_alpha": 0, "ema_decay": 0},
+        {"warmup_steps": 5, "optim": "schedule_free_adamw"},
+        {"early_stopping_patience": 3, **BEST},
+        {"bf16_full_eval": True},
+        {"push_to_hub": True},
+    ],
+    ids=str,
+)
+def test_values_that_are_allowed(options):
+    training(**options)
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "gdr"}, {"tokenizer_name": "folder"}], ids=str)
+def test_a_new_model_needs_a_method_and_a_tokenizer(options):
+    with pytest.raises(UserError, match="Give --method and --tokenizer_name to train from scratch"):
+        ModelArguments(**options)
+    ModelArguments(method="gdr", tokenizer_name="folder")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "name", "size": "tiny"}, "name has a size already"),
+        ({"model": "name", "method": "gdr", "lora_rank": 2}, "without --method"),
+        ({"method": "transformer", "tokenizer_name": "folder", "lora_rank": 2}, "an adapter for --model"),
+    ],
+)
+def test_options_of_a_model_that_contradict_each_other(options, message):
+    with pytest.raises(UserError, match=message):
+        ModelArguments(**options)
+    ModelArguments(model="name", method="transformer", lora_rank=2)
+
+
+def test_a_revision_is_that_of_the_model():
+    assert ModelArguments(model="name", revision="v1").tokenizer() == ("name", "v1")
+    assert ModelArguments(model="name", revision="v1", tokenizer_name="other").tokenizer() == ("other", "main")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "Give either"),
+        ({"train_file": ["a.tsv"], "dataset_name": "name"}, "Give either"),
+        ({"train_file": ["a.tsv"], "glossary": "terms.tsv", "streaming": True}, "Leave out streaming"),
+        ({"train_file": ["a.tsv"], "glossary": "terms.tsv", "bpe_dropout": 0.1}, "Leave out streaming"),
+    ],
+    ids=str,
+)
+def test_data_that_is_missing_or_contradicts(options, message):
+    with pytest.raises(UserError, match=message):
+        DataArguments(**options)
+    DataArguments(train_file=["a.tsv"], streaming=True, bpe_dropout=0.1)
+    DataArguments(dataset_name="name", glossary="terms.tsv")
+
+
+@pytest.mark.parametrize(
+    ("options", "is_refused"),
+    [
+        (BEST, False),
+        ({**BEST, "predict_with_generate": False}, True),
+        ({**BEST, "load_best_model_at_end": False}, True),
+    ],
+    ids=["best", "no BLEU", "not the best"],
+)
+def test_general_validation_data_chooses_by_bleu(options, is_refused):
+    data = DataArguments(["a.tsv"], validation_file=["a.tsv"], general_validation_file=["b.tsv"])
+    with pytest.raises(UserError, match="chooses the best") if is_refused else nullcontext():
+        training(**options).check_with(data)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_needed"), [({}, False), ({"save_strategy": "best"}, True), (BEST, True)], ids=str
+)
+def test_who_needs_the_best_score(options, is_needed):
+    assert training(**options).needs_best == is_needed
+
+
+def test_options_of_workers_reach_the_loader():
+    given = {"num_workers": 2, "prefetch_factor": 3, "persistent_workers": True}
+    args = training(**{f"dataloader_{name}": value for name, value in given.items()})
+    assert given.items() <= args.loader_options.items()
+    assert args.loader_options["pin_memory"] == torch.accelerator.is_available()
+    other = training(dataloader_num_workers=2, dataloader_multiprocessing_context="spawn")
+    assert other.loader_options["multiprocessing_context"] == "spawn"
+    assert training().loader_options["multiprocessing_context"] is None
+    assert not training(dataloader_pin_memory=False).loader_options["pin_memory"]
+
+
+def test_a_token_moves_into_the_environment(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "of before")
+    assert training(hub_token="of now").hub_token is None
+    assert os.environ["HF_TOKEN"] == "of now"

@@ -21,6 +21,8 @@ HISTORY = [
     {"step": 500, "eval_loss": 1.0, "eval_bleu": 40.0},
     {"step": 900, "eval_loss": 2.0, "eval_bleu": 20.0},
     {"step": 1000, "eval_loss": 3.0, "eval_bleu": 30.0},
+    {"step": 900, "eval_general_loss": 5.0},
+    {"step": 1000, "eval_general_loss": 6.0},
 ]
 
 
@@ -136,7 +138,8 @@ def test_of_equal_scores(tmp_path, metric, expected):
 
 
 @pytest.mark.parametrize(
-    ("metric", "expected"), [("bleu", [1000, 900]), ("eval_bleu", [1000, 900]), ("loss", [900, 1000])]
+    ("metric", "expected"),
+    [("bleu", [1000, 900]), ("eval_bleu", [1000, 900]), ("loss", [900, 1000]), ("general_loss", [900, 1000])],
 )
 def test_best(tmp_path, metric, expected):
     assert steps(best_checkpoints(write_run(tmp_path / "run"), 2, metric)) == expected
@@ -160,11 +163,13 @@ def test_scores_of_before_do_not_compare(tmp_path):
 
 MISTAKES = {
     "nan": "w is not finite",
+    "inf": "w is not finite",
     "type": "are of different runs",
     "shape": "w has another size in",
     "names": "have different weights",
     "absent": "absent",
     "good": "one is named twice",
+    "type/../good": "one is named twice",
 }
 
 
@@ -173,6 +178,7 @@ def test_mistakes_leave_nothing(tmp_path, name):
     good = write_checkpoint(tmp_path / "good", {"w": torch.zeros(2, 3)})
     write_checkpoint(tmp_path / "type", {"w": torch.zeros(2, 3)}, model_type="bart")
     write_checkpoint(tmp_path / "nan", {"w": torch.full((2, 3), torch.nan)})
+    write_checkpoint(tmp_path / "inf", {"w": torch.full((2, 3), torch.inf)})
     write_checkpoint(tmp_path / "shape", {"w": torch.zeros(3, 2)})
     write_checkpoint(tmp_path / "names", {"w": torch.zeros(2, 3), "v": torch.zeros(1)})
     before = sorted(tmp_path.rglob("*"))
@@ -190,16 +196,28 @@ def test_an_existing_folder_is_not_replaced(tmp_path, capsys):
     assert "--run_dir needs --last N or --best N" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-def test_only_checkpoints_of_one_run_have_an_average(tmp_path, is_known):
+@pytest.mark.parametrize(
+    ("runs", "is_refused"), [("ab", True), ("aa", False), ([None, None], False), (["a", None], False)], ids=str
+)
+def test_only_checkpoints_of_one_run_have_an_average(tmp_path, runs, is_refused):
+    """A checkpoint of a plain Trainer does not say of which run it is."""
     folders = [tmp_path / f"checkpoint-{step}" for step in (1, 2)]
     for number, folder in enumerate(folders):
         write_checkpoint(folder, {"w": torch.tensor([float(number)])})
-        run = {"RunIdentity": {"attributes": {"run": str(number)}}} if is_known else {}
+        run = {"RunIdentity": {"attributes": {"run": runs[number]}}} if runs[number] else {}
         (folder / "trainer_state.json").write_text(json.dumps({"stateful_callbacks": run}))
-    with pytest.raises(ValueError, match="are of different runs") if is_known else nullcontext():
+    with pytest.raises(ValueError, match="are of different runs") if is_refused else nullcontext():
         average_checkpoints(folders, tmp_path / "average")
-    assert (tmp_path / "average").exists() != is_known
+    assert (tmp_path / "average").exists() != is_refused
+
+
+def test_of_folders_without_numbers_the_last_is_the_newest(tmp_path):
+    """Also if only one of them has no number."""
+    names = ["checkpoint-9", "other", "checkpoint-3"]
+    folders = [
+        write_checkpoint(tmp_path / name, {"count": torch.tensor([number])}) for number, name in enumerate(names)
+    ]
+    assert averaged(tmp_path, folders)["count"].tolist() == [2]
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,17 @@
 
 import pytest
 import torch
-from tiny_marian import save_tiny_marian, tiny_tokenizer
+from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from tiny_run import small
 from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianMTModel
 
 from hf_capsule_mt import METHODS, CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.configuration import decoding_fields, method_config_class, method_fields
+from hf_capsule_mt.configuration import decoding_fields, method_config_class, method_fields, preset_config
 from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.training import build as training_build
 from hf_capsule_mt.training.arguments import ModelArguments
-from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.build import build_model, check_vocabulary
 
 MARIAN_METHODS = [method for method in METHODS if method_config_class(method) is CapsuleAggregatedMarianConfig]
 RECURRENT_METHODS = [method for method in METHODS if method not in MARIAN_METHODS]
@@ -154,3 +155,60 @@ def test_checkpoints_that_cannot_become_the_method(marian, own, tmp_path):
     ):
         with pytest.raises(ValueError, match=r"become|method already|Start from"):
             build(method=method, model=str(path))
+
+
+def test_a_new_model_is_of_the_base_size_unless_told():
+    with torch.device("meta"):
+        config = build(method="transformer", tokenizer_name="tokenizer").config
+    base = preset_config("transformer", "base")
+    assert (config.d_model, config.encoder_layers) == (base.d_model, base.encoder_layers)
+
+
+@pytest.mark.parametrize("method", [None, "em-routing"])
+def test_a_model_in_half_precision_is_trained_in_float32(tmp_path, method):
+    """As many OPUS-MT checkpoints are. Adam fails in float16."""
+    tiny_model().half().save_pretrained(tmp_path)
+    assert {weight.dtype for weight in build(model=str(tmp_path), method=method).parameters()} == {torch.float32}
+
+
+def test_a_model_of_ones_own_in_half_precision_is_trained_in_float32(tmp_path):
+    from_scratch().half().save_pretrained(tmp_path)
+    assert {weight.dtype for weight in build(model=str(tmp_path)).parameters()} == {torch.float32}
+
+
+def test_an_unknown_field_of_a_checkpoint_is_named(own):
+    with pytest.raises(UserError, match="layers"):
+        build(model=own, overrides=["layers=9"])
+
+
+def test_an_adapter_is_only_for_weights_that_are_trained(marian):
+    build(model=marian, lora_rank=2)
+    with pytest.raises(UserError, match="--config_overrides add weights"):
+        build(model=marian, lora_rank=2, overrides=["layer_aggregation=em_routing"])
+
+
+def with_other_targets(folder):
+    """A tokenizer of two vocabularies, in the second of which two words have changed places."""
+    folder.mkdir()
+    tokenizer = marian_tokenizer(folder, True)
+    one, other = list(tokenizer.target_encoder)[-2:]
+    ids = tokenizer.target_encoder
+    ids[one], ids[other] = ids[other], ids[one]
+    return tokenizer
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_the_vocabulary_of_targets_is_compared_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(training_build, "load_tokenizer", lambda *_: with_other_targets(tmp_path / "own"))
+    args = ModelArguments(model="name", tokenizer_name="other")
+    check_vocabulary(args, with_other_targets(tmp_path / "same"))
+    with pytest.raises(UserError, match="has another vocabulary than"):
+        check_vocabulary(args, marian_tokenizer(tmp_path, True))
+
+
+def test_the_vocabulary_is_compared_with_that_of_the_revision(monkeypatch):
+    of_revision = {"main": train_joint_bpe(["some text"], 300), "v1": tiny_tokenizer()}
+    monkeypatch.setattr(training_build, "load_tokenizer", lambda name, revision="main": of_revision[revision])
+    check_vocabulary(ModelArguments(model="name", revision="v1", tokenizer_name="other"), tiny_tokenizer())
+    with pytest.raises(UserError, match="has another vocabulary than"):
+        check_vocabulary(ModelArguments(model="name", tokenizer_name="other"), tiny_tokenizer())

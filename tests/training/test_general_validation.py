@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training import validation_bleu
 from hf_capsule_mt.training.averaging import best_checkpoints
+from hf_capsule_mt.training.checkpoint_folders import checkpoints
 
 SCORES = [(30, 10), (31, 12), (27, 15), (29.1, 11), (29.2, 13)]
 """On the general data and on the validation data, at the start and after 2, 4, 6 and 8 updates.
@@ -130,10 +131,28 @@ def test_without_such_a_checkpoint_the_model_is_that_of_the_start(corpus, genera
 
 def test_general_scores_are_those_of_the_file(corpus, tmp_path):
     record = train(corpus, files(corpus, "validation"), tmp_path / "run", max_steps=2)
-    for each in [*record["evaluations"], {name[5:]: value for name, value in record["metrics"].items()}]:
-        if "general_loss" in each:
-            assert (each["general_bleu"], each["general_loss"]) == (each["bleu"], pytest.approx(each["loss"]))
+    for each in record["evaluations"]:
+        assert (each["general_bleu"], each["general_loss"]) == (each["bleu"], pytest.approx(each["loss"]))
     assert [each["updates"] for each in record["evaluations"]] == [0, 2]
+
+
+def test_a_model_that_has_forgotten_is_not_saved_between_saves(corpus, general, tmp_path, scripted):
+    scripted([(30, 10), *[(20, 50)] * 4, (30, 10)])
+    with pytest.raises(SystemExit):
+        train(corpus, general, tmp_path / "run", save_steps=8)
+    assert [folder.name for folder in checkpoints(tmp_path / "run")] == ["checkpoint-8"]
+
+
+def test_the_best_checkpoint_of_other_scores_is_not_the_best_one(corpus, general, tmp_path, scripted):
+    """Also if every later one has forgotten too much."""
+    scripted([(50, 40), (50, 40), (50, 40), (30, 10), *[(20, 50)] * 3, (30, 10)])
+    train(corpus, general, tmp_path / "run", max_steps=2)
+    changed = {"resume_from_checkpoint": "last", "bleu_tokenize": "char"}
+    with pytest.raises(SystemExit) as stop:
+        train(corpus, general, tmp_path / "run", **changed)
+    assert stop.value.code == 3
+    record = json.loads((tmp_path / "run" / "run_record.json").read_text())
+    assert (record["best_checkpoint"], record["keeps_start"]) == (None, True)
 
 
 def test_it_chooses_the_best_checkpoint(corpus, general, tmp_path, capsys):

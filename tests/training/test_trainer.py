@@ -18,6 +18,7 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from aggregated_models import m2m100
 from datasets import IterableDataset
 from filelock import FileLock
+from huggingface_hub import ModelCard
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from tiny_run import SMALL, files, small
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -32,6 +33,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
+    TrainerCallback,
     set_seed,
 )
 
@@ -48,11 +50,12 @@ from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training import checkpoint_folders, resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
-from hf_capsule_mt.training.model_preparation import all_finite
+from hf_capsule_mt.training.callbacks import DivergenceError
+from hf_capsule_mt.training.model_preparation import all_finite, has_unread_weights
 from hf_capsule_mt.training.overrides import parse_override
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
-from hf_capsule_mt.training.validation_bleu import bleu_metric
+from hf_capsule_mt.training.validation_bleu import bleu_metric, default_metrics
 
 # A learning rate of 1 makes the change of a weight its gradient.
 UPDATE = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
@@ -107,6 +110,7 @@ def test_runs_with_the_same_arguments_are_the_same(pairs, tmp_path):
         trainer.train()
         assert vars(args) == before
         assert trainer.args.ddp_find_unused_parameters
+        assert trainer.args.torch_compile_backend == "eager"
         assert model.config.label_smoothing == 0.1
         runs.append([(entry["loss"], entry["learning_rate"]) for entry in trainer.state.log_history if "loss" in entry])
     assert runs[0] == runs[1]
@@ -343,6 +347,20 @@ def test_validation_bleu_is_that_of_the_texts(tmp_path, texts, tokenizer):
     assert validation_bleu(tokenizer(tmp_path), translations, references) == pytest.approx(expected)
 
 
+def test_the_default_metric_is_bleu_of_the_words_that_are_asked_for(tmp_path):
+    tokenizer = train_joint_bpe(BYTES[1], 300)
+    labels = tokenizer(BYTES[1], padding=True, return_tensors="np")["input_ids"]
+    predictions = tokenizer(BYTES[0], padding=True, return_tensors="np")["input_ids"]
+    for words in ("13a", "char"):
+        args = TranslationTrainingArguments(tmp_path, bleu_tokenize=words, use_cpu=True, report_to="none")
+        found = default_metrics(args, tokenizer)(EvalPrediction(predictions, labels))
+        expected = score_translations(BYTES[0], [BYTES[1]], metrics=("bleu",), tokenize=words)["bleu"]["score"]
+        assert found == {"bleu": pytest.approx(expected)}
+    assert default_metrics(args, None) is None
+    args.predict_with_generate = False
+    assert default_metrics(args, tokenizer) is None
+
+
 def test_a_folder_is_of_one_run(pairs, tmp_path, monkeypatch):
     """As it is for the command."""
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
@@ -485,6 +503,7 @@ def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(bf16, pair
         ("transformer", "share_encoder_decoder_embeddings=true", True),
         ("transformer", "share_encoder_decoder_embeddings=false", False),
         ("transformer", "encoder_layerdrop=1.0", True),
+        ("transformer", "decoder_layerdrop=1.0", True),
     ],
 )
 def test_processes_do_not_wait_for_gradients_that_never_come(method, field, expected, pairs, tmp_path):
@@ -495,6 +514,15 @@ def test_processes_do_not_wait_for_gradients_that_never_come(method, field, expe
     # What DistributedDataParallel is made with.
     asked = trainer.accelerator.ddp_handler.find_unused_parameters
     assert (lacks, trainer.args.ddp_find_unused_parameters, asked) == (expected,) * 3
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_m2m_100_has_an_embedding_that_nothing_reads_if_none_is_tied(is_tied):
+    model = m2m100(tie_word_embeddings=is_tied, encoder_layerdrop=0, decoder_layerdrop=0).train()
+    ids = torch.tensor([[3, 4, 2]])
+    model(input_ids=ids, labels=ids).loss.backward()
+    lacks = any(weight.requires_grad and weight.grad is None for weight in model.parameters())
+    assert (lacks, has_unread_weights(model)) == (not is_tied, not is_tied)
 
 
 def test_batches_hold_the_budget_and_an_epoch_every_pair(pairs, tmp_path):
@@ -598,13 +626,17 @@ def marian_trainer(folder, pairs, output_dir, **options):
     return TranslationTrainer(model, args, train_dataset=pairs, processing_class=tiny_tokenizer())
 
 
-@pytest.mark.parametrize("family", ["marian", "m2m100"])
-def test_accumulation_with_models_of_transformers(family, marian, pairs, tmp_path):
-    """Transformers ignores the number of tokens of an update: its loss and gradients are four times too large."""
+@pytest.mark.parametrize(("family", "smoothing"), [("marian", 0), ("m2m100", 0), ("marian", 0.1)])
+def test_accumulation_with_models_of_transformers(family, smoothing, marian, pairs, tmp_path):
+    """Transformers ignores the number of tokens of an update: its loss and gradients are four times too large.
+
+    Its label smoothing does not ignore it.
+    """
     if family == "m2m100":
         m2m100(dropout=0, attention_dropout=0, encoder_layerdrop=0, decoder_layerdrop=0).save_pretrained(marian)
-    whole = loss_and_gradients(marian_trainer(marian, pairs, tmp_path, per_device_train_batch_size=24))
-    options = {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 4}
+    options = {"per_device_train_batch_size": 24, "label_smoothing_factor": smoothing}
+    whole = loss_and_gradients(marian_trainer(marian, pairs, tmp_path, **options))
+    options |= {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 4}
     assert_same(whole, loss_and_gradients(marian_trainer(marian, pairs, tmp_path, **options)))
 
 
@@ -623,6 +655,93 @@ def test_positions_of_transformers_marian(marian, pairs, tmp_path, scale):
     trainer.create_model_card()
     assert (tmp_path / "README.md").is_file()
     assert torch.equal(MarianMTModel.from_pretrained(tmp_path).state_dict()[name], model.state_dict()[name])
+
+
+def test_positions_of_a_model_that_replaces_another(marian, pairs, tmp_path):
+    """As that of the start does if every checkpoint has forgotten too much."""
+    name = "model.encoder.embed_positions.weight"
+    trainer = marian_trainer(marian, pairs, tmp_path)
+    model = MarianMTModel.from_pretrained(marian)
+    with torch.no_grad():
+        model.get_parameter(name).mul_(2)
+    trainer.replace_model(model)
+    trainer.save_model()
+    assert not model.get_parameter(name).requires_grad
+    assert torch.equal(MarianMTModel.from_pretrained(tmp_path).get_parameter(name), model.get_parameter(name))
+
+
+class Seen(TrainerCallback):
+    """What a user's callback sees at the end of training, and after each update."""
+
+    def __init__(self):
+        self.epochs = []
+        self.weight = None
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.epochs.append(state.epoch)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.weight = next(kwargs["model"].parameters()).clone()
+
+
+def test_callbacks_see_the_averages_and_the_share_of_a_stream(corpus, tmp_path):
+    tokenizer = tiny_tokenizer()
+    lengths = {"max_source_length": 30, "max_target_length": 30}
+    data_args = DataArguments([str(file) for file in files(corpus, "train")], streaming=True, **lengths)
+    options = {**UPDATE, "max_steps": 4, "max_tokens_per_batch": 60, "ema_decay": 0.9}
+    args = TranslationTrainingArguments(tmp_path, **options)
+    model = build_model(ModelArguments("transformer", "tiny", tokenizer_name="name", config_overrides=SMALL), tokenizer)
+    stream = load_data(data_args, args, tokenizer, model.config).train
+    seen = Seen()
+    trainer = TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=stream, callbacks=[seen])
+    trainer.train()
+    assert seen.epochs == [0.25, 0.5, 0.75, 1]
+    assert [entry["epoch"] for entry in trainer.state.log_history if "loss" in entry] == seen.epochs
+    assert torch.equal(seen.weight, next(model.parameters()))
+    # The trainer skips no batches of a stream. The option stays as it was.
+    assert not trainer.args.ignore_data_skip
+
+
+def test_an_optimizer_of_ones_own_keeps_its_rates(pairs, tmp_path):
+    trainer = make_trainer(pairs, tmp_path, added_learning_rate=1e-3)
+    assert len({group["lr"] for group in trainer.create_optimizer().param_groups}) == 2
+    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.5)
+    assert [group["lr"] for group in trainer.create_optimizer().param_groups] == [0.5]
+
+
+@pytest.mark.parametrize(("warmup", "is_warned"), [(3, False), (4, True), (5, True)])
+def test_a_run_that_ends_in_its_warmup(warmup, is_warned, pairs, tmp_path, caplog):
+    trainer = make_trainer(pairs, tmp_path, warmup_steps=warmup)
+    trainer.create_optimizer_and_scheduler(4)
+    assert ("it ends before the learning rate reaches 1.0" in caplog.text) == is_warned
+
+
+def test_a_weight_that_is_not_finite_on_another_process(pairs, tmp_path, monkeypatch):
+    trainer = make_trainer(pairs, tmp_path)
+    trainer.save_model()
+    monkeypatch.setattr(TranslationTrainingArguments, "world_size", 2)
+    monkeypatch.setattr(trainer.accelerator, "gather", lambda flag: torch.stack([flag, torch.zeros_like(flag)]))
+    with pytest.raises(DivergenceError, match="a weight is not finite at update 0"):
+        trainer.save_model()
+
+
+def test_one_process_writes_the_card(pairs, tmp_path, monkeypatch):
+    trainer = make_trainer(pairs, tmp_path)
+    trainer.recorder = SimpleNamespace(model_card=lambda _: ModelCard("A card."))
+    for is_first in (False, True):
+        monkeypatch.setattr(trainer, "is_world_process_zero", lambda: is_first)  # noqa: B023
+        trainer.create_model_card()
+        assert (tmp_path / "README.md").exists() == is_first
+
+
+@pytest.mark.parametrize("push", [True, False])
+def test_the_model_is_saved_without_a_push(push, pairs, tmp_path, monkeypatch):
+    trainer = make_trainer(pairs, tmp_path)
+    monkeypatch.setattr(trainer.args, "push_to_hub", push)
+    monkeypatch.setattr(trainer, "push_to_hub", None)
+    trainer.save_without_push()
+    assert (tmp_path / "model.safetensors").is_file()
+    assert trainer.args.push_to_hub == push
 
 
 # The words that each of their modules reads pass through these.

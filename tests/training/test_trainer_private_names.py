@@ -55,11 +55,12 @@ def test_the_loader_of_accelerate_takes_the_option_of_copies():
 
 
 def test_a_resumed_schedule_has_the_rate_of_its_options():
-    schedule = LambdaLR(SGD(tiny_model().parameters(), lr=1.0), lambda update: 0.5**update)
+    schedule = LambdaLR(SGD(tiny_model().parameters(), lr=1.0, momentum=0.3), lambda update: 0.5**update)
     schedule.optimizer.step()
     schedule.step()
     saved_rate = schedule.get_last_lr()
-    other = LambdaLR(SGD(tiny_model().parameters(), lr=8.0), lambda update: 0.5**update)
+    numbers = {"momentum": 0.5, "weight_decay": 0.25}
+    other = LambdaLR(SGD(tiny_model().parameters(), lr=8.0, **numbers), lambda update: 0.5**update)
     options = OptimizerOptions(other.optimizer)
     other.optimizer.load_state_dict(schedule.optimizer.state_dict())
     other.load_state_dict(schedule.state_dict())
@@ -67,6 +68,7 @@ def test_a_resumed_schedule_has_the_rate_of_its_options():
     options.restore(other.optimizer, other)
     assert other.get_last_lr() == [group["lr"] for group in other.optimizer.param_groups] == [4.0]
     assert other.last_epoch == 1
+    assert all(numbers.items() <= group.items() for group in other.optimizer.param_groups)
 
 
 def test_columns_that_the_model_does_not_take_are_left_out(tmp_path):

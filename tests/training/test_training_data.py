@@ -17,7 +17,9 @@ from transformers import set_seed
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.data import arrow_cache as corpus_module
+from hf_capsule_mt.data.lines import ReadReport
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
@@ -172,6 +174,94 @@ def test_weights_mix_corpora(trainer_of, capsys):
     assert list(trainer_of(options).train_dataset) == mixed
     with pytest.raises(ValueError, match="train_file_weights has 2 weights"):
         trainer_of({"train_file": ["part-*.tsv"], "train_file_weights": [1, 1]})
+
+
+def test_a_corpus_of_three_times_the_weight_is_drawn_three_times_as_often(trainer_of):
+    """The weights are those of the training data. Validation data needs none."""
+    files_of_data = {"train_file": ["train.source", "train.target", "part-0.tsv"], "validation_file": ["part-1.tsv"]}
+    mixed = trainer_of({**files_of_data, "train_file_weights": [1, 3]}).train_dataset
+    # The 60 pairs of the first corpus are a quarter.
+    assert len(mixed) == pytest.approx(240, rel=0.25)
+
+
+def test_a_new_run_reads_a_stream_from_its_beginning(trainer_of):
+    trainer = trainer_of(DOORS["stream"])
+    first = next(iter(trainer.get_train_dataloader()))
+    trainer.train_dataset.load_state(first["stream_state"])
+    assert next(iter(trainer.get_train_dataloader()))["stream_state"] == first["stream_state"]
+
+
+@pytest.fixture
+def load(folder, tmp_path, monkeypatch):
+    """A function that loads data with the options of the data and of the run."""
+    monkeypatch.chdir(folder)
+
+    def load(data, tokenizer="tokenizer", positions=1024, **options):
+        tokenizer = load_tokenizer(str(folder / tokenizer), "main")
+        ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "eos_token_id")}
+        sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": positions}
+        config = preset_config("transformer", "tiny", **sizes, **ids)
+        args = TranslationTrainingArguments(
+            str(tmp_path), **{"max_steps": 5, "report_to": "none", "use_cpu": True, **options}
+        )
+        return load_data(DataArguments(**data), args, tokenizer, config)
+
+    return load
+
+
+def test_a_stream_is_as_its_options_say(load):
+    data = {"train_file": ["part-0.tsv", "part-1.tsv"], "train_file_weights": [1.0, 3.0], "streaming": True}
+    data |= {"shuffle_buffer": 7, "bpe_dropout": 0.25, "max_source_length": 20, "max_target_length": 30}
+    cut = load(data, "bpe", max_tokens_per_batch=60, data_seed=3).train.cut()
+    text = cut.pop("text")
+    assert cut == {"max_tokens": 60, "limits": [20, 30], "window": 7, "seed": 3, "bpe_dropout": 0.25}
+    assert "[1.0, 3.0]" in text
+
+
+def test_processes_have_parts_of_a_stream(load, folder, monkeypatch):
+    """Together they read every pair once in a pass."""
+    sources = []
+    monkeypatch.setattr(TranslationTrainingArguments, "world_size", 2)
+    for rank in range(2):
+        monkeypatch.setattr(TranslationTrainingArguments, "process_index", rank)
+        stream = load({"train_file": ["part-*.tsv"], **STREAM}, max_tokens_per_batch=60).train
+        for batch in stream:
+            if json.loads(batch.state)["pass"]:
+                break
+            sources += [pair["input_ids"] for pair in batch.pairs]
+    tokenizer = load_tokenizer(str(folder / "tokenizer"), "main")
+    expected = tokenizer((folder / "train.source").read_text().splitlines())["input_ids"]
+    assert sorted(sources) == sorted(expected)
+
+
+def test_the_first_process_prints(load, capsys, monkeypatch):
+    for rank in range(2):
+        monkeypatch.setattr(TranslationTrainingArguments, "process_index", rank)
+        load({"train_file": ["part-0.tsv"]})
+        assert ("20 pairs tokenised" in capsys.readouterr().out) == (rank == 0)
+
+
+@pytest.mark.parametrize("name", ["max_source_length", "max_target_length", "generation_max_length"])
+def test_texts_may_be_as_long_as_the_model_has_positions(load, name):
+    lengths = {"max_source_length": 20, "max_target_length": 20, "generation_max_length": 20, name: 64}
+    generation = {"generation_max_length": lengths.pop("generation_max_length")}
+    load({"train_file": ["part-0.tsv"], **lengths}, positions=64, **generation)
+    with pytest.raises(UserError, match=f"{name} is 64, and the model has 63 positions"):
+        load({"train_file": ["part-0.tsv"], **lengths}, positions=63, **generation)
+    # Without a limit of translations the model's own counts.
+    load({"train_file": ["part-0.tsv"], "max_source_length": 9, "max_target_length": 9}, generation_max_length=None)
+
+
+def test_the_numbers_of_several_corpora_add_up(load, tmp_path):
+    (tmp_path / "one.tsv").write_bytes(b"a\tb\n\tb\n\xff\tb\n\xff\tb\n\xff\tb\nc\td\n")
+    (tmp_path / "two.tsv").write_bytes(b"e\tf\n\tb\n")
+    files_of_data = [str(tmp_path / name) for name in ("one.tsv", "two.tsv")]
+    data = {"train_file": files_of_data, "validation_file": files_of_data, "general_validation_file": files_of_data}
+    facts = load(data).facts
+    assert facts.report == ReadReport(read=8, kept=3, empty=2, invalid_utf8=3)
+    assert facts.pairs == {"trained_on": 3, "too_long": 0}
+    assert facts.validation == {"scored": 3, "too_long": 0}
+    assert facts.validation_sha256.keys() == {"source", "target", "general source", "general target"}
 
 
 def test_a_killed_stream_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_path, monkeypatch, capsys):

@@ -7,8 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_run import arguments, files, stop_at
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoint_folders import checkpoints, step_of
 from hf_capsule_mt.training.moving_average import TRAINING_WEIGHTS, WeightAverage
 from hf_capsule_mt.training.trainer import TranslationTrainer
@@ -71,6 +73,31 @@ def test_it_is_saved_and_the_weights_beside_it(averaged):
             if name in saved:
                 torch.testing.assert_close(saved[name].double(), expected, rtol=1e-6, atol=1e-7)
         assert any(not torch.equal(saved[name], training[name]) for name in saved if name in training)
+    # The result is not trained further.
+    assert not (folder / TRAINING_WEIGHTS).exists()
+
+
+def test_it_is_evaluated(averaged, corpus):
+    """The loss in the log is that of the weights that are saved."""
+    folder, _, _ = averaged
+    log = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    losses = {entry["step"]: entry["eval_loss"] for entry in log if "eval_loss" in entry}
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    sides = [file.read_text().splitlines() for file in files(corpus, "validation")]
+    pairs = [dict(tokenizer(source, text_target=target)) for source, target in zip(*sides)]
+    args = TranslationTrainingArguments(folder, predict_with_generate=False, report_to="none", use_cpu=True)
+    for updates in (2, 4):
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder / f"checkpoint-{updates}")
+        trainer = TranslationTrainer(model, args, eval_dataset=pairs, processing_class=tokenizer)
+        assert trainer.evaluate()["eval_loss"] == pytest.approx(losses[updates], rel=1e-5)
+
+
+def test_without_an_evaluation_the_result_is_the_average(corpus, tmp_path):
+    """There is no best checkpoint whose weights could be loaded."""
+    rare = {"eval_steps": 9, "save_steps": 9, "max_steps": 3}
+    saved = run(corpus, tmp_path, ema_decay=DECAY, load_best_model_at_end=True, **rare)
+    plain = run(corpus, tmp_path / "plain", **rare)
+    assert any(not torch.equal(weight, plain[name]) for name, weight in saved.items())
 
 
 def test_a_resumed_run_has_the_same_weights(averaged, corpus, tmp_path, monkeypatch):

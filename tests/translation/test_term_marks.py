@@ -7,11 +7,13 @@ import pytest
 import torch
 from ending_models import STORED
 from tiny_run import arguments
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_capsule_mt
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.cli.translate import main as translate
+from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation import texts
 from hf_capsule_mt.translation.glossary import Entry, Glossary
 from hf_capsule_mt.translation.term_marks import MARKS, SourceMarker, TermMarks, add_marks, base_form, make_room
@@ -149,6 +151,24 @@ def test_a_checkpoint_says_that_it_reads_marks(trained, monkeypatch):
     assert "⟨" not in (trained / "out.de").read_text()
     # The length of the source counts no marks.
     assert json.loads(report.read_text())["source_length"] == len(tokenizer("I like the cat.")["input_ids"]) - 1
+
+
+def test_the_data_seed_decides_which_sources_have_marks(trained, tokenizer, tmp_path):
+    """Those of validation have none."""
+    config = AutoConfig.from_pretrained(MODEL)
+    config.vocab_size = len(tokenizer)
+    sides = [str(trained / f"train.{side}") for side in ("en", "de")]
+    glossary = {"glossary": str(trained / "terms.tsv"), "term_rate": 0.5}
+    data_args = DataArguments(sides, validation_file=sides, **glossary)
+    marks = set(tokenizer.convert_tokens_to_ids(list(MARKS)))
+    marked_sources = []
+    for seeds in ({"data_seed": 3}, {"data_seed": 3, "seed": 8}, {"data_seed": 4}):
+        args = TranslationTrainingArguments(tmp_path, report_to="none", use_cpu=True, **seeds)
+        data = load_data(data_args, args, tokenizer, config)
+        marked_sources.append([bool(marks & set(ids)) for ids in data.train["input_ids"]])
+        assert not any(marks & set(ids) for ids in data.validation["input_ids"])
+    assert marked_sources[0] == marked_sources[1] != marked_sources[2]
+    assert 0 < sum(marked_sources[0]) < len(marked_sources[0])
 
 
 @pytest.mark.parametrize(
