@@ -199,7 +199,8 @@ def with_other_targets(folder):
 
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_the_vocabulary_of_targets_is_compared_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(training_build, "load_tokenizer", lambda *_: with_other_targets(tmp_path / "own"))
+    own_tokenizer = with_other_targets(tmp_path / "own")
+    monkeypatch.setattr(training_build, "load_tokenizer", lambda *_: own_tokenizer)
     args = ModelArguments(model="name", tokenizer_name="other")
     check_vocabulary(args, with_other_targets(tmp_path / "same"))
     with pytest.raises(UserError, match="has another vocabulary than"):
