@@ -125,6 +125,8 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_
     epoch = json.loads((checkpoint / "trainer_state.json").read_text())["epoch"]
     assert epoch > 1
     assert not epoch.is_integer()
+    # Without load_best_model_at_end an evaluation saves nothing.
+    assert not (tmp_path / "whole" / "checkpoint-5").exists()
     train("killed", resume_from_checkpoint=checkpoint)
     assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
     assert history(tmp_path / "killed", "loss") == history(tmp_path / "whole", "loss")

@@ -5,6 +5,8 @@ import math
 import os
 import shutil
 import signal
+import threading
+import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from filelock import FileLock
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_run import SMALL, arguments, files, stop_at
 from transformers import TrainerControl, TrainerState
 
@@ -23,6 +25,7 @@ from hf_capsule_mt.training.callbacks import DivergenceError, RunEvents, StopOnS
 from hf_capsule_mt.training.checkpoint_folders import (
     checkpoints,
     claim_folder,
+    find_checkpoint,
     is_whole,
     last_checkpoint,
     missing_state,
@@ -203,6 +206,107 @@ def test_the_random_numbers_of_every_process_are_whole(run):
     assert missing_state(checkpoint) == []
     damage(checkpoint / "rng_state_1.pth", "cut")
     assert missing_state(checkpoint) == ["rng_state*.pth"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_steps": "9"},
+        {"max_steps": None},
+        {"total_flos": "1"},
+        {"num_input_tokens_seen": 1.5},
+        {"best_global_step": "2"},
+        {"best_model_checkpoint": 2},
+        {"stateful_callbacks": {"RunIdentity": {"attributes": {"run": 3}}}},
+        {"stateful_callbacks": {"RunIdentity": {"attributes": {"dealt_to": "2"}}}},
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_no_state(fields, tmp_path):
+    (tmp_path / "trainer_state.json").write_text(json.dumps(fields))
+    with pytest.raises(UserError, match="is damaged: "):
+        read_trainer_state(tmp_path)
+
+
+def zip_file(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", "")
+
+
+@pytest.mark.parametrize(
+    ("folders", "archives"),
+    [
+        (["global_step4"], []),
+        (["optimizer_0", "pytorch_model_fsdp_0"], ["scheduler.pt"]),
+        (["pytorch_model_fsdp_0"], ["optimizer.bin", "scheduler.pt"]),
+        ([], ["optimizer.pt", "scheduler.pt", "pytorch_model.bin"]),
+    ],
+    ids=["DeepSpeed", "FSDP in pieces", "FSDP", "pickles"],
+)
+def test_the_state_of_runs_on_accelerators(folders, archives, tmp_path):
+    """Each of its parts is needed."""
+    for name in folders:
+        (tmp_path / name).mkdir()
+    for name in (*archives, "rng_state_0.pth"):
+        zip_file(tmp_path / name)
+    (tmp_path / "trainer_state.json").write_text("{}")
+    assert missing_state(tmp_path) == []
+    for name in (*archives, *folders):
+        part = tmp_path / name
+        part.rename(tmp_path / f"hidden-{name}")
+        assert missing_state(tmp_path) != []
+        (tmp_path / f"hidden-{name}").rename(part)
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "model-00001-of-2.safetensors", "adapter", "trainer_state.json", "run_record.json"]
+)
+def test_a_result_is_that_of_another_run(name, tmp_path):
+    """Other files stay."""
+    args = SimpleNamespace(output_dir=tmp_path, overwrite_output_dir=False)
+    (tmp_path / "notes.txt").touch()
+    claim_folder(args, None)
+    if name == "adapter":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match="holds another run"):
+        claim_folder(args, None)
+    args.overwrite_output_dir = True
+    claim_folder(args, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_where_there_is_nothing_to_continue_from(tmp_path):
+    assert find_checkpoint("auto", tmp_path) is None
+    assert find_checkpoint(None, tmp_path) is None
+    for value in ("last", True):
+        with pytest.raises(UserError, match="holds no complete checkpoint to resume from"):
+            find_checkpoint(value, tmp_path)
+
+
+def test_a_weight_that_a_checkpoint_lacks_is_told(corpus, run, caplog):
+    file = run / "checkpoint-4" / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.encoder.layers.0.fc1.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    train(corpus, run, resume_from_checkpoint="last")
+    assert "missing keys" in caplog.text
+
+
+def test_in_another_thread_no_signal_is_waited_for():
+    """Python lets only the main thread handle signals."""
+    before = signal.getsignal(signal.SIGTERM)
+    found = []
+
+    def use():
+        with StopOnSigterm() as stop:
+            found.append((stop.stopped, signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert found == [(False, before)]
 
 
 def test_values_that_a_run_does_not_have_yet(run):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -196,6 +197,7 @@ def test_options_of_workers_reach_the_loader():
     given = {"num_workers": 2, "prefetch_factor": 3, "persistent_workers": True}
     args = training(**{f"dataloader_{name}": value for name, value in given.items()})
     assert given.items() <= args.loader_options.items()
+    assert args.loader_options["multiprocessing_context"] == ("fork" if sys.platform == "linux" else None)
     assert args.loader_options["pin_memory"] == torch.accelerator.is_available()
     other = training(dataloader_num_workers=2, dataloader_multiprocessing_context="spawn")
     assert other.loader_options["multiprocessing_context"] == "spawn"

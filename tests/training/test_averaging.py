@@ -89,6 +89,7 @@ def test_average_loads_and_keeps_the_newest_files_only(tmp_path):
     newest = folders[0]
     for name in ("optimizer.pt", "rng_state.pth", "training_args.bin", "trainer_state.json", "modeling_own.py"):
         (newest / name).write_text("{}")
+    (newest / "global_step100").mkdir()
     average_checkpoints(folders, tmp_path / "average")
 
     names = {file.name for file in (tmp_path / "average").iterdir()}
@@ -143,8 +144,9 @@ def test_of_equal_scores(tmp_path, metric, expected):
 )
 def test_best(tmp_path, metric, expected):
     assert steps(best_checkpoints(write_run(tmp_path / "run"), 2, metric)) == expected
-    with pytest.raises(ValueError, match="has 0 such"):
-        best_checkpoints(tmp_path / "run", 1, "rouge")
+    for folder, name in ((tmp_path / "run", "rouge"), (tmp_path, "bleu")):
+        with pytest.raises(UserError, match="has 0 such checkpoints, and 1 are asked for"):
+            best_checkpoints(folder, 1, name)
 
 
 def test_scores_of_before_do_not_compare(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from tiny_run import small
 from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianMTModel
@@ -213,3 +214,14 @@ def test_the_vocabulary_is_compared_with_that_of_the_revision(monkeypatch):
     check_vocabulary(ModelArguments(model="name", revision="v1", tokenizer_name="other"), tiny_tokenizer())
     with pytest.raises(UserError, match="has another vocabulary than"):
         check_vocabulary(ModelArguments(model="name", tokenizer_name="other"), tiny_tokenizer())
+
+
+@pytest.mark.parametrize("method", [None, "em-routing"])
+def test_a_checkpoint_that_lacks_a_weight_is_refused(marian, method):
+    """It would be drawn at random."""
+    file = f"{marian}/model.safetensors"
+    weights = load_file(file)
+    del weights["model.encoder.layers.0.fc1.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match="fc1"):
+        build(model=marian, method=method)

@@ -19,6 +19,7 @@ from aggregated_models import m2m100
 from datasets import IterableDataset
 from filelock import FileLock
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from tiny_run import SMALL, files, small
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -115,6 +116,14 @@ def test_runs_with_the_same_arguments_are_the_same(pairs, tmp_path):
         runs.append([(entry["loss"], entry["learning_rate"]) for entry in trainer.state.log_history if "loss" in entry])
     assert runs[0] == runs[1]
     assert [rate for _, rate in runs[0]] == pytest.approx([0, 0.005, 0.01, 0.005])
+
+
+def test_layers_are_compiled_as_the_options_say(pairs, tmp_path, monkeypatch):
+    """A graph for each length would take minutes."""
+    compiled = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda layer, **options: compiled.append(options))
+    make_trainer(pairs, tmp_path, torch_compile=True, torch_compile_backend="eager", torch_compile_mode="max-autotune")
+    assert compiled == [{"dynamic": True, "backend": "eager", "mode": "max-autotune"}] * 3
 
 
 def test_a_share_of_warmup_is_that_of_every_run(pairs, tmp_path):
@@ -264,6 +273,8 @@ def evaluated(corpus, tmp_path):
 
 def test_what_a_model_or_ones_own_scores_cannot_have(evaluated, marian, pairs, tmp_path):
     assert evaluated(compute_metrics=dict).args.metric_for_best_model is None
+    # Without that score the run could not choose.
+    assert evaluated(compute_metrics=dict, save_strategy="best").args.metric_for_best_model == "bleu"
     with pytest.raises(ValueError, match="no R-Drop"):
         marian_trainer(marian, pairs, tmp_path, rdrop_alpha=1.0)
 
@@ -276,6 +287,14 @@ def test_after_training_a_score_is_what_it_is(evaluated):
     scores = trainer.evaluate()
     assert trainer.has_forgotten
     assert 0 <= scores["eval_bleu"] <= 100
+
+
+def test_sources_without_references_are_translated(evaluated, pairs):
+    trainer = evaluated(compute_metrics=dict, generation_max_length=5)
+    sources = [{"input_ids": pairs[index]["input_ids"]} for index in range(3)]
+    prediction = trainer.predict(sources)
+    assert len(prediction.predictions) == 3
+    assert prediction.label_ids is None
 
 
 def test_only_the_trainers_own_validation_data_is_scored_next_to_the_general_data(evaluated):
@@ -654,6 +673,7 @@ def test_positions_of_transformers_marian(marian, pairs, tmp_path, scale):
     trainer.save_model()
     trainer.create_model_card()
     assert (tmp_path / "README.md").is_file()
+    assert (name in load_file(tmp_path / "model.safetensors")) == (scale == 2)
     assert torch.equal(MarianMTModel.from_pretrained(tmp_path).state_dict()[name], model.state_dict()[name])
 
 

@@ -12,7 +12,7 @@ from accelerate.state import AcceleratorState
 from datasets import Dataset
 from tiny_marian import tiny_model, tiny_tokenizer
 from torch.optim import SGD
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 from transformers import MarianMTModel, Seq2SeqTrainer
 
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
@@ -69,6 +69,18 @@ def test_a_resumed_schedule_has_the_rate_of_its_options():
     assert other.get_last_lr() == [group["lr"] for group in other.optimizer.param_groups] == [4.0]
     assert other.last_epoch == 1
     assert all(numbers.items() <= group.items() for group in other.optimizer.param_groups)
+
+
+def test_a_schedule_that_follows_the_scores_stays_as_it_was():
+    """It cannot say the rate of any update."""
+    optimizer = SGD(tiny_model().parameters(), lr=1.0)
+    schedule = ReduceLROnPlateau(optimizer, patience=0)
+    options = OptimizerOptions(optimizer)
+    for _ in range(2):
+        schedule.step(1.0)
+    options.restore(optimizer, schedule)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1]
+    assert schedule.last_epoch == 2
 
 
 def test_columns_that_the_model_does_not_take_are_left_out(tmp_path):

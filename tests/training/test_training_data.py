@@ -184,6 +184,15 @@ def test_a_corpus_of_three_times_the_weight_is_drawn_three_times_as_often(traine
     assert len(mixed) == pytest.approx(240, rel=0.25)
 
 
+def test_the_data_seed_mixes_corpora(load):
+    data = {"train_file": ["part-0.tsv", "part-1.tsv"], "train_file_weights": [1, 2]}
+    first, same, other = (
+        load(data, **seeds) for seeds in ({"data_seed": 3}, {"data_seed": 3, "seed": 8}, {"data_seed": 4})
+    )
+    assert list(first.train) == list(same.train) != list(other.train)
+    assert first.facts.pairs == {"trained_on": 40, "too_long": 0, "in_an_epoch": len(first.train)}
+
+
 def test_a_new_run_reads_a_stream_from_its_beginning(trainer_of):
     trainer = trainer_of(DOORS["stream"])
     first = next(iter(trainer.get_train_dataloader()))
