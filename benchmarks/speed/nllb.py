@@ -1,6 +1,9 @@
 """Compare decoders at the shape of NLLB-600M: generate(), the engine, and CTranslate2, with all words and with a set.
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed nllb --words 32768 --output_file nllb.json
+    OMP_NUM_THREADS=1 python -m benchmarks.speed nllb --model mbart --vocab_size 250054 --output_file mbart50.json
+
+`--model mbart` has the same sizes and the layers of mBART.
 
 Weights are random, because they change no time: every translation has the same length. The decoders of a precision take
 turns with generate() on the same batches. Then their memory is freed. The next precision takes turns with generate()
@@ -21,7 +24,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList, M2M100Config, M2M100ForConditionalGeneration
+from transformers import (
+    LogitsProcessorList,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PreTrainedModel,
+)
 
 from benchmarks.speed.decoding_tables import GENERATE, clock_in_words, machine
 from benchmarks.speed.workload import Batch, clock, decode, peak_memory, take_turns
@@ -29,6 +39,11 @@ from hf_capsule_mt.decoding import OnlyWords, engine_of, generate, release
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
 PRECISIONS = ("float32", "bfloat16", "int8")
+MODELS = {
+    "m2m100": (M2M100Config, M2M100ForConditionalGeneration),
+    "mbart": (MBartConfig, MBartForConditionalGeneration),
+}
+"""The configuration and the class of each model."""
 GOALS = {
     ("float32", 1): "1.6 / 1.4",
     ("float32", 16): "1.5 / 1.0",
@@ -67,6 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--d_model", default=1024, help="width (default: %(default)s)")
     add("--memory_tokens", default=4096, help="source tokens whose memory is measured, 0 for none (default: 4096)")
     add("--seed", default=0)
+    parser.add_argument("--model", choices=MODELS, default="m2m100", help="class of the model (default: %(default)s)")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--output_file", type=Path, help="write a record in JSON")
     parser.set_defaults(device="cpu")
@@ -101,13 +117,15 @@ def _language(args: argparse.Namespace) -> int:
     return args.vocab_size - 159
 
 
-def random_model(args: argparse.Namespace) -> M2M100ForConditionalGeneration:
+def random_model(args: argparse.Namespace) -> PreTrainedModel:
     """Return a model of the shape of NLLB-600M whose weights repeat one block of noise."""
+    config_class, model_class = MODELS[args.model]
     side = {"layers": args.layers, "attention_heads": args.d_model // 64, "ffn_dim": 4 * args.d_model}
     shape = {f"{name}_{key}": value for name in ("encoder", "decoder") for key, value in side.items()}
-    config = M2M100Config(vocab_size=args.vocab_size, d_model=args.d_model, max_position_embeddings=1024, **shape)
+    shape |= {"vocab_size": args.vocab_size, "d_model": args.d_model, "max_position_embeddings": 1024}
+    config = config_class(**shape, scale_embedding=True, decoder_start_token_id=_END)
     with torch.device("meta"):
-        model = M2M100ForConditionalGeneration(config)
+        model = model_class(config)
     model.to_empty(device="cpu")
     model.tie_weights()
     noise = torch.randn(_NOISE, generator=torch.Generator().manual_seed(args.seed)) * 0.02
@@ -117,10 +135,18 @@ def random_model(args: argparse.Namespace) -> M2M100ForConditionalGeneration:
                 parameter.fill_(float(name.endswith("weight")))
             else:
                 _fill(parameter, noise)
+    if args.model == "m2m100":
+        _make_positions(model)
+    else:
+        model.final_logits_bias.zero_()
+    return model.eval()
+
+
+def _make_positions(model: M2M100ForConditionalGeneration) -> None:
+    """Compute the sinusoids, which are no parameters."""
     for stack in (model.model.encoder, model.model.decoder):
         positions = stack.embed_positions
         positions.make_weights(len(positions.weights), positions.embedding_dim, positions.padding_idx)
-    return model.eval()
 
 
 def _fill(parameter: Tensor, noise: Tensor) -> None:
@@ -150,7 +176,7 @@ def _seconds(args: argparse.Namespace, runs: Mapping[str, Decoder], sentences: i
 
 
 def _by_model(
-    model: M2M100ForConditionalGeneration,
+    model: PreTrainedModel,
     args: argparse.Namespace,
     precision: str | None,
     words: OnlyWords | None,
@@ -167,12 +193,17 @@ def _by_model(
     return decode(model, batch, length or args.length, args.num_beams, **options)
 
 
-def _ctranslate2(model: M2M100ForConditionalGeneration, precision: str, words: list[int]) -> Any:
+def _ctranslate2(model: PreTrainedModel, precision: str, words: list[int]) -> Any:
     """Return CTranslate2's translator of a model. Its words are the token ids, as text, and its vmap is the set."""
     import ctranslate2
-    from ctranslate2.converters.transformers import M2M100Loader
+    from ctranslate2.converters.transformers import M2M100Loader, MBartLoader
 
-    spec = M2M100Loader().get_model_spec(model)
+    if isinstance(model, MBartForConditionalGeneration):
+        # As the configurations of the published models say it.
+        model.config.normalize_before = True
+        spec = MBartLoader().get_model_spec(model)
+    else:
+        spec = M2M100Loader().get_model_spec(model)
     vocabulary = [str(word) for word in range(model.config.vocab_size)]
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
@@ -211,7 +242,7 @@ def _by_ctranslate2(
         raise RuntimeError(f"CTranslate2 wrote {lengths} words, not {length}")
 
 
-def _memory(args: argparse.Namespace, model: M2M100ForConditionalGeneration) -> dict[str, float]:
+def _memory(args: argparse.Namespace, model: PreTrainedModel) -> dict[str, float]:
     """Return what an engine in int8 takes of the process's memory, and what long sources take, in GiB."""
     before = _resident()
     with _highest_resident() as highest:
@@ -270,6 +301,8 @@ def report(record: Mapping[str, Any]) -> str:
 
 def _speed(record: Mapping[str, Any]) -> str:
     sizes = record["settings"]["batch_sizes"]
+    # Older records are all of this model.
+    has_goals = record["settings"].get("model", "m2m100") == "m2m100"
     header = ["", *(f"{size} sentence{'s' * (size > 1)}{rest}" for rest in ("", ", a set of words") for size in sizes)]
     table = [header]
     for precision, of_sizes in record["seconds"].items():
@@ -279,7 +312,9 @@ def _speed(record: Mapping[str, Any]) -> str:
             for size in sizes:
                 cells.append(_cell(of_sizes[str(size)], rest))
                 goals.append(known_goals.get((precision, size), ""))
-        table += [cells, goals]
+        table.append(cells)
+        if has_goals:
+            table.append(goals)
     times = ["seconds of generate()"]
     for size in sizes:
         of_all = [time for of_sizes in record["seconds"].values() for time in of_sizes[str(size)][GENERATE]]

@@ -11,11 +11,18 @@ from hf_capsule_mt.environment import environment
 SMALL = ["--vocab_size", "700", "--layers", "4", "--d_model", "64", "--words", "300", "--length", "4", "--rounds", "2"]
 
 
-@pytest.mark.skipif(find_spec("ctranslate2") is None, reason="compares with CTranslate2")
-def test_the_table_and_the_memory():
+needs_ctranslate2 = pytest.mark.skipif(find_spec("ctranslate2") is None, reason="compares with CTranslate2")
+
+
+def options(*more):
     parser = ArgumentParser()
     nllb.add_options(parser)
-    args = parser.parse_args([*SMALL, "--batch_sizes", "1", "2", "--precisions", "float32", "--memory_tokens", "512"])
+    return parser.parse_args([*SMALL, "--batch_sizes", "1", "2", "--precisions", "float32", *more])
+
+
+@needs_ctranslate2
+def test_the_table_and_the_memory():
+    args = options("--memory_tokens", "512")
     results, report = nllb.measure(args)
     decoders = {"generate()", "engine", "engine, words", "CTranslate2", "CTranslate2, words"}
     for seconds in results["seconds"]["float32"].values():
@@ -35,3 +42,13 @@ def test_the_table_and_the_memory():
     assert "| float32 | 3.00 / 3.00 | 3.00 / 3.00 | 6.00 / 6.00 | 6.00 / 6.00 |" in table
     assert "| float32, goal | 1.6 / 1.4 |  | 3.0 / 1.3 |  |" in table
     assert "| seconds of generate() | 2.0 (2.0–2.0) | 2.0 (2.0–2.0) |  |  |" in table
+
+
+@needs_ctranslate2
+def test_mbart():
+    """Without goals, which are those of NLLB-600M."""
+    args = options("--model", "mbart", "--memory_tokens", "0")
+    results, report = nllb.measure(args)
+    table = report({**results, "settings": vars(args), "environment": environment("cpu")})
+    assert "| float32 |" in table
+    assert "goal" not in table
