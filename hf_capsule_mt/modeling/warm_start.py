@@ -150,7 +150,7 @@ def _without_layerdrop(plain: PreTrainedConfig, overrides: dict[str, Any]) -> di
     names = ("encoder_layerdrop", "decoder_layerdrop")
     switched_off = [name for name in names if name not in overrides and getattr(plain, name)]
     if switched_off:
-        logger.warning("LayerDrop is switched off: %s is 0 from now on.", " and ".join(switched_off))
+        logger.warning("LayerDrop is switched off: 0 is the new value of %s.", " and ".join(switched_off))
     return dict.fromkeys(switched_off, 0.0)
 
 

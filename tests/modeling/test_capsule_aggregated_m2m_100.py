@@ -89,7 +89,7 @@ def test_defaults_of_the_family(caplog):
     assert (config.encoder_layerdrop, config.decoder_layerdrop) == (0, 0)
     assert model.model.encoder.layerdrop == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "LayerDrop is switched off: encoder_layerdrop is 0 from now on."
+        "LayerDrop is switched off: 0 is the new value of encoder_layerdrop."
     ]
     assert (config.layer_aggregation_context, config.layer_aggregation_input_norm) == ("own", True)
     assert (config.layer_aggregation_output, config.head_aggregation_output) == ("residual", "residual")
