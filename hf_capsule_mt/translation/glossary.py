@@ -1,16 +1,15 @@
 """Glossaries: terms of a source language with the forms that a translation must use, and where texts contain them."""
 
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 
 import regex
 
 from hf_capsule_mt.errors import UserError
 
+from .disjoint_spans import Span, most_without_overlap
 from .glossary_files import Entry, read_entries
 from .word_spans import IN_WORD, UNSPACED
 
@@ -140,7 +139,7 @@ def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
 
 def places_of_terms(translation: str, terms: Sequence[Term]) -> list[tuple[int, int, str] | None]:
     """Return the place of each term in a translation, and the form there, as [`placed_forms`] chooses them."""
-    return _most_without_overlap([_spans(translation, term.entry.targets) for term in terms])
+    return most_without_overlap([_spans(translation, term.entry.targets) for term in terms])
 
 
 def capitalised(form: str) -> str:
@@ -173,15 +172,11 @@ def copies(text: str, terms: Sequence[Term]) -> list[int]:
     return numbers
 
 
-_Span = tuple[int, int, str]
-"""First character, the character behind, and the form."""
-
-
-def _spans(text: str, forms: Sequence[str]) -> list[_Span]:
+def _spans(text: str, forms: Sequence[str]) -> list[Span]:
     """Return the places of forms in a text, the longest first."""
     atoms = list(_ATOM.finditer(text))
     spelled = [_normal(atom[0]) for atom in atoms]
-    spans: list[_Span] = []
+    spans: list[Span] = []
     for form in forms:
         wanted = [_normal(atom) for atom in _ATOM.findall(form)]
         at_beginning = [capitalised(wanted[0]), *wanted[1:]]
@@ -193,7 +188,7 @@ def _spans(text: str, forms: Sequence[str]) -> list[_Span]:
     return sorted(spans, key=_longest_first)
 
 
-def _longest_first(span: _Span) -> tuple[int, int]:
+def _longest_first(span: Span) -> tuple[int, int]:
     """Return what spans are sorted by: the longest first, and of several the first in the text."""
     start, end, _ = span
     return start - end, start
@@ -207,93 +202,6 @@ def _begins_sentence(before: Sequence[str]) -> bool:
         if atom in ".!?…:":
             return True
     return True
-
-
-def _most_without_overlap(candidates: Sequence[Sequence[_Span]]) -> list[_Span | None]:
-    """Choose at most one span for each term, so that none overlap and as many terms as possible have one."""
-    # Terms with the same spans are one kind. To try them in every order would take forever, for ten or more.
-    terms_of_kind: dict[tuple[_Span, ...], list[int]] = {}
-    for term, spans in enumerate(candidates):
-        terms_of_kind.setdefault(tuple(spans), []).append(term)
-    kinds = list(terms_of_kind)
-    chosen: list[_Span | None] = [None] * len(candidates)
-    for kind, span in _most_of_kinds(kinds, [len(terms) for terms in terms_of_kind.values()]):
-        term = terms_of_kind[kinds[kind]].pop(0)
-        chosen[term] = span
-    return chosen
-
-
-_Choice = tuple["_Choice | None", int, _Span]
-"""The choice before it, a kind of term, and its span."""
-_Left = tuple[int, ...]
-"""How many terms of each kind have no span yet."""
-_Best = dict[_Left, tuple[int, _Choice | None]]
-"""By the terms that are left, the largest number of choices, and the last of them."""
-
-
-def _most_of_kinds(kinds: Sequence[Sequence[_Span]], counts: Sequence[int]) -> list[tuple[int, _Span]]:
-    """Choose as many spans as possible that do not overlap, and at most so many of each kind as it has terms.
-
-    The spans are read from left to right. For every number of terms that are left of each kind, only the best choice
-    is remembered.
-
-    Args:
-        kinds: the spans of each kind.
-        counts: the number of terms of each kind.
-
-    Returns:
-        The kind and the span of each choice, from left to right.
-    """
-    places = _places_from_left(kinds)
-    starts = [span[0] for span, _ in places]
-    last_place = {kind: index for index, (_, kind) in enumerate(places)}
-    # What is best in front of each place, and behind the last one.
-    best: list[_Best] = [{} for _ in range(len(places) + 1)]
-    best[0][tuple(counts)] = (0, None)
-    for index, (span, kind) in enumerate(places):
-        behind = bisect_left(starts, span[1])
-        overlaps_another = behind > index + 1
-        for left, (number, choice) in best[index].items():
-            takes = left[kind] > 0
-            if takes:
-                fewer = _with_number(left, kind, left[kind] - 1)
-                _remember(best[behind], fewer, number + 1, (choice, kind, span))
-            # A span that no later one overlaps is never left out, if a term may have it.
-            if overlaps_another or not takes:
-                # Nothing behind the last span of a kind depends on how many of its terms are left.
-                is_last = last_place[kind] == index
-                relevant = _with_number(left, kind, 0) if is_last else left
-                _remember(best[index + 1], relevant, number, choice)
-    choices = []
-    _, choice = max(best[-1].values(), key=itemgetter(0))
-    while choice is not None:
-        choice, kind, span = choice
-        choices.append((kind, span))
-    return choices[::-1]
-
-
-def _places_from_left(kinds: Sequence[Sequence[_Span]]) -> list[tuple[_Span, int]]:
-    """Return the spans of all kinds with their kinds, from left to right, and of one start the longest first."""
-    places = []
-    for kind, spans in enumerate(kinds):
-        places += [(span, kind) for span in spans]
-
-    def position(place: tuple[_Span, int]) -> tuple[int, int, int]:
-        (start, end, _), kind = place
-        return start, -end, kind
-
-    return sorted(places, key=position)
-
-
-def _with_number(left: _Left, kind: int, number: int) -> _Left:
-    """Return how many terms are left of each kind, with another number for one kind."""
-    return (*left[:kind], number, *left[kind + 1 :])
-
-
-def _remember(best: _Best, left: _Left, number: int, choice: _Choice | None) -> None:
-    """Keep a number of choices if no other with the same terms left has as many."""
-    if left not in best or best[left][0] < number:
-        best[left] = (number, choice)
 
 
 def _check_entry(entry: Entry) -> None:
