@@ -5,7 +5,7 @@ each child gives its own to the children in it, and no two children share a word
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -82,6 +82,36 @@ class PlacedNode(NamedTuple):
     child: Node
     start: int
     end: int
+
+
+class _GainedRange(NamedTuple):
+    """Words from `start` up to `end`, and how many more of them belong to an element than to others."""
+
+    start: int
+    end: int
+    gain: int
+
+
+def _best_ranges_by_end(words: Sequence[int], prefer_short: bool) -> Iterator[_GainedRange]:
+    """Yield, for each word of an element, the range that ends with it and has the largest gain.
+
+    Args:
+        words: the words that belong to the element, in order. All words between them belong to others.
+        prefer_short: whether the shortest of several such ranges is yielded. Otherwise it is the longest.
+    """
+    start = words[0]
+    gain = 0
+    previous = start - 1
+    for word in words:
+        others_between = word - previous - 1
+        gain -= others_between
+        # What is before this word is a loss, so the range begins anew.
+        if gain < 0 or (gain == 0 and prefer_short):
+            start = word
+            gain = 0
+        gain += 1
+        yield _GainedRange(start, word + 1, gain)
+        previous = word
 
 
 class ChildRanges:
@@ -184,31 +214,33 @@ class ChildRanges:
     def _best_range(self, child: Node) -> Span | None:
         """Return the free range with the largest gain: the number of words that belong to a child, minus the others.
 
-        Of several, it is the first. Where it may begin at several words, an element begins at the first of them, and a
-        kept part, which replaces words, at the last.
+        Of several, an element gets the one that begins first, and of these the longest. A kept part, which replaces
+        words, gets the one that ends first, and of these the shortest.
         """
-        best = None
-        best_gain = gain = start = 0
-        previous = None
-        for number in self._alignment.owned(child.words, self._low, self._high):
-            if self._taken.overlap(number, number + 1):
+        ranges: list[_GainedRange] = []
+        for words in self._free_words(child):
+            ranges += _best_ranges_by_end(words, prefer_short=child.is_kept)
+        if not ranges:
+            return None
+
+        def rank(gained: _GainedRange) -> tuple[int, int, int]:
+            if child.is_kept:
+                return gained.gain, -gained.end, gained.start
+            return gained.gain, -gained.start, gained.end
+
+        best = max(ranges, key=rank)
+        return best.start, best.end
+
+    def _free_words(self, child: Node) -> list[list[int]]:
+        """Return the free words that belong to a child. A new list begins behind each word that is taken."""
+        lists: list[list[int]] = []
+        for word in self._alignment.owned(child.words, self._low, self._high):
+            if self._taken.overlap(word, word + 1):
                 continue
-            if previous is None or self._taken.overlap(previous + 1, number):
-                gain = 0
-                start = number
-            else:
-                # The words between belong to others.
-                gain -= number - previous - 1
-                if gain < 0 or (gain == 0 and child.is_kept):
-                    gain = 0
-                    start = number
-            gain += 1
-            is_longer = best is not None and start == best[0] and gain == best_gain and not child.is_kept
-            if gain > best_gain or is_longer:
-                best = (start, number + 1)
-                best_gain = gain
-            previous = number
-        return best
+            if not lists or self._taken.overlap(lists[-1][-1], word):
+                lists.append([])
+            lists[-1].append(word)
+        return lists
 
     def _next_to(self, child: Node) -> int:
         """Return the place of a child without words: next to the words that it stands next to in the source."""
