@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerBase
+
+from hf_capsule_mt.data.tokenizer import is_byte_level, text_of_bytes
 
 WORD_START = "▁"
 """Mark before a piece that begins a word, whatever the tokenizer: SentencePiece's own."""
@@ -24,21 +25,18 @@ def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
 def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
     """Return the pieces of a target, as [`source_subwords`] does of a source."""
     pieces = tokenizer.convert_ids_to_tokens(list(ids))
-    if not _is_byte_level(tokenizer):
+    if not is_byte_level(tokenizer):
         return tuple(pieces)
     special = set(tokenizer.all_special_tokens)
-    return tuple(piece if piece in special else _readable(piece) for piece in pieces)
-
-
-def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    # By name, because a decoder may be a sequence of several.
-    return backend is not None and "ByteLevel" in repr(backend.decoder)
+    shown = []
+    for piece in pieces:
+        shown.append(piece if piece in special else _readable(piece))
+    return tuple(shown)
 
 
 def _readable(piece: str) -> str:
-    """Return a piece of byte-level BPE, which stands for bytes, as text."""
-    text = ByteLevel().decode([piece])
+    """Return a piece of byte-level BPE as text, with the mark of a word in place of a space before it."""
+    text = text_of_bytes(piece)
     if text.startswith(" "):
         return WORD_START + text[1:]
     return text

@@ -163,3 +163,15 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     except Exception as error:
         # On a full disk the library raises a bare Exception.
         raise OSError(f"The tokenizer cannot be saved in {folder}: {error}") from error
+
+
+def is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether each letter of a token stands for a byte, as in byte-level BPE."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    # By name, because a decoder may be a sequence of several.
+    return backend is not None and "ByteLevel" in repr(backend.decoder)
+
+
+def text_of_bytes(piece: str) -> str:
+    """Return the text of a token of byte-level BPE. Bytes that are no whole character become U+FFFD."""
+    return decoders.ByteLevel().decode([piece])

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import special_ids, tokenize_lines
 from hf_capsule_mt.data.lines import each_line, text_bytes
+from hf_capsule_mt.data.tokenizer import is_byte_level, text_of_bytes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
 
@@ -109,7 +110,7 @@ def words_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always: Ite
         always: more tokens that are in.
 
     Raises:
-        UserError: if there is no such script.
+        UserError: if there is no such script, or the tokenizer has no token with a letter of it.
     """
     names = _SCRIPTS_OF_CODES.get(script, (script,))
     letters_of_scripts = "".join(rf"\p{{Script={name}}}" for name in names)
@@ -118,10 +119,16 @@ def words_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always: Ite
     except regex.error as error:
         raise UserError(f"--script is {script!r}. Give four letters, such as Latn or Cyrl.") from error
     special = special_ids(tokenizer)
+    is_of_bytes = is_byte_level(tokenizer)
     counts = dict.fromkeys(always, 0)
+    has_script = False
     for piece, token_id in tokenizer.get_vocab().items():
-        if token_id not in special and letters.fullmatch(piece):
+        text = text_of_bytes(piece) if is_of_bytes else piece
+        if token_id not in special and letters.fullmatch(text):
             counts.setdefault(token_id, 0)
+            has_script = has_script or any(map(str.isalpha, text))
+    if not has_script:
+        raise UserError(f"The model has no word with letters of --script {script}. Name the script that it writes.")
     return Shortlist(counts, Counter(), 0)
 
 
@@ -136,9 +143,8 @@ def spelling_ids(tokenizer: PreTrainedTokenizerBase, scripts: Iterable[str]) -> 
     """Return the tokens that spell any word: single letters of some scripts, digits, punctuation, and bytes."""
     scripts = set(scripts)
     special = special_ids(tokenizer)
-    backend = getattr(tokenizer, "backend_tokenizer", None)
     # There a letter stands for a byte of any script.
-    is_of_bytes = "ByteLevel" in str(getattr(backend, "decoder", ""))
+    is_of_bytes = is_byte_level(tokenizer)
     ids = []
     for piece, token_id in tokenizer.get_vocab().items():
         if token_id in special:

@@ -119,13 +119,39 @@ def test_bytes_spell_every_word():
     assert len(found) >= 256
 
 
+def test_a_script_of_tokens_of_bytes():
+    """A token of such a tokenizer is written with other letters than those that it stands for."""
+    cyrillic = ["старый дом", "две собаки"] * 10
+    tokenizer = train_joint_bpe([*GERMAN, *cyrillic], 400)
+    old = tokenizer("старый", add_special_tokens=False)["input_ids"]
+    alte = tokenizer("alte", add_special_tokens=False)["input_ids"]
+    # The test would show nothing if the words were spelled by single bytes.
+    assert max(len(old), len(alte)) <= 2
+    of_script = words_of_script(tokenizer, "Cyrl", [])
+    assert set(old) <= set(of_script.counts)
+    assert not set(alte) & set(of_script.counts)
+    latin = words_of_script(tokenizer, "Latn", [])
+    assert set(alte) <= set(latin.counts)
+    assert not set(old) & set(latin.counts)
+    # The bytes with which every word can be spelled have no letters of their own.
+    spelled = tokenizer("đ☃", add_special_tokens=False)["input_ids"]
+    assert set(spelled) <= set(of_script.counts)
+    with pytest.raises(UserError, match="no word with letters of --script Grek"):
+        words_of_script(tokenizer, "Grek", [])
+
+
 def test_a_script_instead_of_text(checkpoint, tmp_path, capsys):
     output = ["--output_file", str(tmp_path / "words")]
-    shortlist.main(["--model", checkpoint, "--target_lang", "rus_Cyrl", "--script", "Cyrl", *output])
+    shortlist.main(["--model", checkpoint, "--target_lang", "deu_Latn", "--script", "Latn", *output])
     assert "of 254 words." in capsys.readouterr().out
     tokens = tokens_of(tmp_path / "words")
-    assert "rus_Cyrl" in tokens
-    assert "a" not in tokens
+    assert {"deu_Latn", "a"} <= set(tokens)
+    assert "rus_Cyrl" not in tokens
+    (tmp_path / "words").unlink()
+    with pytest.raises(SystemExit):
+        shortlist.main(["--model", checkpoint, "--target_lang", "rus_Cyrl", "--script", "Cyrl", *output])
+    assert "no word with letters of --script Cyrl" in capsys.readouterr().err
+    assert not (tmp_path / "words").exists()
 
 
 def test_commands_write_with_these_words(checkpoint, words, tmp_path, engine_calls):
