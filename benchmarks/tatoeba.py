@@ -2,8 +2,8 @@
 
     python benchmarks/tatoeba.py tatoeba/en-de/train.en.gz tatoeba/en-de/train.de.gz --output_dir corpus
 
-Every pair is kept, and noisy copies are added. 12 % of the pairs have no capitals in the source there, 2 % only
-capitals, and 8 % no full stop on either side, if both had one. The rest of 30 % are two to five pairs in a row, because
+Every pair is kept, and noisy copies are added. 12% of the pairs have no capitals in the source there, 2% only
+capitals, and 8% no full stop on either side, if both had one. The rest of 30% are two to five pairs in a row, because
 sentences of Tatoeba have only six words.
 """
 

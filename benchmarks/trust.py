@@ -283,7 +283,7 @@ def combine(records: Sequence[Fields], fields: Sequence[str], is_bad: np.ndarray
         groups: the number of its sentence, `[records]`.
 
     Returns:
-        `auroc`, and `false_alarms` where nine of ten errors are found, each with an interval of 95 % by a bootstrap
+        `auroc`, and `false_alarms` where nine of ten errors are found, each with an interval of 95% by a bootstrap
         over sentences.
     """
     predicted = held_out_predictions(features_of(records, fields), is_bad, groups)

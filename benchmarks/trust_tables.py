@@ -30,10 +30,11 @@ def tables_of(records: Sequence[Record]) -> str:
     parts.append(table_in_markdown(flags))
     for record in records:
         minutes = record["cpu_seconds"] / 60
+        beams = "1 beam" if record["num_beams"] == 1 else f"{record['num_beams']} beams"
         parts.append(
             f"*{record['machine']}, one thread, {record['date']}, {minutes:.1f} CPU minutes. "
             f"{record['made_errors']:,} made errors. Calibration: 1,000 sentences of val, and "
-            f"{record['test_sentences']:,} of each test, with {record['num_beams']} beam(s).*"
+            f"{record['test_sentences']:,} of each test, with {beams}.*"
         )
         parts.append(f"    {record['command']}")
     return "\n\n".join(parts)
@@ -50,7 +51,7 @@ def error_table(record: Record) -> Table:
 
 def omission_table(records: Sequence[Record]) -> Table:
     """Return what fields find together, with its intervals."""
-    table = [["model", "fields", "AUROC", "false alarms where 90 % are found"]]
+    table = [["model", "fields", "AUROC", "false alarms where 90% are found"]]
     for record in records:
         for fields, numbers in record["combined"].items():
             area, low, high = numbers["auroc"]
@@ -63,7 +64,7 @@ def omission_table(records: Sequence[Record]) -> Table:
 
 def calibration_table(records: Sequence[Record]) -> Table:
     """Return how well the calibration of each model holds on each test."""
-    table = [["model", "sentences", "ECE", "Brier", "80 % intervals cover", "AUROC of p_bad", "bad"]]
+    table = [["model", "sentences", "ECE", "Brier", "80% intervals cover", "AUROC of p_bad", "bad"]]
     for record in records:
         for test, numbers in record["calibration"].items():
             area = numbers.get("auroc")

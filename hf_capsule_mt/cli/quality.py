@@ -268,10 +268,8 @@ def _translate(args: argparse.Namespace) -> list[dict[str, Any]] | None:
 def _table(calibration: Calibration) -> str:
     """Return what is known of a calibration, as text."""
     held_out = calibration.held_out
-    lines = [
-        f"{calibration.num_sentences} sentences, {calibration.method}. {held_out['share_bad']:.1%} have a "
-        f"{calibration.metric} below {calibration.bad:g}.",
-        f"held out: ECE {held_out['ece']:.3f}, Brier {held_out['brier']:.3f}, "
-        f"80 % intervals cover {held_out['coverage']:.1%}",
-    ]
-    return "\n".join(lines)
+    sentences = f"{calibration.num_sentences} sentences, {calibration.method}."
+    bad = f"{held_out['share_bad']:.1%} have a {calibration.metric} below {calibration.bad:g}."
+    errors = f"held out: ECE {held_out['ece']:.3f}, Brier {held_out['brier']:.3f}"
+    intervals = f"80% intervals cover {held_out['coverage']:.1%}"
+    return f"{sentences} {bad}\n{errors}, {intervals}"
