@@ -234,7 +234,9 @@ def _connect(
     }
 
     def respond(name: str | None, sentence: str, shown: bool, title: str | None) -> list[Any]:
-        return _respond(reply, name, sentence, title) if shown else [gr.skip()] * len(panel)
+        if not shown:
+            return [gr.skip()] * len(panel)
+        return _respond(reply, name, sentence, title)
 
     # One panel at a time, because they share the processor.
     asking = {"inputs": [*inputs, panel["title"]], "outputs": list(panel.values()), "concurrency_id": "model"}

@@ -83,7 +83,9 @@ def draw_heat_maps(
         panel.imshow(cells, cmap=colour, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
         _name_cells(panel, rows, columns, values.shape[-1])
     # One bar shows the scale of all panels of a colour. A label of the first would run into the next panel.
-    sharing_a_bar = [[panel] for panel in panels] if colours else [panels]
+    sharing_a_bar = [panels]
+    if colours:
+        sharing_a_bar = [[panel] for panel in panels]
     extend = "max" if float(values.max()) > largest else "neither"
     for group in sharing_a_bar:
         image = group[0].get_images()[0]

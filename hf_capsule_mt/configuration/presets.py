@@ -116,7 +116,9 @@ def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
     check_choice("size", size, SIZES)
     config_class = method_config_class(method)
     check_overrides(config_class, overrides)
-    return config_class(**{**_SHARED, **_SIZES[config_class][size], **fields, **overrides})
+    # The later ones win.
+    chosen = {**_SHARED, **_SIZES[config_class][size], **fields, **overrides}
+    return config_class(**chosen)
 
 
 def check_choice(name: str, value: Any, allowed: tuple) -> None:

@@ -96,6 +96,6 @@ def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
         score = entry["score"]
         signature = entry["signature"]
         # Trained metrics go from about 0 to 1.
-        decimals = 2 if name in METRICS else 4
-        lines.append(f"{name:<{width}}{score:>7.{decimals}f}  {signature}")
+        rounded = f"{score:.2f}" if name in METRICS else f"{score:.4f}"
+        lines.append(f"{name:<{width}}{rounded:>7}  {signature}")
     return "\n".join(lines)

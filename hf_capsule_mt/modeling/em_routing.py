@@ -285,7 +285,9 @@ def _check_kernels(device: torch.device, implementation: EMImplementation) -> No
     """Raise ArithmeticError unless kernels compute the same as `_route` and `_route_backward`, up to rounding."""
     # The kernels have a branch for input activations of each shape.
     for width, activation_columns in ((1, 64), (2, 1)):
-        votes = torch.arange(2 * 3 * 64 * width, device=device, dtype=torch.float32).sin().view(2, 3, 64, width)
+        shape = torch.Size([2, 3, 64, width])
+        numbers = torch.arange(shape.numel(), device=device, dtype=torch.float32)
+        votes = numbers.sin().view(shape)
         activations = votes[..., :activation_columns, 0].abs()
         floor = votes[:, 0, 0, 0].square()
         beta_a = votes[0, 0, :, 0]
