@@ -205,3 +205,23 @@ def test_a_kept_part_replaces_no_words_of_others():
     words = [(0, 1), (2, 3), (4, 5), (6, 7)]
     root = Node(last=2, children=[Node("{x}", last=1, is_kept=True)])
     assert SentenceWriter("p q r s", words, weights, {0: []}).write(root) == "p q {x}"
+
+
+@pytest.mark.parametrize(
+    ("owners", "element", "kept"),
+    [
+        # The first word alone has as large a gain as all three.
+        ((0, 1, 0, 1), "<b>p q r</b> s", "{x} q r s"),
+        # The last two words have as large a gain as all four.
+        ((0, 1, 0, 0), "<b>p q r s</b>", "p q {x}"),
+        # Apart, two words have the same gain, and together none.
+        ((0, 1, 1, 0), "<b>p</b> q r s", "{x} q r s"),
+    ],
+)
+def test_of_equal_ranges_an_element_gets_the_longest_and_a_kept_part_the_shortest(owners, element, kept):
+    weights = [[float(owner == word) for word in range(2)] for owner in owners]
+    words = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    around = Node(last=2, children=[Node("<b>", "</b>", last=1)])
+    assert SentenceWriter("p q r s", words, weights, {}).write(around) == element
+    instead = Node(last=2, children=[Node("{x}", last=1, is_kept=True)])
+    assert SentenceWriter("p q r s", words, weights, {0: []}).write(instead) == kept
