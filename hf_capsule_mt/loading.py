@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import resolve_revision
+from huggingface_hub.errors import HFValidationError, RevisionResolutionError
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -18,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
-from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME, cached_file, extract_commit_hash
+from transformers.utils import GENERATION_CONFIG_NAME
 
 from hf_capsule_mt.errors import UserError, blamed_on_user
 
@@ -30,7 +32,7 @@ _OURS = ("capsule_aggregated_marian", "capsule_aggregated_m2m_100", "caps_nmt", 
 def commit_of(name: str | Path, revision: str | None = None) -> str | None:
     """Return the commit that a branch or tag of a model on the Hub is at, or in the cache when offline.
 
-    All files of one commit belong together. A folder has no commit.
+    All files of one commit belong together. A folder has no commit. A commit is not looked for.
 
     Raises:
         OSError: if there is neither such a folder nor such a model on the Hub.
@@ -38,11 +40,10 @@ def commit_of(name: str | Path, revision: str | None = None) -> str | None:
     if Path(name).is_dir():
         return None
     try:
-        file = cached_file(str(name), CONFIG_NAME, revision=revision)
-    except OSError as error:
+        return resolve_revision(str(name), revision=revision).resolved
+    except (OSError, HFValidationError, RevisionResolutionError) as error:
         # Whoever misspells a folder must not look for faults of the network.
         raise OSError(f"There is no folder {name}, and no model of this name on the Hub: {error}") from error
-    return extract_commit_hash(file, None) or revision
 
 
 def load_config(name: str | Path, revision: str | None = None) -> PreTrainedConfig:
