@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from huggingface_hub.errors import StrictDataclassError
+
 Kinds = type[Exception] | tuple[type[Exception], ...]
 
 
@@ -54,6 +56,9 @@ def _is_fault_of_package(error: Exception) -> bool:
 
 def sentence_of(error: Exception) -> str:
     """Return what an error says. A single word, such as the key of a KeyError, says something only with the class."""
+    if isinstance(error, StrictDataclassError) and error.__cause__ is not None:
+        # Its own text begins with the name of the method that found a wrong value.
+        error = error.__cause__
     text = str(error)
     if " " in text:
         return text

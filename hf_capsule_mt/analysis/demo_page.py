@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.data.encoding import source_limit, tokenize_lines
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.errors import UserError, sentence_of
 from hf_capsule_mt.loading import count_parameters
 from hf_capsule_mt.translation.direction import ONE_PAIR, KnownLanguages
 from hf_capsule_mt.translation.documents import texts_with_codes
@@ -292,7 +292,7 @@ def answer(
         return Answer(read_sentence(model, tokenizer, text, direction), architecture, problem)
     except (ValueError, OSError, StrictDataclassError) as error:
         # A checkpoint that a visitor names may be broken in many ways, which only its loaders know.
-        return Answer(problem=str(error))
+        return Answer(problem=sentence_of(error))
 
 
 def _check_characters(text: str) -> None:

@@ -21,7 +21,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch.distributed import distributed_c10d
 
 from hf_capsule_mt.data.corpus_files import file_format
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.errors import UserError, sentence_of
 from hf_capsule_mt.files import check_empty
 
 logger = logging.getLogger(__name__)
@@ -288,6 +288,8 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     if text.startswith("Caught ") and "Original Traceback" in text:
         # PyTorch raises errors of a loader's process again, with their traceback as text.
         text = text.rstrip().rpartition("\n")[2].partition(": ")[2]
+    elif isinstance(error, StrictDataclassError):
+        text = sentence_of(error)
     return text, 2
 
 

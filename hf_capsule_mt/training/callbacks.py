@@ -75,7 +75,8 @@ class RunEvents(TrainerCallback):
     def _evaluations_since_best(self, name: str) -> int:
         """Return how many evaluations with a score `name` came after the best one, also before a run was resumed.
 
-        A run that is resumed may evaluate its checkpoint again. That is one evaluation.
+        A run that is resumed may evaluate its checkpoint again. That is one evaluation. Transformers'
+        `EarlyStoppingCallback` counts two, and takes a checkpoint that lost too much on general texts for a better one.
         """
         best_update = self._trainer.state.best_global_step or 0
         updates = set()

@@ -221,6 +221,10 @@ MISTAKES = {
         "max_source_length is 256, and the model has 9 positions",
     ),
     "few embeddings": ({"config_overrides": [*SMALL, "vocab_size=9"]}, "vocab_size is 9 in the model's config"),
+    "a wrong field": (
+        {"config_overrides": [*SMALL, "num_output_capsules=7"]},
+        "num_output_capsules is 7. Give a divisor of d_model, which is 16.",
+    ),
     "no such field": ({"config_overrides": [*SMALL, "layers=9"]}, "layers"),
     "no value": ({"config_overrides": ["encoder_layers"]}, "Write name=value"),
     "no JSON": ({"config_overrides": ["layer_aggregation_sides=[encoder"]}, "Write lists as JSON"),
@@ -250,7 +254,10 @@ def test_mistakes_end_with_one_line(corpus, tmp_path, monkeypatch, capsys, name)
     with pytest.raises(SystemExit) as stop:
         main(arguments(corpus, tmp_path / "output", **changes))
     assert stop.value.code == 2
-    assert message in capsys.readouterr().err.rpartition("error: ")[2]
+    error = capsys.readouterr().err.rpartition("error: ")[2]
+    assert message in error
+    assert error.endswith("\n")
+    assert error.count("\n") == 1
     assert not (tmp_path / "output").exists()
 
 
