@@ -19,7 +19,7 @@ from hf_capsule_mt.files import hash_text
 from .checkpoint_folders import identity_attributes, read_trainer_state
 
 # These must be the same even if the data begins again.
-_ALWAYS = ("weights", "tokenizer", "optim", "averages", "adapter")
+_ALWAYS = ("adapter", "weights", "tokenizer", "optim", "averages")
 _MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
 
@@ -109,10 +109,12 @@ def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
     args = trainer.args
     model = trainer.model
     shapes = [f"{name} {tuple(weight.shape)}" for name, weight in model.named_parameters()]
-    fixed: dict[str, Any] = {"optim": args.optim, "averages": bool(args.ema_decay), "weights": hash_text(shapes)}
+    fixed: dict[str, Any] = {"optim": args.optim, "averages": bool(args.ema_decay)}
     if hasattr(model, "peft_config"):
+        # In front of the weights, whose hash says nothing to a reader of an error.
         adapter = model.peft_config["default"]
         fixed["adapter"] = f"of rank {adapter.r} for {adapter.base_model_name_or_path}"
+    fixed["weights"] = hash_text(shapes)
     if isinstance(trainer.processing_class, PreTrainedTokenizerBase):
         fixed["tokenizer"] = tokenizer_hash(trainer.processing_class)
     fixed |= _fixed_batches(trainer)

@@ -54,7 +54,7 @@ def test_the_run_holds_a_model_and_its_adapter(family, corpus, tmp_path):
     assert with_adapter.peft_config["default"].base_model_name_or_path == str(base)
 
 
-def test_translate_and_resume(corpus, tmp_path):
+def test_translate_and_resume(corpus, tmp_path, capsys):
     base = base_of(tmp_path / "base", "CapsNMT")
     options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 3}
     run(corpus, base, tmp_path / "run", **options)
@@ -64,13 +64,19 @@ def test_translate_and_resume(corpus, tmp_path):
     checkpoint = tmp_path / "run" / "checkpoint-1"
     with pytest.raises(SystemExit):
         translate.main(["--model", str(checkpoint), *source])
+    assert f"error: The configuration of {checkpoint} cannot be read" in capsys.readouterr().err
     shutil.copytree(checkpoint, tmp_path / "again" / "checkpoint-1")
     run(corpus, base, tmp_path / "again", **options, resume_from_checkpoint="last")
     expected = adapter(tmp_path / "run" / "adapter")
     torch.testing.assert_close(adapter(tmp_path / "again" / "adapter"), expected, rtol=0, atol=0)
-    for change in (("lora_rank", 3), ("model", tmp_path / "run"), ("lora_rank", None)):
+    for option, value, words in (
+        ("lora_rank", 3, "now it is of rank 3"),
+        ("model", tmp_path / "run", f"now it is of rank 2 for {tmp_path / 'run'}"),
+        ("lora_rank", None, "had weights "),
+    ):
         with pytest.raises(SystemExit):
-            run(corpus, base, tmp_path / "no", resume_from_checkpoint=checkpoint, **dict([change]))
+            run(corpus, base, tmp_path / "no", resume_from_checkpoint=checkpoint, **{option: value})
+        assert words in capsys.readouterr().err
 
 
 def test_checkpoints_of_adapters_are_not_pushed(corpus, tmp_path, capsys):
