@@ -223,9 +223,9 @@ class ChildRanges:
         if not ranges:
             return None
 
-        def rank(gained: _GainedRange) -> tuple[int, int, int]:
+        def rank(gained: _GainedRange) -> tuple[int, ...]:
             if child.is_kept:
-                return gained.gain, -gained.end, gained.start
+                return gained.gain, -gained.end
             return gained.gain, -gained.start, gained.end
 
         best = max(ranges, key=rank)

@@ -216,12 +216,15 @@ def test_a_kept_part_replaces_no_words_of_others():
         ((0, 1, 0, 0), "<b>p q r s</b>", "p q {x}"),
         # Apart, two words have the same gain, and together none.
         ((0, 1, 1, 0), "<b>p</b> q r s", "{x} q r s"),
+        # Two words together gain more than the first one, and the words between are a loss.
+        ((0, 1, 1, 1, 0, 0), "p q r s <b>t u</b>", "p q r s {x}"),
     ],
 )
 def test_of_equal_ranges_an_element_gets_the_longest_and_a_kept_part_the_shortest(owners, element, kept):
+    translation = "p q r s t u"[: 2 * len(owners) - 1]
+    words = [(2 * number, 2 * number + 1) for number in range(len(owners))]
     weights = [[float(owner == word) for word in range(2)] for owner in owners]
-    words = [(0, 1), (2, 3), (4, 5), (6, 7)]
     around = Node(last=2, children=[Node("<b>", "</b>", last=1)])
-    assert SentenceWriter("p q r s", words, weights, {}).write(around) == element
+    assert SentenceWriter(translation, words, weights, {}).write(around) == element
     instead = Node(last=2, children=[Node("{x}", last=1, is_kept=True)])
-    assert SentenceWriter("p q r s", words, weights, {0: []}).write(instead) == kept
+    assert SentenceWriter(translation, words, weights, {0: []}).write(instead) == kept
