@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub.errors import StrictDataclassClassValidationError
 
 import hf_capsule_mt
 import hf_capsule_mt_command as door
@@ -120,11 +120,19 @@ def test_no_finite_number(capsys, value):
     assert f"--length_penalty: {value} is no finite number" in capsys.readouterr().err
 
 
+def wrong_field():
+    """What a configuration raises for a wrong value. Its own text has two lines."""
+    cause = ValueError("it is wrong")
+    error = StrictDataclassClassValidationError("validate_sizes", cause)
+    error.__cause__ = cause
+    return error
+
+
 OF_USER = {
-    "ours": UserError("no"),
-    "wrong field": StrictDataclassError("no"),
-    "a library's": OSError("no"),
-    "of a loader": UserError("Caught OSError in worker 0.\nOriginal Traceback\nOSError: no"),
+    "ours": UserError("it is wrong"),
+    "wrong field": wrong_field(),
+    "a library's": OSError("it is wrong"),
+    "of a loader": UserError("Caught OSError in worker 0.\nOriginal Traceback\nOSError: it is wrong"),
 }
 
 
@@ -133,7 +141,7 @@ def test_a_mistake_is_one_line(capsys, error):
     """Also if a command calls another."""
     with pytest.raises(SystemExit, match="2"), report_user_errors(), report_user_errors():
         raise error
-    assert capsys.readouterr().err == "error: no\n"
+    assert capsys.readouterr().err == "error: it is wrong\n"
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOSPC])
