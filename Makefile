@@ -23,7 +23,7 @@ IN_ORDER := $(if $(filter random,$(ORDER)),--random-order)
 test: .venv/.installed-dev lint
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(IN_ORDER)
 
-# Which lines of the package no test runs. Without a GPU, Triton's interpreter runs the kernels. This takes two minutes.
+# Which lines of the package no test runs. Without a GPU, Triton's interpreter runs the kernels. It takes longer than the tests alone.
 WITH_TRITON := PYTHONPATH=$(CURDIR)/build/triton
 coverage: .venv/.installed-dev
 	$(WITH_TRITON) $(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python $(INSTALL) --target build/triton triton==3.9.0
