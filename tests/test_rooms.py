@@ -60,3 +60,13 @@ def test_a_module_in_a_string_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.PACKAGE", tmp_path)
     (tmp_path / "file.py").write_text(f"import_module('{NAME}.hub.source')\nfrom .data import reading\n")
     assert imported_rooms(tmp_path / "file.py") == {"hub", "data"}
+
+
+def test_no_two_classes_share_a_name():
+    """Whoever searches for a class finds one."""
+    places = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}

@@ -119,7 +119,7 @@ def _before_end(mask: Tensor) -> Tensor:
     return positions < lengths - 1
 
 
-class _Bags(NamedTuple):
+class _BagsByStep(NamedTuple):
     """The words in the bag at every step of a sentence, `[steps, words]` bool."""
 
     words: Tensor
@@ -166,7 +166,7 @@ def bag_overlaps(
     return rates
 
 
-def _overlap(logits: Tensor, words: Tensor, bags: _Bags) -> Tensor:
+def _overlap(logits: Tensor, words: Tensor, bags: _BagsByStep) -> Tensor:
     """Return the mean rate over the steps of a sentence, from logits `[steps, vocabulary]`."""
     order = logits.argsort(-1, descending=True)
     # Where a word is in the order, 0 for the most likely one.
@@ -181,21 +181,21 @@ def _overlap(logits: Tensor, words: Tensor, bags: _Bags) -> Tensor:
     return rates.mean()
 
 
-def _past_bags(words: Tensor) -> _Bags:
+def _past_bags(words: Tensor) -> _BagsByStep:
     """Return the bags of the words before each step. Of a repeated word the first one is kept."""
     before = _all_pairs(words).tril(-1)
     same_before = _same(words) & before
     is_first = ~same_before.any(1)
-    return _Bags(before, before & is_first)
+    return _BagsByStep(before, before & is_first)
 
 
-def _future_bags(words: Tensor) -> _Bags:
+def _future_bags(words: Tensor) -> _BagsByStep:
     """Return the bags of the words from each step on. Of a repeated word the last one is kept."""
     from_step_on = _all_pairs(words).triu()
     after = _all_pairs(words).triu(1)
     same_after = _same(words) & after
     is_last = ~same_after.any(1)
-    return _Bags(from_step_on, from_step_on & is_last)
+    return _BagsByStep(from_step_on, from_step_on & is_last)
 
 
 def _all_pairs(words: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ def link_sentences(
                 yield _linked(translator, row, candidates, of_row)
 
 
-class _Row(NamedTuple):
+class _RatedSentence(NamedTuple):
     index: int
     source: str
     source_ids: list[int]
@@ -175,7 +175,7 @@ class _Row(NamedTuple):
 
 def _rows(
     translator: TextTranslator, sources: Sequence[str], targets: Sequence[str], direction: Direction
-) -> list[_Row]:
+) -> list[_RatedSentence]:
     """Return the sentences in which there is something to align."""
     reader = translator.reader
     with direction.spoken_by(translator.tokenizer):
@@ -184,7 +184,7 @@ def _rows(
     for index, (source, target_ids) in enumerate(zip(sources, encoded_targets, strict=True)):
         [sentence] = reader.prepare(source, direction=direction, truncation=True).sentences
         if sentence.token_ids and target_ids:
-            rows.append(_Row(index, sentence.segment.text, sentence.token_ids, target_ids))
+            rows.append(_RatedSentence(index, sentence.segment.text, sentence.token_ids, target_ids))
     return rows
 
 
@@ -211,7 +211,7 @@ def _joined(of_layers: Sequence[Heads]) -> Heads:
 
 
 def _linked(
-    translator: TextTranslator, row: _Row, candidates: Sequence[tuple[str, Heads]], attention: Tensor
+    translator: TextTranslator, row: _RatedSentence, candidates: Sequence[tuple[str, Heads]], attention: Tensor
 ) -> LinkedSentence:
     """Return the links of a sentence, given its attention `[candidates, target, source]`."""
 

@@ -29,17 +29,17 @@ class _Candidate(NamedTuple):
         return self.span[1]
 
 
-class _Choice(NamedTuple):
+class _SpanChoice(NamedTuple):
     """Candidates that are taken, from left to right. Many choices begin alike, so each refers to the one before it."""
 
     number: int = 0
     """How many candidates are taken."""
     last: _Candidate | None = None
-    before: "_Choice | None" = None
+    before: "_SpanChoice | None" = None
 
-    def with_next(self, candidate: _Candidate) -> "_Choice":
+    def with_next(self, candidate: _Candidate) -> "_SpanChoice":
         """Return these candidates and one more."""
-        return _Choice(self.number + 1, candidate, self)
+        return _SpanChoice(self.number + 1, candidate, self)
 
     def candidates(self) -> list[_Candidate]:
         """Return the candidates, from left to right."""
@@ -105,8 +105,8 @@ def _largest_choice(candidates: Sequence[_Candidate], terms_left: _TermsLeft) ->
     starts = [candidate.start for candidate in candidates]
     last_of_kind = {candidate.kind: index for index, candidate in enumerate(candidates)}
     # The largest choices whose next candidate has this index. The index behind the last one is the end of the text.
-    largest: list[dict[_TermsLeft, _Choice]] = [{} for _ in range(len(candidates) + 1)]
-    largest[0][terms_left] = _Choice()
+    largest: list[dict[_TermsLeft, _SpanChoice]] = [{} for _ in range(len(candidates) + 1)]
+    largest[0][terms_left] = _SpanChoice()
     for index, candidate in enumerate(candidates):
         kind = candidate.kind
         next_if_skipped = index + 1
@@ -131,7 +131,7 @@ def _with_number(left: _TermsLeft, kind: int, number: int) -> _TermsLeft:
     return (*left[:kind], number, *left[kind + 1 :])
 
 
-def _remember(largest: dict[_TermsLeft, _Choice], left: _TermsLeft, choice: _Choice) -> None:
+def _remember(largest: dict[_TermsLeft, _SpanChoice], left: _TermsLeft, choice: _SpanChoice) -> None:
     """Keep a choice if no other with the same terms left is as large."""
     if left not in largest or largest[left].number < choice.number:
         largest[left] = choice

@@ -52,9 +52,9 @@ class Markdown(FileFormat):
     suffixes = (".md", ".markdown", ".mdown", ".mkd")
     package = "markdown_it"
 
-    def read(self, data: bytes, target_lang: str | None = None) -> "_Page":
+    def read(self, data: bytes, target_lang: str | None = None) -> "_MarkdownPage":
         """Read a page."""
-        return _Page(decoded(data))
+        return _MarkdownPage(decoded(data))
 
 
 @dataclass
@@ -69,7 +69,7 @@ class _Prose:
     line: int  # From 1.
 
 
-class _Page(Document):
+class _MarkdownPage(Document):
     def __init__(self, page: str) -> None:
         self._page = page
         self._parser = make_parser()
