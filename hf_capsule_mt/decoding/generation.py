@@ -373,9 +373,8 @@ def _limits(engine: Engine, rows: int, criteria: StoppingCriteriaList | None, co
     Raises:
         UnsupportedError: if these are none, or more than the engine has positions.
     """
-    # Transformers has repeated each sentence for every beam, or for every translation that is returned.
-    repeats = max(config.num_beams or 1, config.num_return_sequences or 1)
-    sentences = rows // repeats
+    # Transformers has repeated each sentence for every beam.
+    sentences = rows // (config.num_beams or 1)
     limits = [config.max_length - 1] * sentences
     for criterion in criteria or ():
         if type(criterion) is NewTokenLimits:

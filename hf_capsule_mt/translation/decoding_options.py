@@ -138,10 +138,8 @@ class DecodingOptions:
         if self.int8_choice is not None:
             use_int8_choice(self.int8_choice)
         is_of_engine = decodes and self._is_of_engine()
-        dtype = self.dtype
-        if is_of_engine and dtype != "float32":
-            # Weights in 16 bits would take twice the memory in float32.
-            dtype = "auto"
+        # Weights in 16 bits would take twice the memory in float32.
+        dtype = "auto" if is_of_engine else self.dtype
         model = load_model(self.model, revision=self.revision, dtype=dtype)
         if is_of_engine and not self._takes_half(model, device):
             model.float()

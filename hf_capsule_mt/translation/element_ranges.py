@@ -42,7 +42,7 @@ class Node:
             if not child.words:
                 if child.first not in (0, num_words):
                     return False
-            elif child.is_kept or child.words != range(num_words) or not child.is_around(num_words):
+            elif child.words != range(num_words) or not child.is_around(num_words):
                 return False
         return True
 
@@ -63,7 +63,7 @@ class DisjointRanges:
     def overlap(self, start: int, end: int) -> bool:
         """Return whether anything from `start` to `end` is taken."""
         index = bisect_right(self._ranges, start, key=itemgetter(1))
-        return start < end and index < len(self._ranges) and self._ranges[index][0] < end
+        return index < len(self._ranges) and self._ranges[index][0] < end
 
     def moved_out(self, place: int, forwards: bool) -> int:
         """Return a place between two words, moved to the end or the start of the range that it is in, if any."""

@@ -187,7 +187,7 @@ def _ends(text: str, items: Sequence[Item], cut: Cut | None) -> list[int]:
         inside = ends[bisect_right(ends, item.at) : bisect_left(ends, item.end)]
         if inside:
             chosen.difference_update(inside)
-            chosen.update({item.at, item.end} - {0})
+            chosen.update({item.at, item.end})
     return sorted(chosen)
 
 

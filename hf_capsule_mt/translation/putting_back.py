@@ -32,7 +32,7 @@ class SentenceWriter:
         self._translation = translation
         self._words = words
         self._escape = escape
-        owners = owners_of(weights, replaceable_words(translation, words, copies), copies)
+        owners = owners_of(weights, replaceable_words(translation, words), copies)
         self._alignment = TagAlignment(weights, owners)
         # A copy of a kept part that is written elsewhere is left out.
         self._dropped = {number for numbers in copies.values() for number in numbers if owners[number] is None}

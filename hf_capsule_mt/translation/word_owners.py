@@ -45,16 +45,11 @@ class TagAlignment:
         return nearest
 
 
-def replaceable_words(translation: str, words: Sequence[Span], copies: Copies) -> list[bool]:
-    """Return for each word of a translation whether a kept part may take its place.
-
-    It may be a word with letters or digits, or a copy of a kept part. A comma stays.
-    """
-    copied = {number for numbers in copies.values() for number in numbers}
+def replaceable_words(translation: str, words: Sequence[Span]) -> list[bool]:
+    """Return for each word of a translation whether a kept part may take its place. A comma stays."""
     replaceable = []
-    for number, (start, end) in enumerate(words):
-        has_letters = any(map(str.isalnum, translation[start:end]))
-        replaceable.append(has_letters or number in copied)
+    for start, end in words:
+        replaceable.append(any(map(str.isalnum, translation[start:end])))
     return replaceable
 
 

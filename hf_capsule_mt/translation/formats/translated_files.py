@@ -179,8 +179,8 @@ def byte_order_mark(data: bytes) -> bytes:
 
 def with_keep(text: Text, keep: str | None) -> Text:
     """Return a text in which more parts are kept."""
-    groups = [f"(?:{pattern})" for pattern in (text.keep, keep) if pattern is not None]
-    return text._replace(keep="|".join(groups) or None)
+    patterns = [pattern for pattern in (text.keep, keep) if pattern is not None]
+    return text._replace(keep="|".join(patterns) or None)
 
 
 def _direction(translator: TextTranslator, source: str | None, target: str | None) -> Direction:
