@@ -156,6 +156,8 @@ FORCED = {
     "plain": {},
     "one_token": {"max_new_tokens": 1},
     "two_tokens": {"max_new_tokens": 2, "forced_eos_token_id": EOS},
+    # Both processors act on the same token.
+    "one_token_and_end": {"max_new_tokens": 1, "forced_eos_token_id": EOS},
     "its_own_end": {"forced_bos_token_id": EOS},
     "biased": {"logits_processor": LogitsProcessorList([SequenceBiasLogitsProcessor({(GERMAN,): -3.0})])},
     "suppressed_at_begin": {"begin_suppress_tokens": [GERMAN]},

@@ -133,6 +133,22 @@ def test_steps_as_a_graph(name, search, graphs, engine_calls):
     assert any(graph.replays > STEPS for graph in graphs) or len(graphs) > 1
 
 
+def test_the_first_step_after_a_change_is_not_recorded(graphs):
+    """It loads what a device needs, which must not happen while a graph is recorded."""
+    graph = step_graph.StepGraph(torch.device("cpu"))
+    parts = [torch.zeros(2)]
+    steps = []
+    recorded = []
+    for number in range(6):
+        if number == 3:
+            parts[0] = torch.zeros(3)
+        graph.prepare(parts)
+        graph.run(lambda: steps.append(parts[0].add_(1)))
+        recorded.append(len(graphs))
+    assert len(steps) == 6
+    assert recorded == [0, 1, 1, 1, 2, 2]
+
+
 def test_without_a_graph_it_decodes_as_before(monkeypatch, seldom, engine_calls, caplog):
     def fails(step):
         raise RuntimeError("no graphs here")

@@ -150,6 +150,14 @@ def test_beams_attend_to_their_ancestors(at_once):
     assert cache.layers[0].shape[3] == 32 * BEAMS
 
 
+def test_slots_are_freed_once_a_quarter_of_them_is():
+    """The last beam always ends, so a quarter is free when all slots are taken. Then it is less, and more are made."""
+    cache = TargetCache(1, torch.zeros(3, 1, 2, 1), BEAMS, keeps_positions=True)
+    _follow(cache, 60, 1, lambda: torch.tensor([0, 1, 2, 0]).expand(3, -1))
+    # After 32 steps 8 of them are freed, and after 40 there are 20 to come.
+    assert cache.layers[0].shape[3] == 52 * BEAMS
+
+
 def test_beams_that_stay_apart_need_a_slot_for_every_step():
     cache = TargetCache(1, torch.zeros(3, 1, 2, 1), BEAMS, keeps_positions=True)
     _follow(cache, 40, 1, lambda: torch.arange(BEAMS).expand(3, -1))

@@ -125,11 +125,16 @@ def test_a_set_that_is_smaller_than_the_candidates(engine_calls):
 def test_sets_are_kept(engine_calls):
     model = model_of("m2m100")
     engine = engine_of(model)
-    for last in (20, 30, 40, 50, 60, 20):
-        sets = only(range(last))
-        model.generate(**padded("left", 2), max_new_tokens=2, **sets, custom_generate=generate)
-    kept = [len(token_ids) for token_ids in engine._sets_of_words]
-    assert kept == [40, 50, 60, 20]
+
+    def kept_after(*lasts):
+        for last in lasts:
+            sets = only(range(last))
+            model.generate(**padded("left", 2), max_new_tokens=2, **sets, custom_generate=generate)
+        return [len(token_ids) for token_ids in engine._sets_of_words]
+
+    assert kept_after(20, 30, 40, 50, 60, 20) == [40, 50, 60, 20]
+    # The one that was used least lately goes.
+    assert kept_after(40, 30) == [60, 20, 40, 30]
 
 
 def test_scores_that_are_not_finite(engine_calls):
