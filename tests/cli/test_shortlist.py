@@ -1,6 +1,8 @@
 """The command `shortlist`, and `--vocabulary` of the commands that translate."""
 
 import json
+import os
+import shutil
 
 import pytest
 import tiny_multilingual
@@ -196,6 +198,18 @@ def test_the_output_depends_on_the_words(checkpoint, words, tmp_path):
     options = DecodingOptions(checkpoint, vocabulary=words)
     assert options.settings() != DecodingOptions(checkpoint).settings()
     assert "vocabulary" not in DecodingOptions(checkpoint).settings()
+
+
+def test_a_set_of_words_that_has_changed_is_read_again(checkpoint, words, tmp_path):
+    changing = tmp_path / "changing"
+    shutil.copyfile(words, changing)
+    options = DecodingOptions(checkpoint, vocabulary=changing)
+    [before] = options.generate_options()["logits_processor"]
+    lines = changing.read_text().splitlines()
+    changing.write_text("".join(f"{line}\n" for line in lines[:-1]))
+    os.utime(changing, (0, 0))
+    [after] = options.generate_options()["logits_processor"]
+    assert len(after.token_ids) == len(before.token_ids) - 1
 
 
 @pytest.mark.parametrize("command", [distill, translate, evaluate])

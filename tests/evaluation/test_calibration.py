@@ -10,7 +10,7 @@ from tiny_marian import save_tiny_marian
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit_calibration, sentence_chrf
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.expected_quality import Calibration, calibration_settings
+from hf_capsule_mt.translation.expected_quality import Calibration, Curve, Quality, calibration_settings
 
 SETTINGS = {"model": None, "model files": {"a": "1"}, "num_beams": 4}
 
@@ -42,6 +42,55 @@ def test_held_out_numbers_hold_for_new_sentences(number, method):
     # Short sources have more noise, so their intervals are wider.
     short, _, long = calibration.half_widths
     assert short > 2 * long
+
+
+BY_HAND = Calibration(
+    metric="chrf",
+    bad=40.0,
+    num_sentences=3,
+    method="isotonic",
+    quality=Curve((1.0, 2.0, 3.0), ((-1.0, 10.0), (1.0, 50.0), (9.0, 90.0))),
+    probability=Curve((0.5, -1.0, 0.0)),
+    bounds=(12.0, 88.0),
+    length_edges=(5.0, 10.0),
+    half_widths=(20.0, 10.0, 5.0),
+    score_range=(-2.0, -0.5),
+    least_coverage=0.25,
+    held_out={},
+    settings=SETTINGS,
+)
+
+
+@pytest.mark.parametrize(
+    ("score", "length", "expected"),
+    [
+        # The place on the curve is 1 + 2 * score + 3 * log(1 + length), the logit of a bad one 0.5 - score.
+        (-1.5, 0, Quality(12.0, (12.0, 32.0), 0.8808)),
+        (-3.5, 5, Quality(17.5056, (12.0, 37.5056), 0.982)),
+        # A length at an edge belongs to the shorter ones.
+        (-3.0, 5, Quality(37.5056, (17.5056, 57.5056), 0.9707)),
+        (-3.0, 6, Quality(46.7546, (36.7546, 56.7546), 0.9707)),
+        (-1.0, 10, Quality(75.9684, (65.9684, 85.9684), 0.8176)),
+        (-1.0, 11, Quality(77.2736, (72.2736, 82.2736), 0.8176)),
+        (0.0, 99, Quality(88.0, (83.0, 88.0), 0.6225)),
+    ],
+)
+def test_what_is_expected_is_as_by_hand(score, length, expected):
+    assert BY_HAND.expect([score], [length]) == [expected]
+
+
+def test_lines_of_a_report_get_what_is_expected():
+    row = {"score": -1.0, "source_length": 10, "coverage": 0.3, "low_coverage": False}
+    rows = [dict(row), {**row, "coverage": 0.2}, {**row, "coverage": None}, {**row, "score": None}]
+    BY_HAND.add_to(rows)
+    assert [record["quality"] for record in rows] == [75.9684] * 3 + [None]
+    assert [record["p_bad"] for record in rows] == [0.8176] * 3 + [None]
+    assert rows[0]["interval"] == (65.9684, 85.9684)
+    assert rows[3]["interval"] is None
+    assert [record["low_coverage"] for record in rows] == [False, True, False, False]
+    without = replace(BY_HAND, least_coverage=None)
+    without.add_to(rows := [{**row, "coverage": 0.2}])
+    assert not rows[0]["low_coverage"]
 
 
 def test_a_less_likely_translation_is_never_expected_to_be_better():
@@ -132,6 +181,9 @@ def test_a_text_of_another_kind():
     calibration = fit_calibration(*sample(1000), settings=SETTINGS)
     assert calibration.warning(float(np.mean(sample(1000)[0]))) is None
     assert "another kind" in calibration.warning(-5.0)
+    # Both ends belong to the range.
+    warnings = [BY_HAND.warning(score) is not None for score in (-2.1, -2.0, -1.0, -0.5, -0.4)]
+    assert warnings == [True, False, False, False, True]
 
 
 def test_errors_of_calibration():
