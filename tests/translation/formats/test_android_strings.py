@@ -72,6 +72,13 @@ def test_a_sign_at_the_start(tmp_path):
     assert translated(tmp_path, content) == content.replace("dog runs", "DOG RUNS").replace(r"\? \\n", r"? \\N")
 
 
+def test_references_to_characters_of_markup_stay(tmp_path):
+    """As characters they would be read as XML, or not be seen."""
+    content = r'<resources><string name="a">a \u003c dog \u0026 \u200b cat \u00e9</string></resources>'
+    expected = r'<resources><string name="a">A \u003C DOG \u0026 \u200B CAT É</string></resources>'
+    assert translated(tmp_path, content) == expected
+
+
 @pytest.mark.parametrize(
     ("content", "words"), [("<resources>", "The XML is damaged"), ("<resources2/>", "is not <resources>")]
 )

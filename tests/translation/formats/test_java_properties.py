@@ -61,6 +61,9 @@ def test_properties(tmp_path):
         ("# ä\na=ä dog".encode("latin-1"), b"# \xe4\na=\\u00c4 DOG"),
         (rb"a=\ud83d\ude00 dog", rb"a=\ud83d\ude00 DOG"),
         (rb"a=\ leads \\n", rb"a=\ LEADS \\N"),
+        # Without the backslash they would be the sign between the key and the value.
+        (rb"a \= dog", rb"a \= DOG"),
+        (rb"a \: dog", rb"a \: DOG"),
     ],
 )
 def test_characters(tmp_path, content, expected):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from stand_in_translator import UpperCase
+from stand_in_translator import UpperCase, Writes
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.translate import main
@@ -37,6 +37,12 @@ def translated(tmp_path, content):
 def test_messages(tmp_path):
     assert translated(tmp_path, MESSAGES) == EXPECTED
     assert translated(tmp_path, MESSAGES.replace("\n", "\r\n")) == EXPECTED.replace("\n", "\r\n")
+
+
+def test_a_file_without_references_gets_none(tmp_path):
+    (tmp_path / "en.json").write_text('{"a": "a dog"}')
+    translate_file(Writes("ein Löwe"), tmp_path / "en.json", tmp_path / "out.json", "en")
+    assert (tmp_path / "out.json").read_text() == '{"a": "ein Löwe"}'
 
 
 @pytest.mark.parametrize(

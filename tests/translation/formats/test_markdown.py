@@ -4,7 +4,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from stand_in_translator import UpperCase
+from stand_in_translator import UpperCase, Writes
 
 from hf_capsule_mt.translation.formats import FORMATS, translate_file
 
@@ -146,18 +146,6 @@ def test_marks(tmp_path, page, expected):
     assert translated(tmp_path, page) == expected
 
 
-class Writes(UpperCase):
-    """Writes one text, whatever it reads."""
-
-    def __init__(self, text):
-        super().__init__()
-        self._text = text
-
-    def decode_batches(self, sentences, batches, **options):
-        for batch in super().decode_batches(sentences, batches, **options):
-            yield {index: type(one)(self._text, one.align) for index, one in batch.items()}
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -180,6 +168,11 @@ def test_a_part_that_would_lose_a_mark_stays(tmp_path, caplog):
     page = "# A\n\nA *dog* runs.\n\nA dog.\n"
     assert translated(tmp_path, page, Writes("")) == page.replace("# A", "# ")
     assert "2 parts stay as they are, because a mark would get lost. See line 3." in caplog.text
+    caplog.clear()
+    # Lines are counted from the beginning of the file.
+    front = "---\ntitle: a\n---\n"
+    assert translated(tmp_path, front + page, Writes("")) == front + page.replace("# A", "# ")
+    assert "See line 6." in caplog.text
 
 
 def shape(page):

@@ -4,6 +4,7 @@ import pytest
 from stand_in_translator import UpperCase
 
 from hf_capsule_mt.translation.formats import translate_file
+from hf_capsule_mt.translation.formats.base import cut_in_proportion
 from hf_capsule_mt.translation.formats.messages import Message
 
 pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
@@ -31,3 +32,37 @@ def test_a_sentence_over_two_lines_is_one_text():
     message = Message(f"{LONG}\nand use it.\nEnd")
     assert [text.text for text in message.texts] == [f"{LONG} and use it.", "End"]
     assert message.written(iter(["a b c d e f g h", "i"])) == "a b c d e f g\nh\ni"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        (LONG, "and use it.", True),
+        (LONG, "And use it.", False),
+        (f"{LONG}.", "and use it.", False),
+        # A shorter line may be a heading.
+        ("a " * 19 + "bc", "and use it.", True),
+        ("a " * 19 + "b", "and use it.", False),
+    ],
+)
+def test_which_lines_continue_a_sentence(first, second, is_one):
+    texts = [text.text for text in Message(f"{first}\n{second}").texts]
+    assert texts == ([f"{first} {second}"] if is_one else [first, second])
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths", "pieces"),
+    [
+        # The middle of the long word is in the first half.
+        ("a bbbbbb c", [1, 1], ["a bbbbbb", "c"]),
+        ("a b cccccc", [1, 1], ["a b", "cccccc"]),
+        ("aa bb cc dd", [2, 6], ["aa", "bb cc dd"]),
+        # Each piece has a word, while there are enough.
+        ("a b c", [10, 1, 1], ["a", "b", "c"]),
+        ("a b", [1, 1, 1], ["a", "b", ""]),
+        ("一二三四五", [1, 2], ["一二", "三四五"]),
+        ("a <b c='d'>e</b> f", [1, 9], ["a", "<b c='d'>e</b> f"]),
+    ],
+)
+def test_a_text_is_cut_in_proportion(text, lengths, pieces):
+    assert cut_in_proportion(text, lengths) == pieces

@@ -108,6 +108,14 @@ def test_a_translation_is_cut_as_its_source(tmp_path):
     assert found.splitlines()[2::4] == ["A A B B C C D D", "E E F F", "G. G."]
 
 
+def test_a_sentence_has_six_cues_at_most(tmp_path):
+    """Some subtitles have no full stops."""
+    content = "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{cue}\n\n" for n, cue in enumerate("abcdefgh"))
+    found, seen = translated(tmp_path, content, "srt")
+    assert seen == ["a b c d e f", "g h"]
+    assert found.splitlines()[2::4] == [*"ABCDEFGH"]
+
+
 def test_two_lines_stay_two_lines(tmp_path):
     content = "1\n00:00:01,000 --> 00:00:02,000\na b c\nd e.\n"
     found, _ = translated(tmp_path, content, "srt", Longer())
