@@ -15,6 +15,7 @@ from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation import pipeline_translation, text_reader
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.documents import Segment, segments_with_codes
 from hf_capsule_mt.translation.texts import TextTranslator
 
@@ -231,6 +232,19 @@ def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeyp
     assert translate(checkpoint, tmp_path, text, *options) == whole
     assert read[-1] == [">>pt_BR<< The house is old."]
     assert len(read) < 4
+
+
+@pytest.mark.parametrize("target", ["de", None])
+def test_judgements_know_the_language_of_a_code(checkpoint, target):
+    """Otherwise that of the tokenizer counts."""
+    model, tokenizer = DecodingOptions(str(checkpoint)).load(torch.device("cpu"))
+    tokenizer.target_lang = "ru"
+    translator = TextTranslator(model, tokenizer)
+    direction = translator.reader.languages.direction(None, target)
+    [sentence] = translator.reader.prepare("the house", direction=direction).sentences
+    [translation] = translator.decode([sentence], judges=True, max_new_tokens=30)
+    assert sum(map(str.isalpha, translation.text)) > 9
+    assert translation.judgement.signs.script == (None if target == "de" else "Latin")
 
 
 def test_alignment_by_attention(checkpoint, tmp_path, monkeypatch):

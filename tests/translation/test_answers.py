@@ -13,9 +13,17 @@ from hf_capsule_mt import preset_config
 from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
-from hf_capsule_mt.translation.text_reader import TextOptions
+from hf_capsule_mt.translation.documents import Segment
+from hf_capsule_mt.translation.text_reader import PreparedText, Sentence, TextOptions
 from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translations import Translation, linked_words, score_of_text
+from hf_capsule_mt.translation.translations import (
+    Translation,
+    WordLink,
+    copied_words,
+    linked_words,
+    pharaoh_links,
+    score_of_text,
+)
 
 TEXTS = ["a b c", "d", "e f g h i j", "k l"]
 BEAMS = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 6}
@@ -147,7 +155,7 @@ def test_a_document_has_the_mean_score_of_its_sentences(translator):
 def test_characters_and_words_of_a_text_in_segments(model):
     pytest.importorskip("sentencex")
     translator = TextTranslator(model, tiny_tokenizer())
-    text = "  A  bc, d.\n e. \n\n12 %\n\nF\ng!\n"
+    text = "  A  bc, d.\n e. \n\n12 %\n\nF\ng!\n\n= 7\n"
     prepared = translator.reader.prepare(text, TextOptions(language="en"))
     translations = []
     for sentence in prepared.sentences:
@@ -157,11 +165,30 @@ def test_characters_and_words_of_a_text_in_segments(model):
         translations.append(Translation(words, -1.0, links) if sentence.token_ids else None)
     found = prepared.translation(translations, has_links=True)
     pairs = [(text[slice(*link.source_span)], found.text[slice(*link.target_span)]) for link in found.links]
-    sources = ["A", "bc", ",", "d", ".", "e", ".", "12", "%", "F", "g", "!"]
-    targets = ["AA", "BBCC", ",", "DD", ".", "EE", ".", "12", "%", "FF", "GG", "!"]
+    sources = ["A", "bc", ",", "d", ".", "e", ".", "12", "%", "F", "g", "!", "=", "7"]
+    targets = ["AA", "BBCC", ",", "DD", ".", "EE", ".", "12", "%", "FF", "GG", "!", "=", "7"]
     assert pairs == list(zip(sources, targets, strict=True))
-    assert [link.source for link in found.links] == [*range(12)]
-    assert [link.target for link in found.links] == [*range(12)]
+    assert [link.source for link in found.links] == [*range(14)]
+    assert [link.target for link in found.links] == [*range(14)]
+
+
+def test_a_sentence_with_fewer_translations_repeats_its_last():
+    sentences = [Sentence(Segment("", "A.", " "), [5]), Sentence(Segment("", "B.", ""), [5])]
+    first = Translation("a", alternatives=(Translation("b"), Translation("c")))
+    second = Translation("x", alternatives=(Translation("y"),))
+    found = PreparedText(sentences).translation([first, second])
+    assert [found.text, *(each.text for each in found.alternatives)] == ["a x", "b y", "c y"]
+
+
+def test_a_copy_that_looks_like_its_code():
+    """It stands behind the code."""
+    assert copied_words(">>de<< <", "<") == (WordLink(5, 0, (7, 8), (0, 1)),)
+
+
+def test_pairs_of_words_are_sorted_by_the_words_of_the_source():
+    links = [WordLink(2, 0, (4, 5), (0, 1)), WordLink(0, 1, (0, 2), (1, 2)), WordLink(1, 2, (2, 3), (3, 5))]
+    # The first two words of the source have no space between them, as the first two of the translation.
+    assert pharaoh_links(links, "ab, c", "x. yz") == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_the_pipeline_returns_pairs(translator):

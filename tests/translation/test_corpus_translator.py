@@ -10,6 +10,7 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.decoding_options import changed_settings
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translation_report import judge
 from hf_capsule_mt.translation.translations import Translation
@@ -106,6 +107,39 @@ def test_mistakes_of_options(checkpoint):
         CorpusTranslator(checkpoint, sentences="english")
     with pytest.raises(UserError, match="not a regular expression"):
         CorpusTranslator(checkpoint, keep="(")
+
+
+def test_white_space_stays_around_tags(checkpoint):
+    [translation] = CorpusTranslator(checkpoint, tags=True)({"text": [" \t<p>a b</p>\u3000 "]})["translation"]
+    assert translation.startswith(" \t<p>")
+    assert translation.endswith("</p>\u3000 ")
+
+
+SETTINGS = {
+    "text_column": "words",
+    "translation_column": "Worte",
+    "report_column": "report",
+    "sentences": "en",
+    "tags": True,
+    "keep": "a",
+    "source_lang": "eng_Latn",
+    "target_lang": "deu_Latn",
+    "num_beams": 2,
+    "length_penalty": 0.5,
+    "max_new_tokens": 3,
+    "max_tokens_per_batch": 9,
+    "engine": "transformers",
+    "dtype": "float16",
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_are_all_that_translations_depend_on(checkpoint, name):
+    """Rows of other settings are not mixed with these."""
+    plain = CorpusTranslator(checkpoint)
+    other = CorpusTranslator(checkpoint, **{name: SETTINGS[name]})
+    assert changed_settings(plain.settings, other.settings) == [name]
+    assert changed_settings(plain.settings, CorpusTranslator(checkpoint).settings) == []
 
 
 # Documents that are difficult to cut, with a model that copies.

@@ -184,10 +184,11 @@ def test_csv_as_deepl_writes_it(tmp_path):
     expected = [(("printer",), ("Drucker",)), (('a "fast" car, red',), ("ein Wagen",))]
     assert pairs(Glossary.read(write(tmp_path / "terms.csv", text))) == expected
     # The last one is of a language whose code begins like another one.
-    rows = "dog,Hund,en-US,de\ndog,chien,EN,FR\ndog,tikiñ,en,frp\n"
+    rows = "dog,Hund,en-US,de\ndog,chien,EN,FR\ndog,perro,en_GB,es_419\ndog,tikiñ,en,frp\n"
     with_languages = write(tmp_path / "languages.csv", rows)
     assert pairs(Glossary.read(with_languages, "en", "fr")) == [(("dog",), ("chien",))]
     assert pairs(Glossary.read(with_languages, "en", "de")) == [(("dog",), ("Hund",))]
+    assert pairs(Glossary.read(with_languages, "en-GB", "es")) == [(("dog",), ("perro",))]
 
 
 TBX_2008 = """<?xml version="1.0"?>
@@ -203,7 +204,9 @@ TBX_2019 = """<tbx xmlns="urn:iso:std:iso:30042:ed-2" type="TBX-Core" style="dca
 <langSec xml:lang="de"><termSec><term>Drucker</term></termSec></langSec></conceptEntry></body></text></tbx>"""
 
 
-@pytest.mark.parametrize("text", [TBX_2008, TBX_2019])
+@pytest.mark.parametrize(
+    "text", [TBX_2008, TBX_2019, TBX_2019.replace("xml:lang", "lang"), TBX_2008.replace("deprecated", "superseded")]
+)
 def test_tbx(tmp_path, text):
     read = Glossary.read(write(tmp_path / "terms.tbx", text), "en", "de")
     assert pairs(read) == [(("printer", "printing device"), ("Drucker",))]

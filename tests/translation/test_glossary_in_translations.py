@@ -151,6 +151,15 @@ def test_terms_are_there_in_other_searches(files, options):
     assert found[4].count("Hund") == 2
 
 
+def test_sentences_that_are_searched_in_several_batches(translator):
+    """A search with terms has more hypotheses of a sentence than the first one, so a batch has fewer sentences."""
+    lines = ["The dog sleeps.", "I see a dog.", "He has a dog.", "A dog runs.", "My dog is old.", "The dog eats."]
+    options = {"glossary": Glossary([Entry(("dog",), ("Tier", "Tieres", "Tiere"), "x:1")])}
+    together = translator(lines, batch_size=len(lines), **options)
+    assert together == [translator(line, **options)[0] for line in lines]
+    assert all("Tier" in result["translation_text"] for result in together)
+
+
 def test_no_room_for_a_term_is_reported(translator):
     glossary = Glossary([Entry(("coat",), ("Handelskammerpräsidentin",), "x:1")])
     [result] = translator("Where did you buy that coat?", glossary=glossary, max_new_tokens=3)
@@ -195,6 +204,35 @@ def test_of_several_translations_the_one_with_least_copies_is_taken(translator, 
     glossary = Glossary([Entry(("music",), ("Lärm",), "x:1")])
     [result] = translator("I like music.", glossary=glossary)
     assert result["translation_text"] == "Ich mag Lärm."
+
+
+def written_by_search(translator, monkeypatch, texts_of_width):
+    """Let the search with terms write these texts, by the number of its hypotheses."""
+    tokenizer = translator.tokenizer
+
+    def generate_batches(model, encoded, batches, *, forced_terms, **options):
+        written = []
+        for text in texts_of_width[forced_terms.width]:
+            token_ids = tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
+            written.append(Written(token_ids, tokenizer.eos_token_id))
+        return [(batches[0], None, written)]
+
+    monkeypatch.setattr(term_writer, "generate_batches", generate_batches)
+
+
+def test_a_translation_with_its_terms_is_taken_in_spite_of_copies(translator, monkeypatch):
+    texts = ["Ich mag Musik.", "Ich mag Lärm und Lärm.", "Ich mag alles."]
+    written_by_search(translator, monkeypatch, {3: texts, 8: texts})
+    glossary = Glossary([Entry(("music",), ("Lärm",), "x:1")])
+    assert translator("I like music.", glossary=glossary)[0]["translation_text"] == "Ich mag Lärm und Lärm."
+
+
+def test_a_second_try_that_finds_less_is_not_taken(translator, monkeypatch):
+    """Of two terms, the first try has one and the second try none."""
+    texts = {3: ["Ich mag Lärm."] * 3, 8: ["Ich mag alles."] * 4}
+    written_by_search(translator, monkeypatch, texts)
+    glossary = Glossary([Entry(("music",), ("Lärm",), "x:1"), Entry(("dog",), ("Köter",), "x:2")])
+    assert translator("The dog likes music.", glossary=glossary)[0]["translation_text"] == "Ich mag Lärm."
 
 
 @pytest.mark.parametrize("terms", [{"dog": "Hund", "music": "Lärm"}, {"music": "Lärm"}], ids=["less", "no more"])

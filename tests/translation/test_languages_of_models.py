@@ -24,7 +24,9 @@ from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.direction import KnownLanguages, languages_of_columns
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions
 from hf_capsule_mt.translation.formats import translate_file
+from hf_capsule_mt.translation.judging import TranslationJudge
 from hf_capsule_mt.translation.text_reader import TextOptions, TextReader
+from hf_capsule_mt.translation.token_rows import Written
 
 PAIRS = {
     "nllb": ("eng_Latn", "deu_Latn"),
@@ -205,6 +207,19 @@ def test_a_report_leaves_out_the_language(checkpoint, tmp_path):
     scores = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[0, :, 0]
     assert record["score"] == pytest.approx(scores[1:].mean().item(), abs=1e-4)
     assert record["score"] != pytest.approx(scores.mean().item(), abs=1e-3)
+
+
+@pytest.mark.parametrize(("target", "script"), [("deu_Latn", None), ("rus_Cyrl", "Latin")])
+def test_a_judgement_knows_the_script_of_the_language(checkpoint, target, script):
+    model, tokenizer = DecodingOptions(checkpoint).load(torch.device("cpu"))
+    reader = TextReader(model.config, tokenizer)
+    direction = reader.languages.direction("eng_Latn", target)
+    sentences = reader.prepare("the old house", direction=direction).sentences
+    judge = TranslationJudge(model, reader)
+    written = [Written([direction.first_token, 8, 9], 2)]
+    forced = judge.forced_targets(sentences, written)
+    [judgement] = judge.judgements(sentences, written, ["das alte Haus"], forced)
+    assert (judgement.signs.script, judgement.other_script) == (script, script is not None)
 
 
 def test_tags_and_kept_parts(checkpoint, tmp_path, capsys):

@@ -232,6 +232,46 @@ def test_of_two_equal_places_the_first_gets_the_tag():
     assert translated("a <b>b</b> c", lambda text: "w x y z", align) == "<b>w</b> x y z"
 
 
+def test_an_element_has_the_words_between_its_own():
+    """As many of others do not outnumber them. Of two equal ranges the longer one leaves no word of its own out."""
+
+    def align(source, target):
+        return [[0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+    assert translated("a <b>b</b> c", lambda text: "w x y z", align) == "<b>w x y</b> z"
+
+
+@pytest.mark.parametrize(
+    "source", ["a<x/> <b>b</b>", "<b>a</b><x/> b", "a <x/><b>b</b>", "a <b>b</b> <x/>c", "a b<x/>", "a <x/> "]
+)
+def test_empty_tags_next_to_elements_stay_in_order(source):
+    assert translated(source) == source
+
+
+def test_an_empty_tag_between_spaces_keeps_one():
+    """Also if another tag stands between it and the word."""
+    assert translated("a <x/> <y/>b") == "a <x/><y/> b"
+    assert translated("a <x/> b", backward_words, backwards) == "<x/> b a"
+
+
+def test_each_of_two_equal_kept_parts_has_a_copy_of_its_own():
+    """The alignment gives the first copy to both."""
+
+    def align(source, target):
+        return [[1, 0, 1], [0, 1, 0], [0.1, 0, 0.1]]
+
+    for source in ("{x} a {x}", "{x} a {x} b"):
+        assert translated(source, str, lambda source, target: align(source, target)[: len(target)], keep=r"\{x\}")
+
+
+@pytest.mark.parametrize("reference", ["&#10;", "&#xA;", "&#13;", "&#x2028;", "&NewLine;"])
+def test_a_reference_to_a_line_break_is_a_space(reference):
+    """Lines stay lines."""
+    assert translated(f"{reference}a{reference} <b>b</b> &amp; c{reference}", str.upper) == " A <b>B</b> &amp; C "
+    # Others stay what they are.
+    assert translated(f"&#9;a&#233;&#10{reference}") == "\ta\xe9  "
+
+
 def test_no_word_is_written_twice():
     """The kept part has no word of its own, and stands next to one that an element gets after it."""
 

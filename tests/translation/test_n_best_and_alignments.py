@@ -55,6 +55,28 @@ def test_the_best_translations_of_each_line(checkpoint, source, tmp_path):
     assert [row[2] for row in written] == pytest.approx([row[2] for row in expected], abs=1e-4)
 
 
+def test_the_best_translations_of_lines_with_several_sentences(checkpoint, tmp_path):
+    """Translation k of a line has translation k of each sentence. Its score is their mean, by their tokens."""
+    pytest.importorskip("sentencex")
+    lines = ["A b c? D e f g!", "12.", "H i."]
+    (tmp_path / "in.en").write_text("".join(f"{line}\n" for line in lines))
+    output = translate(checkpoint, tmp_path / "in.en", tmp_path, "--n_best", 2, "--sentences", "en", "--chunk_size", 2)
+    pipeline = hf_capsule_mt.pipeline(checkpoint, device="cpu")
+    expected = []
+    for number, line in enumerate(lines):
+        best = pipeline.translate(line, documents="en", num_return_sequences=2, **BEAMS)
+        for each in (best, *best.alternatives)[: 1 if best.score is None else 2]:
+            expected.append((str(number), each.text, f"{each.score or 0.0:.3f}"))
+    found = [line.split(" ||| ") for line in read_lines(output)]
+    assert [(number, text, f"{float(score):.3f}") for number, text, _, score in found] == expected
+
+
+def test_a_report_judges_the_best_translation_of_each_line(checkpoint, source, tmp_path):
+    for name, options in (("one", []), ("several", ["--n_best", 2])):
+        translate(checkpoint, source, tmp_path, "--report_file", tmp_path / name, *options)
+    assert (tmp_path / "several").read_text() == (tmp_path / "one").read_text()
+
+
 def test_alignments_of_each_line(checkpoint, source, tmp_path):
     pipeline = hf_capsule_mt.pipeline(checkpoint, device="cpu", num_beams=3, max_new_tokens=6)
     answers = pipeline.translate(LINES, return_alignments=True)
@@ -63,8 +85,8 @@ def test_alignments_of_each_line(checkpoint, source, tmp_path):
     pairs = [sorted({(link.source, link.target) for link in answer.links}) for answer in answers]
     # Each letter is a word for both.
     assert [line.split() for line in read_lines(tmp_path / "pharaoh")] == [[f"{i}-{j}" for i, j in of] for of in pairs]
-    translate(checkpoint, source, tmp_path, "--alignments", tmp_path / "links.jsonl", "--chunk_size", 3)
-    records = [json.loads(line) for line in read_lines(tmp_path / "links.jsonl")]
+    translate(checkpoint, source, tmp_path, "--alignments", tmp_path / "links.jsonl.gz", "--chunk_size", 3)
+    records = [json.loads(line) for line in read_lines(tmp_path / "links.jsonl.gz")]
     assert [record["line"] for record in records] == [*range(1, 8)]
     for record, answer, line in zip(records, answers, LINES, strict=True):
         assert (record["source"], record["translation"]) == (line, answer.text)

@@ -62,5 +62,8 @@ def test_the_folder_is_gone_before_the_first_line(tmp_path):
 def test_what_a_killed_run_wrote_behind_its_state_is_cut(begun):
     kept, folder = begun
     (folder / "lines").write_bytes(b"A\nhalf a li")
+    # It is no finished line.
+    assert kept.kept_lines() == ["A"]
     kept.append(["b"], {"lines": ["B"]}, "")
     assert (folder / "lines").read_bytes() == b"A\nB\n"
+    assert kept.kept_lines() == ["A", "B"]

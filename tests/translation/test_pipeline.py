@@ -188,6 +188,16 @@ def test_options_of_a_call_replace_the_settings_of_the_task():
         assert german("the house", max_new_tokens=None, **options) == expected(model, tokenizer, prefixed, **settings)
 
 
+def test_a_generation_config_replaces_the_settings_of_the_task():
+    model, tokenizer = tiny_multilingual.t5()
+    german = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
+    # The settings of the task have two beams.
+    config = GenerationConfig(num_beams=3, num_return_sequences=3, max_new_tokens=5, decoder_start_token_id=0)
+    found = german("the house", generation_config=config)
+    prefixed = "translate English to German: the house"
+    assert found == expected(model, tokenizer, prefixed, generation_config=config)
+
+
 KINDS = {"mbart": ("en_XX", "de_DE"), "nllb": ("eng_Latn", "deu_Latn"), "m2m100": ("en", "de")}
 
 
@@ -468,6 +478,9 @@ def test_another_model_for_a_pipeline(marian, translator):
     other.generation_config.max_new_tokens = 20
     changing.model = other
     assert changing("a b c") == expected(other, translator.tokenizer, "a b c") != translator("a b c")
+    changing.tokenizer = tiny_tokenizer(model_max_length=3)
+    with pytest.raises(UserError, match="the model reads 3"):
+        changing("a b c")
 
 
 def test_a_byte_order_mark_is_no_word(translator):

@@ -97,6 +97,8 @@ def test_rows_stay_and_get_a_translation(checkpoint, folder, tmp_path, expected,
     assert record["rows"] == len(ROWS)
     assert record["counts"]["segments"] == 30
     assert record["words_per_second"] > 0
+    assert record["input_sha256"] == hashlib.sha256((folder / "d.parquet").read_bytes()).hexdigest()
+    assert record["output_sha256"] == hashes(output)["d.parquet"]
 
 
 def test_the_bytes_of_other_keys_stay(checkpoint, tmp_path):
@@ -271,6 +273,27 @@ def test_other_settings_and_other_inputs_are_not_mixed(checkpoint, folder, tmp_p
     with pytest.raises(SystemExit, match="2"):
         translate(checkpoint, folder, output)
     assert "is of a run with another input_sha256" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: None, "a row was lost: 'a b c'"),
+        (lambda text: text and text.replace("\n", " "), "line breaks were lost in 'd e"),
+    ],
+    ids=["a null", "a line"],
+)
+def test_a_translation_that_is_lost_is_a_fault(checkpoint, folder, tmp_path, monkeypatch, change, message):
+    translated = row_translation.CorpusTranslator.translate
+
+    def losing(self, texts):
+        translations, counts = translated(self, texts)
+        return [change(text) for text in translations], counts
+
+    monkeypatch.setattr(row_translation.CorpusTranslator, "translate", losing)
+    with pytest.raises(RuntimeError, match=message):
+        translate(checkpoint, folder, tmp_path / "out")
+    assert not (tmp_path / "out" / "a.jsonl").exists()
 
 
 def test_a_row_that_is_lost_is_a_fault(checkpoint, folder, tmp_path, monkeypatch):

@@ -125,7 +125,7 @@ def test_models_of_transformers(kind, tmp_path, engine_calls):
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])
 def test_places_of_tokens(tmp_path, separate_vocabs):
-    tokenizer, text = marian_tokenizer(tmp_path, separate_vocabs), "the old  house, is green"
+    tokenizer, text = marian_tokenizer(tmp_path, separate_vocabs), "the old  house, the house is green, is old"
     ids = tokenizer(text)["input_ids"]
     spans = source_spans(tokenizer, text, ids)
     assert len(spans) == len(ids)
@@ -158,6 +158,9 @@ def test_attention_of_words_is_as_by_hand():
     first, second = (0.7 + 0.2) / 2, 0.6
     found = word_weights(attention, *places, [(0, 3)], [(0, 3), (4, 5)])
     assert found == [[pytest.approx(first / (first + second))], [pytest.approx(second / (first + second))]]
+    # A comma follows its word without a space.
+    adjacent = [(0, 2), (2, 3)]
+    assert word_weights(torch.eye(2), *[adjacent] * 4) == [[1, 0], [0, 1]]
 
 
 def test_attention_is_that_of_the_step_that_writes_the_word():

@@ -17,6 +17,7 @@ from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation import texts
 from hf_capsule_mt.translation.glossary import Entry, Glossary
 from hf_capsule_mt.translation.term_marks import MARKS, SourceMarker, TermMarks, add_marks, base_form, make_room
+from hf_capsule_mt.translation.text_reader import TextOptions, TextReader
 
 MODEL = STORED / "tatoeba-en-de-transformer"
 
@@ -88,6 +89,35 @@ def test_which_sources_are_marked_follows_from_the_seed(tokenizer):
 def test_a_base_form_is_of_the_same_word():
     forms = ("Mantel", "Jacke", "Jacken")
     assert [base_form(forms, form) for form in forms] == ["Mantel", "Jacke", "Jacke"]
+    # Other words may begin alike.
+    for others in (("Vertrag", "Verteidigung"), ("Hut", "Hund")):
+        assert base_form(others, others[1]) == others[1]
+
+
+def test_at_most_three_terms_of_a_source_are_marked(tokenizer):
+    glossary = glossary_of(dog="Hund", cat="Katze", cow="Kuh", horse="Pferd")
+    source = "A dog, a cat, a cow and a horse."
+    target = "Ein Hund, eine Katze, eine Kuh und ein Pferd."
+    marker = SourceMarker(tokenizer, glossary, 1.0, seed=0)
+    ids = tokenizer(source)["input_ids"]
+    start = TermMarks.of(tokenizer).start
+    numbers = [marker(number, source, target, ids).count(start) for number in range(100)]
+    assert {*numbers} == {1, 2, 3}
+    # As often each.
+    assert all(20 < numbers.count(number) < 47 for number in (1, 2, 3))
+
+
+def test_a_source_has_marks_if_they_fit(tokenizer):
+    text = "The dog hears music."
+    # The first form is shown.
+    options = TextOptions(glossary=glossary_of(dog="Hund|Hunde", music="Musik"))
+    whole = marked(tokenizer, text, options.glossary)
+    for limit, expected in ((len(whole), whole), (len(whole) - 1, tokenizer(text)["input_ids"])):
+        config = hf_capsule_mt.preset_config("transformer", "tiny", max_position_embeddings=limit)
+        reader = TextReader(config, tokenizer)
+        [sentence] = reader.prepare(text, options).sentences
+        assert sentence.token_ids == expected
+        assert [term.source for term in sentence.terms] == ["dog", "music"]
 
 
 def test_a_model_has_room_for_marks_and_never_writes_them(tokenizer):

@@ -196,6 +196,19 @@ def test_a_prefix_stays_in_front_of_a_text_that_is_cut():
     assert sentence.token_ids == [*whole[: reader.limit - 1], tokenizer.eos_token_id]
 
 
+@pytest.mark.parametrize("limit", range(6, 11))
+def test_a_part_of_a_document_has_room_for_its_prefix(limit):
+    pytest.importorskip("sentencex")
+    config = preset_config("transformer", "tiny", max_position_embeddings=limit)
+    reader = TextReader(config, tiny_tokenizer(), prefix="c d ")
+    text = " ".join("abcefghijklmnop")
+    sentences = reader.prepare(text, TextOptions("en")).sentences
+    assert " ".join(sentence.segment.text for sentence in sentences) == text
+    lengths = [len(sentence.token_ids) for sentence in sentences]
+    # All but the last part are as long as fits: the prefix, the words, and the end.
+    assert {*lengths[:-1]} == {limit}
+
+
 def test_what_is_refused():
     reader = TextReader(tiny_model().config, tiny_tokenizer())
     with pytest.raises(UserError, match="the model reads 32"):

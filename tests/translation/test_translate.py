@@ -23,7 +23,7 @@ from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding import products
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation import file_translation, window_reader
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.decoding_options import DecodingOptions, changed_settings
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
 
@@ -219,6 +219,15 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch, change, wor
     assert not [*Path().glob("out.de*")]
 
 
+@pytest.mark.parametrize(("line", "window"), [(2, 9), (3, 2), (4, 2)])
+def test_a_wrong_tag_names_its_line(checkpoint, source, tmp_path, capsys, line, window):
+    """In any window, and at any place of it."""
+    source.write_text("a\n" * (line - 1) + "<b>a\na\n")
+    with pytest.raises(SystemExit, match="2"):
+        translate(checkpoint, source, tmp_path / "out.de", "--tags", "--chunk_size", str(window))
+    assert f"line {line} of the input: <b>" in capsys.readouterr().err
+
+
 PARAGRAPHS = ["A b c? D", "e f!", "", " G h i j k?  L m."]
 
 
@@ -280,6 +289,81 @@ def test_what_a_killed_run_wrote_too_much_is_left_out(source, interrupted, check
     source.write_text("".join(f"{line}\n" for line in LINES[:2]))
     translate(checkpoint, source, target, "--chunk_size", "1")
     assert lines_of(target) == expected[:2]
+
+
+def test_options_that_are_zero_count():
+    """They are not those of the model."""
+    options = DecodingOptions("x", num_beams=2, length_penalty=0.0, max_new_tokens=3, engine="fast")
+    expected = {"num_beams": 2, "length_penalty": 0.0, "max_new_tokens": 3, "engine": "fast"}
+    assert options.generate_options() == expected
+    assert DecodingOptions("x").generate_options() == {}
+    assert DecodingOptions("x", dtype="int8").generate_options() == {"dtype": "int8"}
+    assert DecodingOptions("x", dtype="float16").generate_options() == {}
+
+
+OF_DECODING = {
+    "revision": "abc",
+    "num_beams": 2,
+    "length_penalty": 0.0,
+    "max_new_tokens": 3,
+    "dtype": "bfloat16",
+    "engine": "transformers",
+}
+OF_FILES = {
+    "documents": "en",
+    "sentences": "en",
+    "tags": True,
+    "keep": "a",
+    "source_lang": "en",
+    "target_lang": "de",
+    "n_best": 2,
+    "report_file": Path("report"),
+}
+
+
+def test_an_output_depends_on_its_options(checkpoint, tmp_path):
+    """A run with others does not continue it. The size of batches, windows and the device change only the rounding."""
+    decoding = DecodingOptions(checkpoint)
+    plain = file_translation.FileTranslationOptions(decoding)
+
+    def changed(**changes):
+        return changed_settings(plain.settings(), replace(plain, **changes).settings())
+
+    for name, value in OF_DECODING.items():
+        assert changed(decoding=replace(decoding, **{name: value})) == [name]
+    for name, value in OF_FILES.items():
+        assert changed(**{name: value}) == [name]
+    assert changed(alignments_file=Path("links")) == ["alignments"]
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("a\tb\n")
+    assert changed(glossary=terms) == ["glossary"]
+    assert changed(glossary=terms, glossary_languages=("en", "de")) == ["glossary", "glossary_languages"]
+    assert changed(decoding=replace(decoding, max_tokens_per_batch=9), chunk_size=3, device="cpu") == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "source.spm", "merges.txt", "a.model", "b.bin"])
+def test_an_output_depends_on_the_files_of_its_model(tmp_path, name):
+    folder = save_tiny_marian(tmp_path)
+    before = DecodingOptions(str(folder)).settings()
+    (folder / "README.md").write_text("a")
+    assert DecodingOptions(str(folder)).settings() == before
+    with (folder / name).open("ab") as file:
+        file.write(b" ")
+    assert changed_settings(before, DecodingOptions(str(folder)).settings()) == ["model files"]
+
+
+def test_lines_that_take_no_time_are_shown(capsys):
+    """Blank ones, and those of an earlier run, do not count for the speed."""
+    with file_translation.Progress(10) as progress:
+        progress.skip(3)
+        progress.add(4, tokens=100)
+        assert (progress.n, progress.initial) == (7, 3)
+        assert progress.postfix.endswith(" tokens/s")
+        assert float(progress.postfix.removesuffix(" tokens/s")) > 0
+    with file_translation.Progress(10, shown=False) as hidden:
+        hidden.skip(3)
+        hidden.add(4, tokens=100)
+    assert capsys.readouterr().err.count("7/10") == 1
 
 
 def test_all_processes_load_the_commit_of_the_first(checkpoint, monkeypatch):

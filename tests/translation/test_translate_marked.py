@@ -113,6 +113,14 @@ def test_tags_around_what_the_tokenizer_makes_nothing_of():
     assert job.output({1: Translated("b")}) == ["<td><b></b></td>", "b"]
 
 
+def test_a_report_has_what_was_copied(checkpoint, source, tmp_path):
+    source.write_text("a b\n1984\n")
+    translate(checkpoint, source, tmp_path / "out", "--report_file", tmp_path / "report")
+    decoded, copied = records(tmp_path / "report")
+    assert (copied["translation"], copied["score"]) == ("1984", None)
+    assert (decoded["translation"], copied["line"]) == ((tmp_path / "out").read_text().splitlines()[0], 2)
+
+
 def test_a_report_tells_of_sources_that_were_cut(checkpoint, source, tmp_path, caplog):
     source.write_text("a b\n" + "a " * 200 + "\nc\n")
     translate(checkpoint, source, tmp_path / "out", "--report_file", tmp_path / "report")

@@ -55,3 +55,5 @@ def test_reports_of_other_versions_are_read():
         "The first is of line 4."
     )
     assert faults([json.dumps({**old, "empty": False})]) is None
+    both = [json.dumps({**new, "line": line}) for line in (4, 7)]
+    assert faults(both).endswith("2 leaving out much of their source. The first is of line 4.")

@@ -66,6 +66,16 @@ def test_scores_of_t5():
     torch.testing.assert_close(scores, found.sequences_scores)
 
 
+def test_a_target_that_is_only_a_code_of_a_language():
+    """It has the score of this token, which is all that it has."""
+    model = tiny_model()
+    [plain, coded] = (force_targets(model, [[5, 6, 2]], [[7]], first_token=first)[0] for first in (None, 7))
+    assert coded.log_probabilities == plain.log_probabilities
+    assert len(coded.log_probabilities) == 1
+    [longer] = force_targets(model, [[5, 6, 2]], [[7, 8]], first_token=7)
+    assert len(longer.log_probabilities) == 1
+
+
 def test_a_target_without_tokens_scores_nothing():
     model, ends = tiny_model(), [7, 8, 2]
     [alone] = scores_of(model, [[5, 6, 2]], [ends])
@@ -191,6 +201,7 @@ def test_copies():
         ("at 2:30", "um 2 Uhr 30", [], []),
         ("It is 2:30.", "Es ist halb drei.", [], ["2:30"]),
         ("007", "7", [], []),
+        ("He has 10 dogs.", "Er hat 1 Hund.", ["1"], ["10"]),
         ("٣ كلاب", "3 Hunde", [], []),
         ("in 2010.", "im Jahr 2011.", ["2011"], ["2010"]),
     ],
@@ -215,6 +226,9 @@ def test_numbers(source, translation, new, missing):
         ("ウィンドウズ", "ja", None),
         ("ウィンドウズ", "zh", "Katakana"),
         ("OK", "zh", None),
+        # Four letters are enough.
+        ("Hund", "ru", "Latin"),
+        ("Kuh", "ru", None),
     ],
 )
 def test_scripts(translation, language, script):
