@@ -364,7 +364,7 @@ def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Se
         elif item.kind == "close" and len(stack) > 1:
             node = stack.pop()
             node.close = item.raw
-            node.last = max(node.first, last)
+            node.last = last
             node.closed_after = False
         elif item.kind == "close":
             root.children = [Node("", item.raw, last=last, opened_before=True, children=siblings)]

@@ -83,7 +83,7 @@ class SentenceWriter:
         gap = self._translation[self._position : end]
         if gap:
             self._write(gap)
-        self._position = max(self._position, end)
+        self._position = end
 
     def _write_kept(self, raw: str, until: int) -> None:
         """Write a kept part instead of the words before `until`, or between spaces if it replaces none."""
