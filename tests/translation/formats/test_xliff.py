@@ -50,6 +50,7 @@ def test_version_1(tmp_path):
         strip_text=True,
     )
     assert found.startswith(OLD[: OLD.index("<xliff")])
+    assert found.endswith("</xliff>\n")
     # What is translated now is left alone.
     assert translated(tmp_path, found) == found
 
