@@ -20,7 +20,7 @@ TERMS = ("lm_loss", "bow_loss", "bca_loss")
 WEIGHTS = {"bow_loss_weight": 0.5, "bca_loss_weight": 2, "guided_capsule_dim": 4}
 
 
-def train(folder, method="gdr", weights=WEIGHTS, dropout=0, model_init=False, **options):
+def train(folder, method="gdr", weights=WEIGHTS, dropout=0, model_init=False, resume=None, **options):
     """Train in the order of the lines, and return what was logged of the loss; twice, if models are made anew."""
     tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
@@ -42,7 +42,7 @@ def train(folder, method="gdr", weights=WEIGHTS, dropout=0, model_init=False, **
     )
     if model_init:
         trainer.train()
-    trainer.train()
+    trainer.train(resume)
     pickle.dumps(trainer.model)
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
@@ -74,6 +74,13 @@ def test_they_are_means_over_updates_and_sums_over_accumulated_batches(tmp_path)
         for name in TERMS:
             expected = [sum(one[name] for one in single[i : i + step]) / step for i in range(0, 4, step)]
             assert [entry[name] for entry in entries] == pytest.approx(expected, rel=1e-5)
+
+
+def test_they_are_means_over_the_updates_of_a_run_that_is_resumed(tmp_path):
+    whole = train(tmp_path, save_strategy="steps", save_steps=3)
+    resumed = train(tmp_path, save_strategy="steps", save_steps=3, resume=tmp_path / "checkpoint-3")
+    for name in ("loss", *TERMS):
+        assert [entry[name] for entry in resumed] == [entry[name] for entry in whole]
 
 
 @pytest.mark.parametrize("method", ["em-routing", "rnmt-gdr"])

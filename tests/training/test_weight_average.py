@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,12 +93,27 @@ def test_it_is_evaluated(averaged, corpus):
         assert trainer.evaluate()["eval_loss"] == pytest.approx(losses[updates], rel=1e-5)
 
 
-def test_without_an_evaluation_the_result_is_the_average(corpus, tmp_path):
-    """There is no best checkpoint whose weights could be loaded."""
-    rare = {"eval_steps": 9, "save_steps": 9, "max_steps": 3}
-    saved = run(corpus, tmp_path, ema_decay=DECAY, load_best_model_at_end=True, **rare)
-    plain = run(corpus, tmp_path / "plain", **rare)
-    assert any(not torch.equal(weight, plain[name]) for name, weight in saved.items())
+@pytest.mark.parametrize(
+    ("loads_best", "best", "result"), [(False, None, 1.5), (False, "c", 1.5), (True, None, 1.5), (True, "c", 2.0)]
+)
+def test_the_weights_of_the_best_checkpoint_are_averages_already(loads_best, best, result):
+    """Without such a checkpoint the averages are put into the model."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    average = WeightAverage(0.5)
+    state = SimpleNamespace(global_step=100, best_model_checkpoint=best)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+        average.on_train_begin(None, state, None, model=model)
+        model.weight.fill_(2.0)
+    average.on_step_end(None, state, None)
+    with average.in_model():
+        assert model.weight.item() == 1.5
+    assert model.weight.item() == 2
+    average.on_train_end(SimpleNamespace(load_best_model_at_end=loads_best), state, None)
+    assert model.weight.item() == result
+    # Training is over.
+    with average.in_model():
+        assert model.weight.item() == result
 
 
 def test_a_resumed_run_has_the_same_weights(averaged, corpus, tmp_path, monkeypatch):
