@@ -201,5 +201,5 @@ def check_optimizer(trainer: Trainer) -> None:
             if name in state and state[name].shape != weight.shape:
                 raise UserError("optimizer.pt belongs to a model with other shapes.")
         step = int(state.get("step", 0))
-        if counts_all and step > updates:
+        if step > updates:
             raise UserError(f"optimizer.pt is of update {step}, and the checkpoint of update {updates}.")

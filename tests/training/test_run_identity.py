@@ -126,9 +126,10 @@ def optimizer_state(step=4, moment=None):
         # Neither counts an update that a scaler of gradients skipped.
         (3, object(), {"step": 3}, None),
         (4, None, {"step": 5}, "optimizer.pt is of update 5"),
+        (3, object(), {"step": 5}, "optimizer.pt is of update 5"),
         (4, None, {"moment": torch.zeros(3, 2)}, "optimizer.pt belongs to a model with other shapes"),
     ],
-    ids=["same", "earlier", "later", "skipped", "later optimizer", "turned"],
+    ids=["same", "earlier", "later", "skipped", "later optimizer", "skipped and later", "turned"],
 )
 def test_the_state_of_another_update_is_refused(scheduled, scaler, options, message):
     optimizer = optimizer_state(**options)

@@ -298,7 +298,8 @@ def test_a_killed_stream_ends_with_the_weights_of_an_uninterrupted_one(folder, t
     losses = [
         json.loads((tmp_path / run / "trainer_state.json").read_text())["log_history"] for run in ("whole", "killed")
     ]
-    assert [entry.get("loss") for entry in losses[0]] == [entry.get("loss") for entry in losses[1]]
+    for name in ("loss", "epoch"):
+        assert [entry.get(name) for entry in losses[0]] == [entry.get(name) for entry in losses[1]]
     record = json.loads((tmp_path / "killed" / "run_record.json").read_text())
     assert record["pairs"] is None
     (checkpoint / "stream_state_0.json").unlink()
