@@ -130,6 +130,7 @@ def test_sentences_that_are_decoded_together(translator, model):
             assert (one.text, one.links) == (other.text, other.links)
             assert one.score == pytest.approx(other.score, abs=1e-5)
     assert together.decode(sentences, **BEAMS)[0].score is None
+    assert translator.translate("a b", return_scores=False).score is None
     assert together.decode(sentences, max_new_tokens=3)[0].alternatives == ()
 
 

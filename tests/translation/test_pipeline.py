@@ -157,6 +157,11 @@ def test_opus_mt_tokenizers(tmp_path, separate_vocabs):
     assert translator(f"{text}\n---") == expected(model, tokenizer, f"{text} ---")
     with pytest.raises(ValueError, match="tgt_lang is 'fr'"):
         translator("the old house", tgt_lang="fr")
+    named = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
+    assert named("the old house") == translator(text)
+    # What the user asks for comes before the name of the task.
+    other = next(named.preprocess("the old house", tgt_lang="pt_BR"))["sentence"]
+    assert other.segment.source == ">>pt_BR<< the old house"
 
 
 def test_t5_gets_its_prefix_and_settings_from_the_task(caplog):

@@ -147,6 +147,13 @@ def test_what_is_complete_is_skipped(checkpoint, folder, tmp_path, engine_calls)
     again = len(engine_calls)
     translate(checkpoint, folder, output)
     assert len(engine_calls) == again > 0
+    # A run that was killed at its end has left only its parts.
+    parts = output / ".unfinished" / "a.jsonl"
+    parts.mkdir(parents=True)
+    (parts / "part-000000").write_bytes(b"a")
+    translate(checkpoint, folder, output)
+    assert hashes(output) == before
+    assert len(engine_calls) == again
 
 
 def test_shares_of_the_files(checkpoint, folder, tmp_path):

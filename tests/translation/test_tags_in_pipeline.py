@@ -125,7 +125,7 @@ def test_models_of_transformers(kind, tmp_path, engine_calls):
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])
 def test_places_of_tokens(tmp_path, separate_vocabs):
-    tokenizer, text = marian_tokenizer(tmp_path, separate_vocabs), "the old  house, is green, see a tree"
+    tokenizer, text = marian_tokenizer(tmp_path, separate_vocabs), "the old  house, is green"
     ids = tokenizer(text)["input_ids"]
     spans = source_spans(tokenizer, text, ids)
     assert len(spans) == len(ids)
@@ -137,6 +137,36 @@ def test_places_of_tokens(tmp_path, separate_vocabs):
     decode = partial(tiny.batch_decode, skip_special_tokens=True)
     assert target_spans([3, 2, 4, 0], decode) == [(0, 1), None, (2, 3), None]
     assert target_spans([], decode) == []
+
+
+class WithoutOffsets:
+    """A tokenizer that only says which pieces a text has."""
+
+    is_fast = False
+
+    def __init__(self, *pieces):
+        self.pieces = pieces
+
+    def __call__(self, text, **options):
+        return {"input_ids": [*range(len(self.pieces))]}
+
+    def tokenize(self, text):
+        return self.pieces
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "spans"),
+    [
+        ("abb  b", ["▁a", "b", "b", "▁b"], [(0, 1), (1, 2), (2, 3), (5, 6)]),
+        ("ab a", ["▁", "ab", "▁a"], [None, (0, 2), (3, 4)]),
+        # A character that is written in another way has the place of its first piece.
+        ("x½ a", ["▁x", "1", "⁄", "2", "▁a"], [(0, 1), (1, 2), None, None, (3, 4)]),
+        # What stands far away is another word.
+        ("½ " + "b " * 12 + "1", ["1", "▁b"], [(0, 1), (2, 3)]),
+    ],
+)
+def test_places_of_pieces(text, pieces, spans):
+    assert source_spans(WithoutOffsets(*pieces), text, range(len(pieces))) == spans
 
 
 @pytest.mark.parametrize("kind", ["mbart", "nllb"])
