@@ -138,6 +138,30 @@ def test_no_greedy_step_follows_the_second_of_two_ends(models, monkeypatch):
     assert len(steps) == found.shape[1] - 1 <= 3
 
 
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+def test_a_search_has_as_many_steps_as_that_of_transformers(early_stopping, models, monkeypatch):
+    """It ends when no running beam can get a better score, by the length that `generate()` expects of it."""
+    model = copy.deepcopy(models("marian"))
+    with torch.no_grad():
+        # Scores are those of the bias, whatever the source.
+        model.model.decoder.layers[-1].final_layer_norm.weight.mul_(0.001)
+        model.model.decoder.layers[-1].final_layer_norm.bias.zero_()
+    model.final_logits_bias[:] = -50
+    model.final_logits_bias[:, 7:11] = torch.tensor([20.0, 17.5, 17.4, 17.3])
+    model.final_logits_bias[:, EOS] = 20.25
+    blocks = engine_of(model).vocabulary._blocks
+    steps = []
+    monkeypatch.setattr(blocks[0], "scores", counted(blocks[0].scores, steps))
+    for limit in (8, 16):
+        options = {"num_beams": 2, "early_stopping": early_stopping, "max_new_tokens": limit}
+        expected = []
+        hears = LogitsProcessorList([lambda tokens, scores, heard=expected: heard.append(tokens) or scores])
+        model.generate(**sources(1), **options, logits_processor=hears)
+        steps.clear()
+        model.generate(**sources(1), **options, custom_generate=generate)
+        assert len(steps) == len(expected) < limit
+
+
 def counted(function, calls):
     """The same function, which adds to a list whenever it is called."""
 
