@@ -71,7 +71,8 @@ class _Catalogue(Document):
 
 def _is_open(unit: "pounit") -> bool:
     """Return whether a message has words, and no translation yet."""
-    if unit.isheader() or unit.isobsolete() or not unit.istranslatable() or unit.istranslated():
+    # Neither a header nor what is obsolete is translatable.
+    if not unit.istranslatable() or unit.istranslated():
         return False
     # A fuzzy message has a translation, which a reviewer has not seen yet.
     has_target = any(str(string) for string in _as_list(unit.target))
