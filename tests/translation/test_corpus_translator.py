@@ -161,7 +161,7 @@ HARD = {
     "half of a character": "a \ud800 b\udc00",
     "tags": "<b>a</b> & <i>b",
     "marks": "\ufeffa \u200b b\u00a0c",
-    "wide spaces in front of stops": "One\u00a0. Two\u3000. Three\u2003! Four.",
+    "wide spaces around a stop": "A\u00a0.\u2028! One\u00a0. Two\u3000. Three.",
     "no letters": "1984\n--- 12:30 ---\n***",
     "a long row": "A dog runs through the snow. " * 4000,
 }

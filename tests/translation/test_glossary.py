@@ -188,7 +188,7 @@ def test_csv_as_deepl_writes_it(tmp_path):
     with_languages = write(tmp_path / "languages.csv", rows)
     assert pairs(Glossary.read(with_languages, "en", "fr")) == [(("dog",), ("chien",))]
     assert pairs(Glossary.read(with_languages, "en", "de")) == [(("dog",), ("Hund",))]
-    assert pairs(Glossary.read(with_languages, "en-GB", "es")) == [(("dog",), ("perro",))]
+    assert pairs(Glossary.read(with_languages, "en_GB", "es")) == [(("dog",), ("perro",))]
 
 
 TBX_2008 = """<?xml version="1.0"?>

@@ -170,6 +170,8 @@ def test_each_translation_of_a_sentence_has_the_limit_of_the_sentence():
     [(_, _, written)] = generate_batches(model, encoded, [range(3)], **options)
     lengths = [len(each.words) for each in written]
     assert lengths == [limit for limit in limits for _ in range(2)]
+    # Shorter ones are filled up with ends, which the model has not written.
+    assert {each.end for each in written} == {None}
 
 
 @pytest.mark.parametrize("options", [{}, BEAM], ids=["greedy", "beam"])

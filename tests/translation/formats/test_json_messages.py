@@ -13,6 +13,7 @@ from hf_capsule_mt.translation.formats import recognise, translate_file
 pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
 
 MESSAGES = r"""{
+  "_comment": "of developers", "_comment_b": "another one",
   "@locale": "a comment", "title":"A \"dog\" {{name}} runs & jumps",
     "items_one" : "{{count}} item",	"nested": {"deep": ["see $t(common.x, {\"count\": 1}) now", 1.50, null, true]},
   "icu": "{n, plural, one {# dog} other {# dogs}} run", "empty": "", "path": "/img/dog.png", "id": "big_dog",
@@ -20,6 +21,7 @@ MESSAGES = r"""{
 }
 """
 EXPECTED = r"""{
+  "_comment": "of developers", "_comment_b": "another one",
   "@locale": "a comment", "title":"A \"DOG\" {{name}} RUNS & JUMPS",
     "items_one" : "{{count}} ITEM",	"nested": {"deep": ["SEE $t(common.x, {\"count\": 1}) NOW", 1.50, null, true]},
   "icu": "{n, plural, one {# dog} other {# dogs}} RUN", "empty": "", "path": "/img/dog.png", "id": "big_dog",
