@@ -203,6 +203,9 @@ def test_options_of_workers_reach_the_loader():
     assert other.loader_options["multiprocessing_context"] == "spawn"
     assert training().loader_options["multiprocessing_context"] is None
     assert not training(dataloader_pin_memory=False).loader_options["pin_memory"]
+    # Also where nobody asks for a CPU, and there is nothing else.
+    anywhere = TranslationTrainingArguments("run", report_to="none")
+    assert anywhere.loader_options["pin_memory"] == torch.accelerator.is_available()
 
 
 def test_a_token_moves_into_the_environment(monkeypatch):

@@ -1,22 +1,33 @@
 """The model a run starts from: from scratch, from this package's checkpoints, from Marian's."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
+from tiny_marian import SHAPE, marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from tiny_run import small
-from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianMTModel
+from tokenizers import Tokenizer, models, processors
+from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from hf_capsule_mt import METHODS, CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.configuration import decoding_fields, method_config_class, method_fields, preset_config
+from hf_capsule_mt.configuration import (
+    CapsuleAggregatedM2M100Config,
+    decoding_fields,
+    method_config_class,
+    method_fields,
+    preset_config,
+)
 from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.modeling import CapsuleAggregatedM2M100ForConditionalGeneration
 from hf_capsule_mt.training import build as training_build
 from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model, check_vocabulary
 
 MARIAN_METHODS = [method for method in METHODS if method_config_class(method) is CapsuleAggregatedMarianConfig]
 RECURRENT_METHODS = [method for method in METHODS if method not in MARIAN_METHODS]
+TOKENS = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
 BATCH = {
     "input_ids": torch.tensor([[3, 4, 5, 2], [6, 7, 2, 0]]),
     "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
@@ -70,6 +81,19 @@ def test_from_scratch_takes_the_special_ids_from_the_tokenizer():
     assert model.generation_config.bad_words_ids == [[tokenizer.pad_token_id]]
     assert model.generation_config.num_beams == 4
     check_tokenizer(tokenizer, config)
+
+
+@pytest.mark.parametrize("method", ["transformer", "rnmt"])
+def test_special_ids_that_are_not_those_of_our_tokenizers(method):
+    vocabulary = {token: number for number, token in enumerate([*"abcdefg", "<pad>", "<unk>", "</s>"])}
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 9)])
+    model = from_scratch(method=method, tokenizer=PreTrainedTokenizerFast(tokenizer_object=words, **special))
+    config, settings = model.config, model.generation_config
+    assert (config.vocab_size, config.pad_token_id, config.decoder_start_token_id) == (10, 7, 7)
+    assert (config.eos_token_id, config.forced_eos_token_id) == (9, 9)
+    assert (settings.forced_eos_token_id, settings.bad_words_ids) == (9, [[7]])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -225,3 +249,19 @@ def test_a_checkpoint_that_lacks_a_weight_is_refused(marian, method):
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(UserError, match="fc1"):
         build(model=marian, method=method)
+
+
+def test_a_checkpoint_without_settings_of_generation_is_refused(marian):
+    """The model would be saved with settings that are not its own."""
+    Path(marian, "generation_config.json").unlink()
+    with pytest.raises(UserError, match="has no readable generation_config"):
+        build(model=marian)
+
+
+def test_a_plain_m2m_100_of_ones_own_becomes_another_method(tmp_path):
+    parent = CapsuleAggregatedM2M100ForConditionalGeneration(CapsuleAggregatedM2M100Config(**SHAPE, **TOKENS))
+    parent.save_pretrained(tmp_path)
+    model = build(method="em-routing", model=str(tmp_path))
+    assert type(model) is type(parent)
+    assert model.config.layer_aggregation == "em_routing"
+    assert torch.equal(logits(model), logits(parent))

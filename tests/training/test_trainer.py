@@ -309,7 +309,7 @@ def test_rows_may_have_other_columns_and_must_be_counted(evaluated):
     rows = [{"input_ids": [3, 4, 2], "labels": [4, 3, 2], "translation": {"en": "a b"}}] * 5
     evaluated(train_dataset=rows).train()
     counted = evaluated(train_dataset=IterableDataset.from_generator(lambda: iter(rows)))
-    with pytest.raises(TypeError, match="IterableDataset"):
+    with pytest.raises(TypeError, match="IterableDataset without a length"):
         counted.train()
 
 
