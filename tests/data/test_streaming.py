@@ -123,6 +123,16 @@ def test_passes_differ_and_repeat():
     assert len({frozenset(each) for each in letters}) == 2
 
 
+def test_windows_of_a_pass_have_orders_of_their_own(tmp_path):
+    """Here the same pairs are in both."""
+    (tmp_path / "twice.tsv").write_text("".join(f"{word}\t{word}\n" for word in WORDS[:10]) * 2)
+    rows = file_rows(find_corpora([tmp_path / "twice.tsv"], Columns()), Columns())
+    stream = TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, window=10)
+    first, second = (pairs_of([batch]) for batch in islice(stream, 2))
+    assert sorted(first) == sorted(second)
+    assert first != second
+
+
 def test_whoever_ends_a_stream_does_not_wait_for_the_window_ahead(monkeypatch):
     others, windows, waited = set(threading.enumerate()), [], []
     is_begun, go_on = threading.Event(), threading.Event()
