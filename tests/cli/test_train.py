@@ -231,6 +231,7 @@ MISTAKES = {
     "stops without scores": ({"early_stopping_patience": 3}, "needs an eval_strategy"),
     "rounded weights": ({"push_to_hub": True, "bf16_full_eval": True}, "Evaluation in 16 bits would round"),
     "no end": ({"streaming": True, "max_steps": -1}, "A stream has no end"),
+    "no updates": ({"streaming": True, "max_steps": 0}, "A stream has no end"),
     "dropout without a budget": (
         {"bpe_dropout": 0.1, "max_tokens_per_batch": 0},
         "streaming and bpe_dropout need --max_tokens_per_batch",

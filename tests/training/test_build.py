@@ -1,5 +1,6 @@
 """The model a run starts from: from scratch, from this package's checkpoints, from Marian's."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -258,9 +259,15 @@ def test_a_checkpoint_without_settings_of_generation_is_refused(marian):
         build(model=marian)
 
 
-def test_a_plain_m2m_100_of_ones_own_becomes_another_method(tmp_path):
+@pytest.mark.parametrize("name", ["m2m_100", "capsule_aggregated_m2m_100"])
+def test_a_plain_m2m_100_of_ones_own_becomes_another_method(name, tmp_path):
     parent = CapsuleAggregatedM2M100ForConditionalGeneration(CapsuleAggregatedM2M100Config(**SHAPE, **TOKENS))
     parent.save_pretrained(tmp_path)
+    # It is saved as an M2M-100. Both names are of the same model.
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "m2m_100"
+    if name != "m2m_100":
+        parent.config.to_json_file(tmp_path / "config.json")
+        assert json.loads((tmp_path / "config.json").read_text())["model_type"] == name
     model = build(method="em-routing", model=str(tmp_path))
     assert type(model) is type(parent)
     assert model.config.layer_aggregation == "em_routing"
