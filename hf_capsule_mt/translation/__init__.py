@@ -9,8 +9,9 @@ Tags and kept parts: markup.py reads them, and marked_segments.py takes them out
 a word is, and attention.py aligns the words of a translation with those of the source. word_owners.py and
 element_ranges.py choose the words of each element, and putting_back.py writes it around them.
 
-Terms: glossary.py finds them in a source, glossary_files.py reads them, and term_writer.py searches for a translation
-that has them. term_marks.py is for models that read terms in their source.
+Terms: glossary.py finds them in a source and in a translation, where disjoint_spans.py gives each term its own words.
+glossary_files.py reads them, and term_writer.py searches for a translation that has them. term_marks.py is for models
+that read terms in their source.
 
 Can a translation be trusted? judging.py asks trust.py, which looks at a forced pass of the model, and this asks
 surface_checks.py, which looks at the words. translation_report.py writes the judgement down, and expected_quality.py
