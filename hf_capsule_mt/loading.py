@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import resolve_revision
+from huggingface_hub import is_offline_mode, resolve_revision
 from huggingface_hub.errors import HFValidationError, RevisionResolutionError
 from transformers import (
     AutoConfig,
@@ -40,7 +40,8 @@ def commit_of(name: str | Path, revision: str | None = None) -> str | None:
     if Path(name).is_dir():
         return None
     try:
-        return resolve_revision(str(name), revision=revision).resolved
+        # Otherwise it would warn that the Hub cannot be reached, which a user who works offline knows.
+        return resolve_revision(str(name), revision=revision, local_files_only=is_offline_mode()).resolved
     except (OSError, HFValidationError, RevisionResolutionError) as error:
         # Whoever misspells a folder must not look for faults of the network.
         raise OSError(f"There is no folder {name}, and no model of this name on the Hub: {error}") from error

@@ -1,6 +1,7 @@
 """From a command to the Hub and from there into processes with clean caches, by commands and by Trainers."""
 
 import json
+import logging
 import re
 from contextlib import nullcontext
 from importlib import import_module
@@ -139,7 +140,7 @@ def test_plain_trainers(hub, checkpoint, tmp_path, monkeypatch, callbacks):
     assert all(complete) == bool(callbacks)
 
 
-def test_what_is_loaded_from_the_hub_is_pinned(hub, checkpoint, tmp_path, monkeypatch, run_command):
+def test_what_is_loaded_from_the_hub_is_pinned(hub, checkpoint, tmp_path, monkeypatch, run_command, caplog):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "home"))
     HfApi(token=TOKEN).create_repo("user/name")
     files = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
@@ -152,5 +153,9 @@ def test_what_is_loaded_from_the_hub_is_pinned(hub, checkpoint, tmp_path, monkey
     run_command("evaluate", "--model", "user/name", *texts, "--max_new_tokens", 4, "--output_file", "record.json")
     assert json.loads((tmp_path / "record.json").read_text())["translation"]["revision"] == commit
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    # Nobody needs a warning that offline the Hub is not asked.
+    caplog.clear()
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "handlers", [caplog.handler])
     assert commit_of("user/name") == commit
     assert commit_of(checkpoint) is None
+    assert not caplog.records
