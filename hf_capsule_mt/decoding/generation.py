@@ -209,8 +209,6 @@ def _forms_of(words: Sequence[int] | Sequence[Sequence[int]]) -> Forms:
 
 def _every_nth_row(encoded: ModelOutput, n: int) -> ModelOutput:
     """Return the encoder's output for every nth row of the batch."""
-    if n == 1:
-        return encoded
     tensors = {name: value[::n] for name, value in encoded.items() if isinstance(value, Tensor)}
     return type(encoded)(**tensors)
 

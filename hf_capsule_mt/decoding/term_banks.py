@@ -81,9 +81,7 @@ class TermBanks:
 
 def default_bank_width(num_beams: int) -> int:
     """Return the hypotheses of a bank, for a search that has so many beams without terms."""
-    if num_beams == 1:
-        return 1
-    return 3 if num_beams <= 4 else num_beams // 2 + 1
+    return 1 if num_beams == 1 else max(3, num_beams // 2 + 1)
 
 
 class SentenceBanks:

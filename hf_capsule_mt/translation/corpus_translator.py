@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.data.batching import batch_by_tokens
-from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 
 from .decoding_options import DecodingOptions
@@ -88,7 +87,6 @@ class CorpusTranslator:
     ) -> None:
         if sentences is not None:
             check_language(sentences)
-            check_installed("sentencex", "documents")
         self.text_column = text_column
         self.translation_column = translation_column
         self.report_column = report_column

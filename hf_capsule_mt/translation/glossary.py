@@ -152,7 +152,7 @@ def count_forms(text: str, forms: Sequence[str]) -> int:
     """Return how often one of the forms of a term stands in a text, without counting words twice."""
     count = 0
     behind = 0
-    for start, end, _ in sorted(_spans(text, forms)):
+    for start, end, _ in _spans(text, forms):
         if start >= behind:
             count += 1
             behind = end
@@ -173,7 +173,7 @@ def copies(text: str, terms: Sequence[Term]) -> list[int]:
 
 
 def _spans(text: str, forms: Sequence[str]) -> list[Span]:
-    """Return the places of forms in a text, the longest first."""
+    """Return the places of forms in a text, from left to right."""
     atoms = list(_ATOM.finditer(text))
     spelled = [_normal(atom[0]) for atom in atoms]
     spans: list[Span] = []
@@ -185,13 +185,7 @@ def _spans(text: str, forms: Sequence[str]) -> list[Span]:
             words = spelled[first:behind]
             if words == wanted or (words == at_beginning and _begins_sentence(spelled[:first])):
                 spans.append((atoms[first].start(), atoms[behind - 1].end(), form))
-    return sorted(spans, key=_longest_first)
-
-
-def _longest_first(span: Span) -> tuple[int, int]:
-    """Return what spans are sorted by: the longest first, and of several the first in the text."""
-    start, end, _ = span
-    return start - end, start
+    return sorted(spans)
 
 
 def _begins_sentence(before: Sequence[str]) -> bool:

@@ -199,8 +199,7 @@ class PartialOutput:
 
     def finish(self) -> None:
         """Write the whole files, compressed if their names end in .gz or .zst, and delete the rest."""
-        if self._state.input_lines:
-            self._check_kept()
+        self._check_kept()
         for name, output in self._outputs.items():
             path = self._folder / name
             with open(path, "ab") as kept:
