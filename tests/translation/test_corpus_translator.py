@@ -11,8 +11,9 @@ from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import changed_settings
+from hf_capsule_mt.translation.judging import TranslationJudge
 from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translation_report import judge
+from hf_capsule_mt.translation.translation_report import Judgement, judge
 from hf_capsule_mt.translation.translations import Translation
 from hf_capsule_mt.translation.translator import translate_lines
 
@@ -86,6 +87,35 @@ def test_the_numbers_of_a_row(checkpoint):
     assert [row["words"] for row in report] == [4, 40, 0, 2]
     assert [row["copied"] for row in report] == [1, 0, 0, 0]
     assert [row["cut"] for row in report] == [0, 1, 0, 0]
+
+
+def test_each_number_of_a_row_is_its_own(checkpoint, monkeypatch):
+    translate = CorpusTranslator(checkpoint, report_column="report")
+    judgements = [Judgement(**{name: True}) for name in ("limit_reached", "empty", "too_short", "repeats")]
+
+    def decode_batches(translator, sentences, batches, **options):
+        yield {number: Translation("x", judgement=judgement) for number, judgement in enumerate(judgements)}
+
+    monkeypatch.setattr(TextTranslator, "decode_batches", decode_batches)
+    report = translate({"text": ["a", "b", "c", "d", "a\na"]})["report"]
+    names = ["limit_reached", "empty", "too_short", "repeats"]
+    assert [[row[name] for name in names] for row in report] == [
+        [1, 0, 0, 0],
+        [0, 1, 0, 0],
+        [0, 0, 1, 0],
+        [0, 0, 0, 1],
+        [2, 0, 0, 0],
+    ]
+
+
+def test_rows_are_not_judged_by_another_pass_of_the_model(checkpoint, monkeypatch):
+    monkeypatch.setattr(TranslationJudge, "forced_targets", lambda *_: pytest.fail("another pass"))
+    assert CorpusTranslator(checkpoint)({"text": ["a b c"]})["translation"] != ["a b c"]
+
+
+def test_a_row_that_is_too_long_for_a_batch_is_named(checkpoint):
+    with pytest.raises(UserError, match="Line 3 has 6 tokens"):
+        CorpusTranslator(checkpoint, max_tokens_per_batch=5)({"text": ["a", None, "b\na b c d e"]})
 
 
 @pytest.mark.parametrize(

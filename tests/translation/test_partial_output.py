@@ -67,3 +67,21 @@ def test_what_a_killed_run_wrote_behind_its_state_is_cut(begun):
     kept.append(["b"], {"lines": ["B"]}, "")
     assert (folder / "lines").read_bytes() == b"A\nB\n"
     assert kept.kept_lines() == ["A", "B"]
+
+
+def test_files_of_a_run_without_a_state_are_its_own(tmp_path):
+    """It was killed before it wrote its state, or while it wrote it."""
+    folder = folder_beside(tmp_path / "out")
+    folder.mkdir()
+    for name in ("lines", ".state.json.partial"):
+        (folder / name).write_bytes(b"half a li")
+    kept = PartialOutput(tmp_path / "out", {})
+    kept.append(["a"], {"lines": ["A"]}, "")
+    kept.finish()
+    assert (tmp_path / "out").read_text() == "A\n"
+
+
+def test_a_run_without_lines_writes_an_empty_file(tmp_path):
+    folder_beside(tmp_path / "out").mkdir()
+    PartialOutput(tmp_path / "out", {}).finish()
+    assert (tmp_path / "out").read_bytes() == b""

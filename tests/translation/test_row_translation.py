@@ -84,7 +84,8 @@ def hashes(output):
 def test_rows_stay_and_get_a_translation(checkpoint, folder, tmp_path, expected, capsys):
     output = tmp_path / "out"
     translate(checkpoint, folder, output)
-    assert "4 files are complete" in capsys.readouterr().out
+    # Those of all files.
+    assert "4 files are complete: 120 sentences, " in capsys.readouterr().out
     new = [{**row, "translation": translation} for row, translation in zip(ROWS, expected)]
     assert len(hashes(output)) == 4
     for name in hashes(output):
@@ -263,6 +264,12 @@ def test_other_settings_and_other_inputs_are_not_mixed(checkpoint, folder, tmp_p
     with pytest.raises(SystemExit, match="2"):
         translate(checkpoint, folder, output, "--num_beams", "2")
     assert "is of a run with another num_beams" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        # The sentences of a part share batches.
+        patch.setattr(row_translation, "PART_SIZE", 40)
+        with pytest.raises(SystemExit, match="2"):
+            translate(checkpoint, folder, output)
+    assert "is of a run with another part_size" in capsys.readouterr().err
     (folder / "a.jsonl").write_bytes(jsonl(ROWS[:3]))
     with pytest.raises(SystemExit, match="2"):
         translate(checkpoint, folder, output)

@@ -4,13 +4,17 @@ import json
 
 import pytest
 
-from hf_capsule_mt.translation.translation_report import Judgement, faults, judge, repeated_tokens
+from hf_capsule_mt.translation.translation_report import Judgement, faults, judge, mean_score, repeated_tokens
 from hf_capsule_mt.translation.trust import Signs
 
 
 @pytest.mark.parametrize(
     ("ids", "copies"),
-    [("", 0), ("abcabc", 0), ("abcabcabc", 6), ("xaaaay", 3), ("aa", 0), ("ababab", 4), ("abcabcabcab", 8)],
+    [
+        *(("", 0), ("abcabc", 0), ("abcabcabc", 6), ("xaaaay", 3), ("aa", 0), ("ababab", 4), ("abcabcabcab", 8)),
+        # The longest phrase has 16 tokens.
+        *(("abcdefghijklmnop" * 3, 32), ("abcdefghijklmnopq" * 3, 0)),
+    ],
 )
 def test_repetitions(ids, copies):
     assert repeated_tokens(list(map(ord, ids))) == copies
@@ -20,6 +24,11 @@ def test_judgements():
     plain = {"ended": True, "text": "x", "score": -1.23456}
     assert judge([5, 6, 2], [7], **plain) == Judgement(-1.2346, 2, 0.5)
     assert judge([5, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 1, 8.0, repeats=True)
+    # Four copies are many, and three are not.
+    assert judge([5, 2], [6, 7, 7, 7, 7, 7], **plain).repeats
+    assert not judge([5, 2], [6, 7, 7, 7, 7], **plain).repeats
+    # A source that is only its end.
+    assert judge([2], [7], **plain) == Judgement(-1.2346, 1, 1.0)
     # As its source does.
     assert judge([*[5, 6] * 4, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 8, 1.0)
     assert judge([5, 2], [7], **{**plain, "ended": False}).limit_reached
@@ -57,3 +66,20 @@ def test_reports_of_other_versions_are_read():
     assert faults([json.dumps({**old, "empty": False})]) is None
     both = [json.dumps({**new, "line": line}) for line in (4, 7)]
     assert faults(both).endswith("2 leaving out much of their source. The first is of line 4.")
+
+
+def test_missing_terms_are_counted():
+    terms = [{"state": state} for state in ("missing", "model", "missing", "forced")]
+    lines = [json.dumps({"line": 1, "terms": terms}), json.dumps({"line": 2, "terms": terms[:1]})]
+    assert faults(lines) == "3 terms of the glossary are missing."
+    marked = faults([*lines, json.dumps({"line": 3, "empty": True})])
+    assert (
+        marked
+        == "1 of 3 translations are marked: 1 empty. The first is of line 3. 3 terms of the glossary are missing."
+    )
+
+
+def test_the_mean_of_the_scores_of_a_report():
+    """What was copied has none."""
+    assert mean_score(json.dumps({"score": score}) for score in (-1.0, None, -4.0)) == -2.5
+    assert mean_score([json.dumps({"score": None})]) is None
