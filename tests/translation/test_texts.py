@@ -234,3 +234,10 @@ def test_a_part_of_a_document_has_room_for_its_code(tmp_path, limit):
     assert len(segments) > 1
     lengths = [len(sentence.token_ids) for sentence in reader.encode(segments)]
     assert max(lengths) <= limit
+
+
+def test_a_translation_is_one_line(translator, monkeypatch):
+    """Otherwise the lines behind it would be those of other sources."""
+    sentences = translator.reader.prepare("a b c").sentences
+    monkeypatch.setattr(translator.tokenizer, "batch_decode", lambda rows, **_: ["x\ny\r\nz"] * len(rows))
+    assert translator.decode(sentences)[0].text == "x y z"

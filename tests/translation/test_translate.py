@@ -10,19 +10,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from accelerate import PartialState
 from forked_commands import end, run, run_both, start
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
-from transformers import GPT2Config
+from transformers import GenerationConfig, GPT2Config
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding import products
 from hf_capsule_mt.files import locked
-from hf_capsule_mt.translation import file_translation, window_reader
+from hf_capsule_mt.translation import file_progress, file_translation, window_reader
 from hf_capsule_mt.translation.decoding_options import DecodingOptions, changed_settings
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
@@ -268,15 +269,18 @@ def interrupted(checkpoint, source, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["none", "half a line more", "lines lost"])
-def test_an_interrupted_run_continues(checkpoint, source, tmp_path, expected, monkeypatch, interrupted, damage):
+def test_an_interrupted_run_continues(checkpoint, source, tmp_path, expected, monkeypatch, capsys, interrupted, damage):
     target = interrupted()
     lines = tmp_path / "out.de.unfinished" / "lines"
     assert lines.read_text() == f"{expected[0]}\n\n"
     if damage != "none":
         lines.write_text(f"{expected[0]}\n\nhalf" if damage.startswith("half") else "")
     seen = count_lines(monkeypatch)
+    capsys.readouterr()
     translate(checkpoint, source, target, "--max_tokens_per_batch", "30")
     assert len(seen) == 6 - (damage != "lines lost")
+    # Those of the earlier run count too.
+    assert "8/8" in capsys.readouterr().err
     assert lines_of(target) == expected
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
 
@@ -334,6 +338,7 @@ def test_an_output_depends_on_its_options(checkpoint, tmp_path):
     for name, value in OF_FILES.items():
         assert changed(**{name: value}) == [name]
     assert changed(alignments_file=Path("links")) == ["alignments"]
+    assert changed(calibration=SimpleNamespace(digest=lambda: "a")) == ["calibration"]
     terms = tmp_path / "terms.tsv"
     terms.write_text("a\tb\n")
     assert changed(glossary=terms) == ["glossary"]
@@ -352,7 +357,7 @@ def test_an_output_depends_on_the_files_of_its_model(tmp_path, name):
     assert changed_settings(before, DecodingOptions(str(folder)).settings()) == ["model files"]
 
 
-def test_lines_that_take_no_time_are_shown(capsys):
+def test_lines_that_take_no_time_are_shown(capsys, monkeypatch):
     """Blank ones, and those of an earlier run, do not count for the speed."""
     with file_translation.Progress(10) as progress:
         progress.skip(3)
@@ -360,6 +365,15 @@ def test_lines_that_take_no_time_are_shown(capsys):
         assert (progress.n, progress.initial) == (7, 3)
         assert progress.postfix.endswith(" tokens/s")
         assert float(progress.postfix.removesuffix(" tokens/s")) > 0
+    times = iter([10.0, 12.0, 14.0])
+    monkeypatch.setattr(file_progress, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    speeds = []
+    with file_translation.Progress(10, shown=False) as hidden:
+        for _ in range(2):
+            hidden.add(1, tokens=100)
+            speeds.append(hidden.postfix)
+    assert speeds == ["50 tokens/s"] * 2
+    monkeypatch.undo()
     with file_translation.Progress(10, shown=False) as hidden:
         hidden.skip(3)
         hidden.add(4, tokens=100)
@@ -383,6 +397,25 @@ def test_all_processes_load_the_commit_of_the_first(checkpoint, monkeypatch):
     )
     assert worker.translate(job) == {}
     assert loaded == ["abc"]
+
+
+def test_a_process_translates_its_share_of_the_batches(checkpoint, monkeypatch):
+    """It counts the lines of the others, whose shares have the same size."""
+    decoding = DecodingOptions(checkpoint)
+    counted = []
+    progress = SimpleNamespace(add=lambda lines, tokens: counted.append((lines, tokens)))
+    state = SimpleNamespace(device="cpu", num_processes=3, process_index=1)
+    worker = file_translation.Worker(file_translation.FileTranslationOptions(decoding), state, progress)
+    sentences = [worker._translator.reader.prepare(text).sentences[0] for text in "abcdef"]
+    batches = [[4], [0, 5], [1], [2], [3]]
+    job = file_translation.Job([], sentences, [], batches, decoding=decoding, code="", is_of_lines=True)
+    assert sorted(worker.translate(job)) == [0, 3, 5]
+    # A letter and its end are two tokens.
+    assert counted == [(6, 12), (3, 6)]
+
+
+def test_a_model_without_settings_of_its_own(tmp_path):
+    assert DecodingOptions(str(tmp_path)).generation_config().num_beams == GenerationConfig().num_beams
 
 
 @pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")

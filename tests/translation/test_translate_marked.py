@@ -126,3 +126,13 @@ def test_a_report_tells_of_sources_that_were_cut(checkpoint, source, tmp_path, c
     translate(checkpoint, source, tmp_path / "out", "--report_file", tmp_path / "report")
     assert [entry["source_cut"] for entry in records(tmp_path / "report")] == [False, True, False]
     assert "1 of a source that was cut" in caplog.text
+
+
+def test_an_element_of_a_document_goes_over_its_paragraphs(checkpoint, source, tmp_path):
+    """So a document with tags is one window."""
+    pytest.importorskip("sentencex")
+    source.write_text("<div>A b.\n\nC d.</div>\n")
+    options = ["--documents", "en", "--tags"]
+    whole = translate(checkpoint, source, tmp_path / "whole", *options)
+    assert re.sub("[a-z ]", "", whole) == "<>\n\n</>\n"
+    assert translate(checkpoint, source, tmp_path / "out", *options, "--chunk_size", "1") == whole

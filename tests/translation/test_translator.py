@@ -23,6 +23,8 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import evaluation_mode, translator
 from hf_capsule_mt.translation.attention import attending
 from hf_capsule_mt.translation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.generate_settings import engine_takes, settings_of
+from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.token_rows import Written, words_before_end
 from hf_capsule_mt.translation.translator import generate_batches, translate_lines
 
@@ -229,7 +231,14 @@ def test_one_token_more_than_embeddings(model):
 
 @pytest.mark.parametrize(
     ("positions", "settings", "expected"),
-    [(16, {}, 15), (64, {"max_length": 12}, 11), (64, {"max_new_tokens": 9, "max_length": 12}, 9)],
+    [
+        (16, {}, 15),
+        (16, {"max_length": 40}, 15),
+        (16, {"max_new_tokens": 40}, 15),
+        (64, {"max_length": 12}, 11),
+        (64, {"max_new_tokens": 9}, 9),
+        (64, {"max_new_tokens": 9, "max_length": 12}, 9),
+    ],
 )
 def test_default_length_stays_within_the_models(tokenizer, positions, settings, expected):
     model = tiny_model(max_position_embeddings=positions)
@@ -242,6 +251,28 @@ def test_default_length_stays_within_the_models(tokenizer, positions, settings, 
     # One without a limit is filled up from the model's, as in `generate()`.
     (text,) = translate_lines(model, tokenizer, ["a b c"], **given)
     assert len(text.split()) == (expected if settings else 3)
+
+
+def test_a_line_has_one_translation(model, tokenizer):
+    lines = make_lines(3)
+    several = translate_lines(model, tokenizer, lines, num_beams=2, num_return_sequences=2)
+    assert several == translate_lines(model, tokenizer, lines, num_beams=2)
+
+
+def test_what_a_generation_config_leaves_out_is_that_of_the_model(model):
+    settings = settings_of(model, {"generation_config": GenerationConfig(num_beams=2), "length_penalty": None})
+    assert (settings.num_beams, settings.length_penalty) == (2, None)
+    assert (settings.eos_token_id, settings.bad_words_ids) == (2, [[0]])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus"],
+)
+def test_arguments_that_only_transformers_reads(model, name):
+    """The engine would silently ignore them."""
+    assert engine_takes(model, {"num_beams": 2, name: None})
+    assert not engine_takes(model, {"num_beams": 2, name: False})
 
 
 @pytest.mark.parametrize("engine", ["fast", "transformers"])
@@ -298,6 +329,9 @@ def test_stop_strings(saved):
     assert free.startswith(found)
     translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
     assert translator("a b c", max_new_tokens=8, **options) == [{"translation_text": found}]
+    texts = TextTranslator(model, tokenizer)
+    [translation] = texts.decode(texts.reader.prepare("a b c").sentences, max_new_tokens=8, **options)
+    assert translation.text == found
 
 
 def test_who_gets_another_precision_than_asked_for_is_warned(model, tokenizer, caplog):
