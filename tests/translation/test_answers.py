@@ -14,6 +14,7 @@ from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from hf_capsule_mt.translation.documents import Segment
+from hf_capsule_mt.translation.glossary import Entry, Glossary
 from hf_capsule_mt.translation.text_reader import PreparedText, Sentence, TextOptions
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translations import (
@@ -242,6 +243,20 @@ def test_a_model_without_attention():
     with pytest.raises(UserError, match="has no attention"):
         translator("a b", return_alignments=True)
     assert isinstance(translator.translate("a b", max_new_tokens=3).score, float)
+
+
+def test_a_model_without_attention_does_not_say_what_a_term_looked_at(model):
+    config = preset_config("capsnmt", "tiny", d_model=16, vocab_size=29)
+    options = TextOptions(glossary=Glossary([Entry(("a",), ("q",), "x:1")]))
+    without_attention = CapsNMTForConditionalGeneration(config).eval()
+    cases = ((without_attention, True, None), (model, False, None), (model, True, bool))
+    for each, scores, kind in cases:
+        texts = TextTranslator(each, tiny_tokenizer())
+        sentences = texts.reader.prepare("a b", options).sentences
+        [found] = texts.decode(sentences, judges=True, scores=scores, num_beams=2, max_new_tokens=6)
+        assert "q" in found.text.split()
+        [term] = found.terms
+        assert term.aligned is None if kind is None else isinstance(term.aligned, bool)
 
 
 def test_a_program_gets_objects(translator):

@@ -8,6 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.evaluation.alignment import align_by_attention
+from hf_capsule_mt.translation.attention import attended_span, cross_attention
 
 SOURCES = ["a b c", "d e", "", "f g h i j k", "l ? m", "n"]
 TOKENS = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
@@ -124,3 +125,25 @@ def test_a_model_without_cross_attention(kind):
     with pytest.raises(ValueError, match=f"{kind} model has no attention"):
         align_by_attention(model, tiny_tokenizer(), SOURCES, STREAMS)
     assert model.training
+
+
+def test_the_source_token_that_words_attend_to_most():
+    """The end of the source is no word."""
+    tokenizer = tiny_tokenizer()
+    source = "a b", tokenizer("a b")["input_ids"]
+    target_ids = tokenizer("c d")["input_ids"][:2]
+    attention = torch.tensor([[0.1, 0.3, 0.6], [0.5, 0.1, 0.4]])
+    places = [(0, 1), (2, 3), (0, 3), (4, 5)]
+    spans = [attended_span(attention, tokenizer, source, target_ids, place) for place in places]
+    assert spans == [(2, 3), (0, 1), (0, 1), None]
+    only_end = attended_span(torch.ones(2, 1), tokenizer, ("a b", source[1][-1:]), target_ids, (0, 1))
+    assert only_end is None
+
+
+def test_padding_of_a_model_without_padding():
+    """Transformers fills up with -1, which is no token."""
+    model = tiny_model()
+    source = torch.tensor([[5, 6, 2]])
+    whole = cross_attention(model, torch.tensor([[0, 7, 8, 9]]), input_ids=source)
+    filled = cross_attention(model, torch.tensor([[0, 7, 8, -1, -1]]), input_ids=source)
+    torch.testing.assert_close(filled[:, :3], whole)

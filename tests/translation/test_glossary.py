@@ -63,6 +63,9 @@ def test_each_term_needs_words_of_its_own():
     found = glossary(house="rotes Haus|Haus", red="rotes|rotes Ding").terms("house red")
     assert placed_forms("Ein rotes Haus.", found) == ["Haus", "rotes"]
     assert placed_forms("Ein Haus.", found) == ["Haus", None]
+    # Of two forms that begin at one word, the longer one.
+    for forms in ("Haus|Haus Boot", "Haus Boot|Haus"):
+        assert placed_forms("Ein Haus Boot.", glossary(house=forms).terms("house")) == ["Haus Boot"]
 
 
 @pytest.mark.parametrize(

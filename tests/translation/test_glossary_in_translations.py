@@ -16,8 +16,9 @@ from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import term_writer
 from hf_capsule_mt.translation import texts as texts_module
-from hf_capsule_mt.translation.glossary import Entry, Glossary
+from hf_capsule_mt.translation.glossary import Entry, Glossary, Term
 from hf_capsule_mt.translation.term_writer import token_spellings, word_boundaries
+from hf_capsule_mt.translation.text_reader import TextOptions
 from hf_capsule_mt.translation.token_rows import Written
 
 MODEL = STORED / "tatoeba-en-de-transformer"
@@ -151,13 +152,42 @@ def test_terms_are_there_in_other_searches(files, options):
     assert found[4].count("Hund") == 2
 
 
-def test_sentences_that_are_searched_in_several_batches(translator):
+def test_sentences_that_are_searched_in_several_batches(translator, monkeypatch):
     """A search with terms has more hypotheses of a sentence than the first one, so a batch has fewer sentences."""
+    sizes = []
+    generate_batches = term_writer.generate_batches
+
+    def recorded(model, encoded, batches, **options):
+        sizes.append([len(batch) for batch in batches])
+        return generate_batches(model, encoded, batches, **options)
+
+    monkeypatch.setattr(term_writer, "generate_batches", recorded)
     lines = ["The dog sleeps.", "I see a dog.", "He has a dog.", "A dog runs.", "My dog is old.", "The dog eats."]
     options = {"glossary": Glossary([Entry(("dog",), ("Tier", "Tieres", "Tiere"), "x:1")])}
     together = translator(lines, batch_size=len(lines), **options)
+    # Of the six hypotheses of a sentence as many as the 24 of six sentences with four beams.
+    assert sizes[0] == [4, 2]
     assert together == [translator(line, **options)[0] for line in lines]
     assert all("Tier" in result["translation_text"] for result in together)
+
+
+def test_what_is_copied_needs_no_terms(translator):
+    options = TextOptions(glossary=Glossary([Entry(("1984",), ("Tier",), "x:1")]))
+    [copied] = translator.texts.reader.prepare("1984", options).sentences
+    assert (copied.copy, copied.terms) == ("1984", ())
+    [sentence] = translator.texts.reader.prepare("In 1984.", options).sentences
+    assert [term.source for term in sentence.terms] == ["1984"]
+
+
+def test_only_some_forms_are_remembered(translator, monkeypatch):
+    """Clients of a server may name any number."""
+    monkeypatch.setattr(term_writer, "_MOST_FORMS", 2)
+    writer = term_writer.TermWriter(translator.model, translator.tokenizer)
+    numbers = []
+    for form in ("Hund", "Tier", "Hund", "Jacke", "Haus"):
+        writer._token_forms(Term("x", 0, 1, Entry(("x",), (form,), "x:1")), frozenset())
+        numbers.append(len(writer._forms))
+    assert numbers == [1, 2, 2, 1, 2]
 
 
 def test_no_room_for_a_term_is_reported(translator):

@@ -7,7 +7,7 @@ import pytest
 import tiny_multilingual
 import torch
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
-from transformers import GenerationConfig, MarianConfig, MarianMTModel, pipeline
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, StoppingCriteriaList, pipeline
 from transformers.utils import logging
 
 import hf_capsule_mt
@@ -15,6 +15,7 @@ from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, Trans
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import pipeline_translation
+from hf_capsule_mt.translation.glossary import Entry, Glossary
 from hf_capsule_mt.translation.pipeline import _warn_of_lost_sentences
 from hf_capsule_mt.translation.translator import translate_lines
 
@@ -119,6 +120,11 @@ def test_the_side_of_padding_is_of_no_account(translator, monkeypatch):
     expected = translator(SENTENCES)
     monkeypatch.setattr(translator.tokenizer, "padding_side", "left")
     assert translator(SENTENCES, batch_size=4) == expected
+    carried = pipeline_translation.SentenceTranslationPipeline(
+        model=translator.model, tokenizer=translator.tokenizer, task="translation", device="cpu"
+    )
+    with pytest.raises(ValueError, match=r"Set tokenizer\.padding_side = 'right'"):
+        carried(SENTENCES)
 
 
 def test_our_models(tmp_path):
@@ -376,9 +382,51 @@ def test_what_a_pipeline_does_not_return(translator, warned):
     found = translator("a b", return_dict_in_generate=True, output_scores=True)
     assert found == translator("a b")
     assert "output_scores has no effect. Call generate()" in warned.text
+    for name in ("output_logits", "output_attentions", "output_hidden_states"):
+        assert translator("a b", return_dict_in_generate=True, **{name: True}) == found
+        assert f"{name} has no effect. Call generate()" in warned.text
     warned.clear()
     translator("a b", output_scores=False)
     assert not warned.text
+
+
+def test_a_precision_that_only_the_engine_has(translator, warned):
+    translator("a b", dtype="bfloat16", do_sample=True, max_new_tokens=4)
+    assert "dtype bfloat16 is only for engine fast" in warned.text
+
+
+@pytest.mark.parametrize("kind", [TranslationPipeline, pipeline_translation.SentenceTranslationPipeline])
+def test_stopping_criteria_of_the_caller_are_the_only_limit(translator, kind):
+    translate = kind(model=translator.model, tokenizer=translator.tokenizer, task="translation", device="cpu")
+    stops = StoppingCriteriaList([lambda tokens, scores, **_: torch.full((len(tokens),), tokens.shape[1] > 3)])
+    [found] = translate(SENTENCES[2], stopping_criteria=stops, min_new_tokens=6)
+    assert len(found["translation_text"].split()) == 3
+
+
+def test_the_name_of_the_task_says_whose_sentences_are_found(marian, translator):
+    pytest.importorskip("sentencex")
+    named = pipeline("translation_en_to_de", model=str(marian), device="cpu")
+    assert named(DOCUMENT, documents=True) == translator(DOCUMENT, documents="en")
+
+
+def test_the_name_of_the_task_says_which_columns_of_a_glossary_are_read(marian, tmp_path):
+    named = pipeline("translation_en_to_de", model=str(marian), device="cpu", num_beams=2)
+    glossary = tmp_path / "terms.csv"
+    glossary.write_text("a,x,en,fr\na,q,en,de\n")
+    for given in (glossary, str(glossary)):
+        assert "q" in named("a b c", glossary=given)[0]["translation_text"].split()
+
+
+def test_a_translation_with_terms_begins_with_its_language():
+    model, tokenizer = tiny_multilingual.nllb()
+    model.generation_config.decoder_start_token_id = 2
+    options = {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn", "num_beams": 2, "max_new_tokens": 8}
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu", **options)
+    glossary = Glossary([Entry(("house",), ("a",), "x:1")])
+    [result] = translator("the old house", glossary=glossary, return_tensors=True)
+    token_ids = result["translation_token_ids"]
+    assert token_ids[1] == tokenizer.convert_tokens_to_ids("deu_Latn")
+    assert "a" in tokenizer.decode(token_ids, skip_special_tokens=True)
 
 
 def test_a_generation_config_has_all_settings(marian, caplog):
@@ -438,6 +486,13 @@ def test_the_precision_of_the_constructor_is_the_engines(marian, engine_dtypes, 
     translator("a b", dtype="float32")
     assert engine_dtypes == [name, "float32"]
     assert translator.model.dtype == torch.float32
+
+
+def test_terms_are_written_in_the_precision_of_the_engine(marian, engine_dtypes):
+    translator = pipeline("translation", model=str(marian), device="cpu", dtype="bfloat16", num_beams=2)
+    [result] = translator("a b", glossary=Glossary([Entry(("a",), ("q",), "x:1")]))
+    assert "q" in result["translation_text"].split()
+    assert engine_dtypes == ["bfloat16"]
 
 
 def test_other_precisions_are_those_of_the_weights(marian):

@@ -65,6 +65,12 @@ def test_attention_to_a_form_goes_to_its_term(tokenizer):
     assert tokenizer.decode(kept[folded[0].argmax()]).strip() == "music"
     assert folded[1].argmax() == len(kept) - 1
     assert folded.sum(1).tolist() == [1, 1]
+    # A mark in front of the first token counts for it.
+    ids = marked(tokenizer, "music now.", glossary_of(music="Musik"))
+    assert ids[0] == marks.start
+    kept, folded = marks.without(ids, torch.eye(1, len(ids)))
+    assert kept == tokenizer("music now.")["input_ids"]
+    assert folded.tolist() == [[1, *[0] * (len(kept) - 1)]]
 
 
 def test_which_sources_are_marked_follows_from_the_seed(tokenizer):
@@ -84,6 +90,17 @@ def test_which_sources_are_marked_follows_from_the_seed(tokenizer):
     assert all("⟨is⟩ Hunden⟨/term⟩" in text for text in texts if text not in bases)
     assert not any("Katze" in text for text in texts)
     assert marker(0, source, "Nichts.", ids) == ids
+
+
+def test_whatever_decides_which_sources_are_marked_is_in_the_identity(tokenizer):
+    """A resumed run compares it."""
+    plain = AutoTokenizer.from_pretrained(MODEL)
+    terms = glossary_of(dog="Hund")
+    markers = [SourceMarker(tokenizer, terms, 0.5, 3), SourceMarker(plain, terms, 0.5, 3)]
+    markers += [SourceMarker(tokenizer, terms, 0.25, 3), SourceMarker(tokenizer, terms, 0.5, 4)]
+    markers += [SourceMarker(tokenizer, glossary_of(**entry), 0.5, 3) for entry in ({"dogs": "Hund"}, {"dog": "Hunde"})]
+    assert len({marker.identity for marker in markers}) == len(markers)
+    assert SourceMarker(tokenizer, glossary_of(dog="Hund"), 0.5, 3).identity == markers[0].identity
 
 
 def test_a_base_form_is_of_the_same_word():

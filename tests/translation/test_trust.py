@@ -233,3 +233,26 @@ def test_numbers(source, translation, new, missing):
 )
 def test_scripts(translation, language, script):
     assert wrong_script("Microsoft Windows", translation, language) == script
+
+
+def test_what_has_no_tokens_has_no_signs():
+    tokenizer = tiny_tokenizer()
+    nothing = read_signs(ForcedTarget([]), tokenizer, ("a 7", [5, 2]), ("", []), has_end=False)
+    assert (nothing.lowest, nothing.lowest_word, nothing.end) == (None, None, None)
+    assert nothing.missing_numbers == ["7"]
+    # Only the end of the source was read.
+    forced = ForcedTarget([-0.5, -0.25], torch.tensor([[1.0], [1.0]]))
+    unread = read_signs(forced, tokenizer, ("a", [2]), ("d", [6]), has_end=True)
+    assert (unread.coverage, unread.uncovered) == (None, [])
+
+
+def test_a_field_of_guided_routing_means_nothing_to_a_model_of_transformers():
+    model = tiny_model()
+    model.config.guided_routing = "gdr"
+    [forced] = force_targets(model, [[5, 6, 2]], [[7, 2]])
+    assert forced.future_share is None
+
+
+def test_how_many_translations_are_forced_together():
+    """Scores of 29 words, and weights of one layer with two heads for sources of 5 tokens and translations of 4."""
+    assert trust._rows_in_memory(tiny_model().config, 5, 4) == (1 << 25) // (4 * (29 + 2 * 9))
