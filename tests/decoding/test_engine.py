@@ -26,11 +26,11 @@ from transformers import (
     MaxTimeCriteria,
     StoppingCriteriaList,
 )
-from transformers.generation import EosTokenCriteria
+from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate, generation, products, release
-from hf_capsule_mt.decoding.fingerprint import Fingerprint
+from hf_capsule_mt.decoding.fingerprint import Fingerprint, UnsupportedError
 from hf_capsule_mt.decoding.folded_aggregation import folded_aggregation
 from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.decoding.products import Product
@@ -66,6 +66,9 @@ def _both(model, **options):
         {"do_sample": True},
         {"logits_processor": LogitsProcessorList([_Odd()])},
         {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(100)])},
+        {"stopping_criteria": StoppingCriteriaList([MaxLengthCriteria(5)])},
+        {"length_penalty": -2.1},
+        {"length_penalty": 10.1},
         {"prefix_allowed_tokens_fn": lambda batch, words: list(range(2, 20))},
         {"decoder_input_ids": torch.full((6, 2), 4) * torch.tensor([0, 1])},
         # Before others than the start token Transformers would write it.
@@ -87,6 +90,21 @@ def test_what_it_cannot_do_goes_to_transformers(options, engine_calls, caplog):
     (record,) = [record for record in caplog.records if record.name.startswith("hf_capsule_mt")]
     assert "Transformers decodes" in record.getMessage()
     assert record.levelno == logging.INFO
+
+
+@pytest.mark.parametrize("eos", [None, []])
+def test_a_model_without_an_end_goes_to_transformers(eos, engine_calls):
+    model = ending("marian")
+    model.generation_config.eos_token_id = eos
+    with pytest.raises(UnsupportedError, match="there is no eos_token_id"):
+        generation._check_asked_for(torch.zeros(1, 1), model.generation_config, {})
+
+
+@pytest.mark.parametrize("penalty", [-2.0, 10.0])
+def test_a_length_penalty_that_leaves_scores_in_their_range(penalty, engine_calls):
+    expected, found = _both(ending("marian"), length_penalty=penalty)
+    assert torch.equal(expected, found)
+    assert engine_calls
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)

@@ -109,6 +109,17 @@ def test_a_weight_that_is_no_number(dtype, place, options):
     assert engine_of(model, dtype) is engine
 
 
+@pytest.mark.parametrize("num_beams", [1, 2])
+def test_the_states_of_a_token_that_is_forced_are_watched(num_beams):
+    """No score is read where the first token is the last."""
+    options = {"forced_bos_token_id": 7, "forced_eos_token_id": None, "max_new_tokens": 1}
+    model = ending("marian")
+    with torch.no_grad():
+        model.model.decoder.layers[-1].final_layer_norm.weight[7] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        model.generate(torch.tensor(ROWS[:1]), num_beams=num_beams, custom_generate=generate, **options)
+
+
 def test_a_large_sum_of_numbers_in_16_bits_is_no_overflow():
     seen = FiniteSum(torch.device("cpu"))
     seen.add(torch.full((9, 9), 1e4, dtype=torch.float16))

@@ -197,6 +197,13 @@ def test_a_file_in_16_bits_is_loaded_as_it_is(dtype, saved, tmp_path, monkeypatc
     assert loaded.dtype == (torch.bfloat16 if keeps else torch.float32)
 
 
+def test_a_model_that_does_not_decode_is_loaded_in_its_precision(tmp_path):
+    """The engine has nothing to make."""
+    options = DecodingOptions(model=str(save_tiny_marian(tmp_path)), dtype="bfloat16")
+    dtypes = [options.load(CPU, decodes=decodes)[0].dtype for decodes in (True, False)]
+    assert dtypes == [torch.float32, torch.bfloat16]
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("num_beams", [1, 3])
 @pytest.mark.parametrize("dtype", HALVES)

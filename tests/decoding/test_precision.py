@@ -55,7 +55,7 @@ def test_int8_products(shape, with_bias, engine, monkeypatch):
 
 
 @needs_int8
-@pytest.mark.parametrize("rows", [(4, 40), (40, 4)])
+@pytest.mark.parametrize("rows", [(23, 24), (24, 23)])
 def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
     """For few rows and for many it packs the weight when they come, if they have backends of their own."""
     backends = products._int8_backends()
@@ -71,7 +71,7 @@ def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
     monkeypatch.setattr(products, "_pack", lambda *given: packed.append(given[2]) or pack(*given))
     for count, result in zip(rows * 2, expected * 2):
         torch.testing.assert_close(product(torch.ones(count, 64)).double(), result, rtol=1e-4, atol=1e-4)
-    assert packed == [backends[-1] if count == 40 else backends[0] for count in rows][: len(backends)]
+    assert packed == [backends[-1] if count == 24 else backends[0] for count in rows][: len(backends)]
     assert not _float32_tensors_of(product, 64 * 96)
 
 
@@ -159,6 +159,16 @@ def test_a_choice_of_another_process_is_used_or_refused(monkeypatch):
     monkeypatch.setattr(products, "_reduces_range", lambda: True)
     with pytest.raises(UserError, match="This CPU lacks VNNI"):
         products.use_int8_choice(replace(choice_of(first, last), reduces_range=False))
+
+
+@needs_int8
+@pytest.mark.parametrize("width", [4095, 4096])
+def test_wide_weights_have_backends_of_their_own(width, monkeypatch):
+    choice = products.Int8Choice("few", "many", "few of a wide one", "many of a wide one", reduces_range=True)
+    monkeypatch.setattr(products, "_used_choice", choice)
+    product = int8_map(torch.randn(2, width))
+    backends = product._backend_for_few, product._backend_for_many
+    assert backends == (("few", "many") if width == 4095 else ("few of a wide one", "many of a wide one"))
 
 
 @needs_int8

@@ -7,7 +7,7 @@ from ending_models import LONGEST, VOCABULARY, ending, sources
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import NoRepeatNGramLogitsProcessor
+from transformers import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
 
 from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate, products, step_graph
 from hf_capsule_mt.decoding import search as search_module
@@ -166,6 +166,11 @@ def test_what_a_gpu_has_no_engine_for(monkeypatch):
     model = ending("marian")
     with pytest.raises(ValueError, match="NoRepeatNGramLogitsProcessor on cuda"):
         Constraints([NoRepeatNGramLogitsProcessor(2)], VOCABULARY, torch.device("cuda"))
+    processor = RepetitionPenaltyLogitsProcessor(1.3)
+    # Another one for each row.
+    processor.prompt_ignore_length = torch.tensor([1, 2])
+    with pytest.raises(ValueError, match="RepetitionPenaltyLogitsProcessor on cpu"):
+        Constraints([processor], VOCABULARY, torch.device("cpu"))
     monkeypatch.setattr(type(model), "device", torch.device("cuda", 1))
     with pytest.raises(ValueError, match="no dtype 'int8' on cuda:1"):
         Engine(model, "int8")

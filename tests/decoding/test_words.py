@@ -110,8 +110,9 @@ def test_what_is_an_error(engine_calls):
                 model.generate(**padded("left"), forced_bos_token_id=GERMAN, num_beams=num_beams, **without, **more)
         with pytest.raises(UserError, match="has token 600, but the model has 600 tokens"):
             model.generate(**padded("left"), max_new_tokens=3, **only([2, 5, VOCABULARY]), **more)
-    with pytest.raises(UserError, match="needs token ids"):
-        OnlyWords([])
+    for token_ids in ([], [5, -1]):
+        with pytest.raises(UserError, match="needs token ids"):
+            OnlyWords(token_ids)
 
 
 def test_a_set_that_is_smaller_than_the_candidates(engine_calls):
@@ -120,6 +121,11 @@ def test_a_set_that_is_smaller_than_the_candidates(engine_calls):
     expected = model.generate(**padded("left"), **options)
     assert torch.equal(model.generate(**padded("left"), **options, custom_generate=generate), expected)
     assert not engine_calls
+
+
+def test_a_set_that_is_as_large_as_the_candidates(engine_calls):
+    options = {"max_new_tokens": 5, "num_beams": 3, **only([EOS, 5, 9, 12, 20, 33])}
+    check_agreement(model_of("m2m100"), padded("left"), engine_calls, **options)
 
 
 def test_sets_are_kept(engine_calls):
