@@ -85,7 +85,7 @@ class WeightSamples:
         self._views: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for weight in weights:
             # Weights on disk have no numbers.
-            if _is_plain(weight) and weight.layout == torch.strided and not weight.is_meta and weight.numel():
+            if _is_plain(weight) and not weight.is_meta and weight.numel():
                 self._views.setdefault((weight.dtype, weight.device), []).append(_spread_numbers(weight))
         self._expected = self._read()
 

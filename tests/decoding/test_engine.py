@@ -30,7 +30,7 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate, generation, products, release
-from hf_capsule_mt.decoding.fingerprint import Fingerprint, UnsupportedError
+from hf_capsule_mt.decoding.fingerprint import Fingerprint, UnsupportedError, check_plain
 from hf_capsule_mt.decoding.folded_aggregation import folded_aggregation
 from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.decoding.products import Product
@@ -322,6 +322,18 @@ def test_numbers_are_read_from_all_of_a_weight():
         fingerprint = Fingerprint(model)
         model.weight.data[:, column] = 1 + column
         assert not fingerprint.is_of(model), column
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_weights_without_numbers_or_versions_have_fingerprints():
+    """Those on disk, empty ones, and those of inference mode."""
+    on_disk = torch.nn.Linear(2, 3, device="meta")
+    with torch.inference_mode():
+        of_inference = torch.nn.Linear(2, 2)
+    for module in (on_disk, torch.nn.Linear(0, 3), of_inference):
+        assert Fingerprint(module).is_of(module)
+    with pytest.raises(UnsupportedModelError, match="a Linear has a weight that is not a plain tensor"):
+        check_plain(on_disk)
 
 
 def test_training_mode(engine_calls):

@@ -156,6 +156,8 @@ def most_placed(words, terms, chosen):
 def test_copies_are_counted_once():
     assert count_forms("Drucker, Druckers, Drucker", ("Drucker", "Druckers")) == 3
     assert count_forms("rotes Haus", ("rotes Haus", "Haus")) == 1
+    # Without a space between them.
+    assert count_forms("電話電話", ("電話",)) == 2
 
 
 def test_two_terms_with_the_same_form_are_no_copies():

@@ -83,5 +83,7 @@ def test_files_of_a_run_without_a_state_are_its_own(tmp_path):
 
 def test_a_run_without_lines_writes_an_empty_file(tmp_path):
     folder_beside(tmp_path / "out").mkdir()
-    PartialOutput(tmp_path / "out", {}).finish()
+    kept = PartialOutput(tmp_path / "out", {})
+    assert kept.kept_lines() == []
+    kept.finish()
     assert (tmp_path / "out").read_bytes() == b""
