@@ -25,6 +25,7 @@ from hf_capsule_mt.translation.translations import (
     pharaoh_links,
     score_of_text,
 )
+from hf_capsule_mt.translation.word_spans import word_spans
 
 TEXTS = ["a b c", "d", "e f g h i j", "k l"]
 BEAMS = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 6}
@@ -180,6 +181,26 @@ def test_a_sentence_with_fewer_translations_repeats_its_last():
     second = Translation("x", alternatives=(Translation("y"),))
     found = PreparedText(sentences).translation([first, second])
     assert [found.text, *(each.text for each in found.alternatives)] == ["a x", "b y", "c y"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Don't, it’s well-known.", ["Don't", ",", "it’s", "well-known", "."]),
+        ("a.b 3.5 a_b -c d' (e)", ["a.b", "3.5", "a_b", "-", "c", "d", "'", "(", "e", ")"]),
+        ("cafe\u0301 n\u0303a", ["cafe\u0301", "n\u0303a"]),
+        # Scripts without spaces, with the marks of a letter.
+        ("a漢字b", ["a", "漢", "字", "b"]),
+        *((text, list(text)) for text in ("ひら", "カナ", "กข", "ກຂ", "កខ", "ကခ")),
+        ("กีข", ["กี", "ข"]),
+    ],
+)
+def test_what_a_word_is(text, words):
+    assert [text[start:end] for start, end in word_spans(text)] == words
+
+
+def test_a_kept_part_is_one_word():
+    assert word_spans("a {x y}b", [(2, 7)]) == [(0, 1), (2, 7), (7, 8)]
 
 
 def test_a_copy_that_looks_like_its_code():

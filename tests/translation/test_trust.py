@@ -256,3 +256,47 @@ def test_a_field_of_guided_routing_means_nothing_to_a_model_of_transformers():
 def test_how_many_translations_are_forced_together():
     """Scores of 29 words, and weights of one layer with two heads for sources of 5 tokens and translations of 4."""
     assert trust._rows_in_memory(tiny_model().config, 5, 4) == (1 << 25) // (4 * (29 + 2 * 9))
+
+
+@pytest.mark.parametrize(
+    ("script", "language", "text"),
+    [
+        ("Cyrillic", "uk", "добрий"),
+        ("Arabic", "fa", "سلام دوست"),
+        ("Greek", "el", "καλημέρα"),
+        ("Hebrew", "he", "שלום רב"),
+        ("Armenian", "hy", "բարեւ"),
+        ("Georgian", "ka", "გამარჯობა"),
+        ("Devanagari", "hi", "नमस्ते दोस्त"),
+        ("Bengali", "bn", "নমস্কার"),
+        ("Tamil", "ta", "வணக்கம்"),
+        ("Telugu", "te", "నమస్కారం"),
+        ("Thai", "th", "สวัสดี"),
+        ("Hangul", "ko", "안녕하세요"),
+        ("Han", "ja", "漢字漢字"),
+        ("Hiragana", "ja", "こんにちは"),
+    ],
+)
+def test_every_script(script, language, text):
+    assert wrong_script("", text, "de") == script
+    assert wrong_script("", text, language) is None
+    assert wrong_script("", "das alte Haus", language) == "Latin"
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        *(("Cyrl", "добрий"), ("Arab", "سلام دوست"), ("Grek", "καλημέρα"), ("Hebr", "שלום רב"), ("Deva", "नमस्ते दोस्त")),
+        *(
+            ("Hans", "漢字漢字"),
+            ("Hant", "漢字漢字"),
+            ("Jpan", "こんにちは"),
+            ("Hang", "안녕하세요"),
+            ("Latn", "das alte Haus"),
+        ),
+    ],
+)
+def test_scripts_of_codes(code, text):
+    """Of a language whose own script nobody knows."""
+    assert wrong_script("", text, f"xyz_{code}") is None
+    assert wrong_script("", "das alte Haus" if code != "Latn" else "добрий", f"xyz_{code}") is not None
