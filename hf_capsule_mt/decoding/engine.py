@@ -144,7 +144,7 @@ class Engine:
             attention_mask: 1 where the source has a token, `[sentences, source]`. None means everywhere.
             settings: those of the search.
             limits: the most new tokens of every sentence.
-            banks: the terms that every translation must have. Then a sentence has up to `banks.width` translations.
+            banks: the terms that every translation must have. Then a sentence has several translations.
 
         Raises:
             UserError: if the model overflows.

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -74,6 +75,7 @@ def generate(
     terms: Sequence[Sequence[Forms]] | None = None,
     boundaries: WordBoundaries | None = None,
     bank_width: int | None = None,
+    num_translations: int | None = None,
     return_scores: bool = False,
     **model_kwargs: Any,
 ) -> Any:
@@ -96,12 +98,14 @@ def generate(
             for each form its token ids. `force_words_ids` of `generate()` is the same for all sentences.
         boundaries: which tokens may stand in one word, so that forms are whole words.
         bank_width: how many hypotheses there are for each number of written terms. See [`default_bank_width`].
+        num_translations: how many translations of a sentence with terms are returned, also more than beams, at most 8.
+            The default is `num_return_sequences`. If fewer are found, the last one is repeated.
         return_scores: whether the engine returns an object with `sequences` and `sequences_scores`, not only token ids.
             Greedy search has no scores. Where Transformers decodes, it returns what `generation_config` says.
         model_kwargs: the encoder's output, and other arguments of the model.
 
     Returns:
-        Token ids with the start tokens, `[sentences * num_return_sequences, length]`, or what Transformers returns.
+        Token ids with the start tokens, `[sentences * translations, length]`, or what Transformers returns.
         A translation without all terms comes last. It is only there if they have no room.
 
     Raises:
@@ -143,6 +147,9 @@ def generate(
         # A bank is as wide as the number of translations that it returns, or more.
         banks = TermBanks.of(terms, max(width, settings.num_return_sequences), boundaries)
     translations = engine.translate(encoded, mask, settings, limits, banks)
+    if num_translations is not None:
+        # Transformers allows no more than there are beams.
+        settings = replace(settings, num_return_sequences=num_translations)
     output = _output_of(translations, settings, input_ids.device)
     return output if return_scores else output.sequences
 

@@ -42,6 +42,7 @@ class TermAutomaton:
     """
 
     def __init__(self, terms: Sequence[Forms], boundaries: WordBoundaries | None = None) -> None:
+        self.terms = terms
         self.num_terms = len(terms)
         self._boundaries = boundaries
         self._terms_of_form: dict[tuple[int, ...], list[int]] = {}

@@ -15,6 +15,8 @@ _MOST_ROWS = 32
 """Hypotheses of a sentence, in all banks."""
 _LEAST_WIDTH = 2
 """Hypotheses of a bank."""
+MOST_FINISHED = 8
+"""Translations of a sentence that are kept, or more in wider banks. Of many, more often one has no copies of a term."""
 _SURE_OF_END = 0.5
 """A hypothesis without all terms is closed if the end has more probability."""
 
@@ -77,6 +79,10 @@ class TermBanks:
         """Return the settings of a search with a row for every hypothesis of all banks."""
         most = max(automaton.num_terms for automaton in self.automata)
         return replace(settings, num_beams=(most + 1) * self.width, num_return_sequences=1)
+
+    def of_sentences(self, rows: int) -> list["SentenceBanks"]:
+        """Return the banks of each sentence, which have so many hypotheses in all."""
+        return [SentenceBanks(automaton, rows, self.width) for automaton in self.automata]
 
 
 def default_bank_width(num_beams: int) -> int:
@@ -161,7 +167,7 @@ class SentenceBanks:
         """Keep the best translations that have ended."""
         self.finished.append(ended)
         self.finished.sort(key=lambda finished: finished.rank)
-        del self.finished[self.width :]
+        del self.finished[max(self.width, MOST_FINISHED) :]
 
     def fill(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Choose the hypotheses of every bank from candidates, best first."""
@@ -177,8 +183,9 @@ class SentenceBanks:
         return chosen
 
     def complete_scores(self) -> list[float]:
-        """Return the scores of the translations that have ended with all terms."""
-        return [ended.score for ended in self.finished if not ended.missing]
+        """Return the best scores of translations that have ended with all terms, as many as a bank is wide."""
+        complete = [ended.score for ended in self.finished if not ended.missing]
+        return complete[: self.width]
 
     def best_complete(self, scores: Sequence[float]) -> float:
         """Return the best score of a hypothesis that has all terms."""

@@ -51,7 +51,7 @@ class TermSearch(Search):
         self.scores[:, 0] = 0
         self.ends = frozenset(settings.eos.tolist())
         # In the order of the sentences that are left, as all tensors.
-        self.banks = [SentenceBanks(automaton, rows, self.width) for automaton in banks.automata]
+        self.banks = banks.of_sentences(rows)
 
     def _read_constraints(self) -> None:
         super()._read_constraints()
@@ -214,7 +214,7 @@ class TermSearch(Search):
         return translations
 
     def _translation_of(self, finished: Sequence[Finished]) -> DecodedTokens:
-        """Return up to `width` translations, those with most terms first, and then by their score."""
+        """Return all that are kept, those with most terms first, and then by their score."""
         longest = max(len(ended.tokens) for ended in finished)
         sequences = torch.full((len(finished), longest), self.settings.filling)
         for number, ended in enumerate(finished):

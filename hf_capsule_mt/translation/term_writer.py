@@ -13,7 +13,7 @@ import regex
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
-from hf_capsule_mt.decoding.term_banks import default_bank_width
+from hf_capsule_mt.decoding.term_banks import MOST_FINISHED, default_bank_width
 from hf_capsule_mt.errors import UserError
 
 from .generate_settings import settings_of
@@ -163,8 +163,7 @@ class TermWriter:
             forms=forms,
             boundaries=word_boundaries(self.tokenizer, size),
             width=width,
-            # Transformers wants no more translations than beams.
-            translations=min(width, self._num_beams(options)),
+            translations=MOST_FINISHED,
         )
         alternatives: dict[int, list[Written]] = {}
         # A hypothesis for each number of terms that it has, from none to all.

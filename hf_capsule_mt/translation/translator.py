@@ -52,7 +52,7 @@ class ForcedTerms:
     width: int
     """How many hypotheses the search has for each number of terms that are written."""
     translations: int
-    """How many translations of each line are returned, at most as many as there are beams."""
+    """How many translations of each line are returned. There may be more than beams."""
 
 
 def translate_lines(
@@ -171,8 +171,6 @@ def generate_batches(
     """
     if engine not in ENGINES or (engine != "fast" and dtype != "float32"):
         raise UserError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
-    if forced_terms is not None:
-        num_return_sequences = forced_terms.translations
     options["num_return_sequences"] = num_return_sequences
     decoder = _BatchDecoder(model, encoded, max_new_tokens, engine, dtype, options, forced_terms, return_scores)
     with evaluating(model):
@@ -221,6 +219,9 @@ class _BatchDecoder:
         self._model = model
         self._encoded = encoded
         self._forced_terms = forced_terms
+        self._translations = options["num_return_sequences"]
+        if forced_terms is not None:
+            self._translations = forced_terms.translations
         self._dtype = dtype
         self._vocabulary_size = model.get_input_embeddings().weight.shape[0]
         self._max_new_tokens = max_new_tokens
@@ -261,7 +262,7 @@ class _BatchDecoder:
             check.check()
         sequences = getattr(generated, "sequences", generated)
         scores = getattr(generated, "sequences_scores", None)
-        limits_of_rows = [limit for limit in limits for _ in range(options["num_return_sequences"])]
+        limits_of_rows = [limit for limit in limits for _ in range(self._translations)]
         written = words_before_end(sequences, self._settings, limits_of_rows)
         return batch, sequences, with_scores(written, scores)
 
@@ -276,7 +277,13 @@ class _BatchDecoder:
         if not self._is_fast:
             raise UserError("A glossary needs engine 'fast', with greedy search or beam search.")
         terms = [forced.forms[index] for index in batch]
-        return partial(self._engine, terms=terms, boundaries=forced.boundaries, bank_width=forced.width)
+        return partial(
+            self._engine,
+            terms=terms,
+            boundaries=forced.boundaries,
+            bank_width=forced.width,
+            num_translations=forced.translations,
+        )
 
     def _check_vocabulary(self, sources: Sequence[Sequence[int]]) -> None:
         largest = max(max(source) for source in sources)

@@ -14,7 +14,7 @@ from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.generation import engine_of
 from hf_capsule_mt.decoding.search import Settings
 from hf_capsule_mt.decoding.term_automaton import State, TermAutomaton, WordBoundaries
-from hf_capsule_mt.decoding.term_banks import SentenceBanks, TermBanks, default_bank_width
+from hf_capsule_mt.decoding.term_banks import Finished, SentenceBanks, TermBanks, default_bank_width
 from hf_capsule_mt.errors import UserError
 
 
@@ -86,6 +86,18 @@ def test_only_a_hypothesis_with_all_terms_can_be_better_than_what_has_ended():
     banks = SentenceBanks(TermAutomaton([[(1, 2)]]), rows=4, width=2)
     banks.states = [State(), State(placed=1), State(placed=1), State()]
     assert banks.best_complete([-1.0, -2.0, -3.0, -0.5]) == -2.0
+
+
+@pytest.mark.parametrize("width", [2, 9])
+def test_a_search_waits_for_as_many_translations_as_a_bank_is_wide(width):
+    banks = SentenceBanks(TermAutomaton([[(1, 2)]]), rows=2 * width, width=width)
+    for score in range(12):
+        banks.finish(Finished(missing=score % 2, score=-float(score), tokens=[]))
+    assert banks.complete_scores() == [0.0, -2.0, -4.0, -6.0, -8.0, -10.0][:width]
+    banks.finished.clear()
+    for score in range(12):
+        banks.finish(Finished(missing=0, score=-float(score), tokens=[]))
+    assert len(banks.complete_scores()) == width
 
 
 def test_two_equal_terms_need_two_places():
@@ -212,7 +224,7 @@ def test_a_search_that_never_stops_early_may_find_a_better_translation():
     for early_stopping in (False, "never"):
         of_search = settings(model, early_stopping=early_stopping)
         found = translate(model, sources(4), of_search, limits, TermBanks.of(terms, 1))
-        scores.append([translation.scores.item() for translation in found])
+        scores.append([translation.scores[0].item() for translation in found])
     differences = [never - stopped for stopped, never in zip(*scores)]
     assert min(differences) > -1e-4
     assert max(differences) > 1e-2
@@ -287,6 +299,19 @@ def test_the_last_of_too_few_translations_is_repeated():
     found = model.generate(**sources(1), custom_generate=partial(generate, terms=[[[(40,)]]]), **options)
     # The one with the term comes first.
     assert found[:, 1].tolist() == [40, 50, 50]
+
+
+def test_there_may_be_more_translations_than_beams():
+    """Those that have ended, so that one without copies is among them."""
+    model = ending("marian")
+    source = sources(1)
+    options = {"num_beams": 2, "max_new_tokens": LONGEST}
+    best = model.generate(**source, custom_generate=partial(generate, terms=[[[(40,)]]]), **options)
+    call = partial(generate, terms=[[[(40,)]]], num_translations=5)
+    several = model.generate(**source, custom_generate=call, **options)
+    assert several[0, : best.shape[1]].tolist() == best[0].tolist()
+    assert len({tuple(row) for row in several.tolist()}) == 5
+    assert all(40 in row for row in several.tolist())
 
 
 def test_behind_its_end_a_translation_is_filled_up_as_by_generate():

@@ -5,6 +5,7 @@ may be chosen. Nothing is remembered between steps but the tokens and the score.
 """
 
 CLOSED = 0.5
+KEPT = 8
 
 
 def one_word(boundaries, token, following):
@@ -95,9 +96,9 @@ def search(
                 finished.append((missing, totals[row, token] / column**length_penalty, [start, *tokens]))
             else:
                 candidates.append((tokens, totals[row, token]))
-        finished = sorted(finished, key=lambda ended: (ended[0], -ended[1]))[:width]
+        finished = sorted(finished, key=lambda ended: (ended[0], -ended[1]))[: max(width, KEPT)]
         running = banks(candidates, terms, boundaries, width)
-        complete = [score for missing, score, _ in finished if missing == 0]
+        complete = [score for missing, score, _ in finished if missing == 0][:width]
         if at_limit or not running:
             break
         if len(complete) == width:
