@@ -71,7 +71,8 @@ def _read_csv(path: Path, source_lang: str | None, target_lang: str | None) -> I
                 continue
             if len(row) not in (2, 4):
                 raise UserError(
-                    f"{place}: a row has a source, a target and perhaps both languages. This one has {len(row)} fields."
+                    f"{place}: a row has a source, a target and perhaps both languages, with commas between them. "
+                    f"This one has {len(row)} fields."
                 )
             if len(row) == 4 and not _is_pair(row[2:], source_lang, target_lang, place):
                 continue
