@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment
+from jinja2 import Environment, Template
 
 from hf_capsule_mt.version import __version__
 
@@ -26,7 +26,11 @@ def description() -> dict[str, Any]:
 
 def docs_page(models: Sequence[ServedModel]) -> str:
     """Return a page about the routes, which loads nothing from elsewhere."""
-    # Names of languages come from the command line.
-    template = Environment(autoescape=True).from_string((_FOLDER / "docs_page.html").read_text(encoding="utf-8"))
     pairs = [f"{name_of_language(model.source)} to {name_of_language(model.target)}" for model in models]
-    return template.render(api=description(), pairs=pairs, example=models[0])
+    return _docs_template().render(api=description(), pairs=pairs, example=models[0])
+
+
+@cache
+def _docs_template() -> Template:
+    # Names of languages come from the command line, so they are escaped.
+    return Environment(autoescape=True).from_string((_FOLDER / "docs_page.html").read_text(encoding="utf-8"))
