@@ -11,21 +11,21 @@ class BatchSpeed:
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED_BATCHES)
+        self._constant = 0.0
+        self._for_token = 0.0
 
     def add(self, tokens: int, seconds: float) -> None:
         """Remember a batch."""
         self._batches.append((tokens, seconds))
+        self._constant, self._for_token = self._fit()
 
     def seconds(self, tokens: int, batches: int) -> float:
         """Return the predicted time of so many tokens in so many batches, 0 if nothing is known yet."""
-        constant, for_token = self._fit()
-        return constant * batches + for_token * tokens
+        return self._constant * batches + self._for_token * tokens
 
     def _fit(self) -> tuple[float, float]:
         """Return the constant and the time for a token that fit the last batches best, by least squares."""
         count = len(self._batches)
-        if not count:
-            return 0.0, 0.0
         mean_tokens = sum(tokens for tokens, _ in self._batches) / count
         mean_seconds = sum(seconds for _, seconds in self._batches) / count
         variance = sum((tokens - mean_tokens) ** 2 for tokens, _ in self._batches)

@@ -7,8 +7,9 @@ document of five hundred sentences does not hold up a single sentence.
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
@@ -80,6 +81,8 @@ class Batcher:
         self._changed = Condition()
         self._requests: list[WaitingRequest] = []
         """Those with sentences that wait, in the order of their arrival."""
+        self._admitted: list[int] = []
+        """The tokens of requests that were admitted, and whose sentences are not there yet."""
         self._last_number = 0
         self._last_in_turn = 0
         """The number of the request that had its turn last."""
@@ -118,8 +121,12 @@ class Batcher:
             self._drop_done()
             return self._predicted_wait(tokens)
 
-    def check_wait(self, tokens: int) -> None:
-        """Refuse a request that would have to wait too long.
+    @contextmanager
+    def admitted(self, tokens: int) -> Iterator[None]:
+        """Refuse a request that would have to wait too long, or admit it.
+
+        Its sentences are made and submitted in the context. Others wait for them too, so they count already. Otherwise
+        many requests would be admitted at once, and wait much longer than was predicted.
 
         Args:
             tokens: its source tokens. An estimate is enough.
@@ -132,9 +139,14 @@ class Batcher:
             self._check_is_alive()
             self._drop_done()
             seconds = self._predicted_wait(tokens)
-            waiting_tokens = sum(request.waiting_tokens() for request in self._requests)
-            if seconds > self._max_wait or waiting_tokens > self._max_waiting_tokens:
+            if seconds > self._max_wait or sum(self._tokens_of_each()) > self._max_waiting_tokens:
                 raise BusyError(max(seconds, 1.0))
+            self._admitted.append(tokens)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._admitted.remove(tokens)
 
     def submit(
         self,
@@ -169,7 +181,6 @@ class Batcher:
             request.has_terms = any(sentence.terms for sentence in sentences)
             request.alternatives = alternatives
             request.judges = judges
-            request.waiting.extend(range(len(sentences)))
             if sentences:
                 self._requests.append(request)
                 self._changed.notify_all()
@@ -237,7 +248,7 @@ class Batcher:
         window.sort(key=lambda place: place.length)
         batch = run_around(window, window.index(anchor), self._max_tokens, self._max_sentences)
         for place in batch:
-            place.request.waiting.remove(place.index)
+            place.request.take(place.index)
         return batch
 
     def _in_turn(self) -> list[WaitingRequest]:
@@ -323,12 +334,14 @@ class Batcher:
             request.future.set_result(ordered)
 
     def _predicted_wait(self, tokens: int) -> float:
-        tokens_before = 0
-        for request in self._requests:
-            tokens_before += min(tokens, request.waiting_tokens())
+        tokens_before = sum(min(tokens, of_request) for of_request in self._tokens_of_each())
         batches = math.ceil(tokens_before / self._max_tokens)
         rest_of_batch = max(self._batch_ends - time.monotonic(), 0.0)
         return rest_of_batch + self._speed.seconds(tokens_before, batches)
+
+    def _tokens_of_each(self) -> list[int]:
+        """Return the tokens that each request still waits for, or will."""
+        return [*self._admitted, *(request.waiting_tokens for request in self._requests)]
 
     def _drop_done(self) -> None:
         """Drop the requests that were cancelled, or are late."""

@@ -122,6 +122,14 @@ class _Prepared:
             yield SentenceQuality(sentence.segment.text, calibration.metric, expected)
 
 
+@dataclass(frozen=True)
+class _Submitted:
+    """What the engine has of one model."""
+
+    indices: list[int]  # Of the texts.
+    translations: asyncio.Future[list[Translation]]  # Of all sentences of these texts.
+
+
 class Service:
     """Translates for all protocols, with one engine.
 
@@ -187,12 +195,13 @@ class Service:
         """
         logged.describe(job)
         self._check_size(job)
-        self._batcher.check_wait(job.characters // _CHARACTERS_OF_TOKEN)
         loop = asyncio.get_running_loop()
         pool = self._for_short if job.characters < _SHORT else self._for_long
-        prepared = await loop.run_in_executor(pool, self._prepare, job.sources)
-        logged.sentences = sum(len(text.sentences) for text in prepared)
-        decoding = asyncio.ensure_future(self._decoded(prepared, job))
+        with self._batcher.admitted(job.characters // _CHARACTERS_OF_TOKEN):
+            prepared = await loop.run_in_executor(pool, self._prepare, job.sources)
+            logged.sentences = sum(len(text.sentences) for text in prepared)
+            submitted = self._submitted(prepared, job)
+        decoding = asyncio.ensure_future(_decoded(prepared, submitted))
         translations = await answered(request, decoding, self.settings.timeout)
         self.translated_characters += job.characters
         translated = await loop.run_in_executor(pool, _join, prepared, translations)
@@ -297,14 +306,12 @@ class Service:
             prepared.append(_Prepared(source, source.model.prepare(source.text, reading)))
         return prepared
 
-    async def _decoded(self, prepared: Sequence[_Prepared], job: ClientJob) -> list[list[Translation]]:
-        """Return the translations of the sentences of each text. Texts of one model are one request to the engine."""
-        # Many requests may have come while this one was prepared. Nothing may happen between this and submitting.
-        self._batcher.check_wait(sum(len(sentence.token_ids) for text in prepared for sentence in text.sentences))
+    def _submitted(self, prepared: Sequence[_Prepared], job: ClientJob) -> list[_Submitted]:
+        """Give the sentences of texts to the engine. Texts of one model are one request to it."""
         by_model: dict[str, list[int]] = {}
         for index, text in enumerate(prepared):
             by_model.setdefault(text.source.model.name, []).append(index)
-        futures = []
+        submitted = []
         for name, indices in by_model.items():
             sentences = [sentence for index in indices for sentence in prepared[index].sentences]
             future = self._batcher.submit(
@@ -314,18 +321,24 @@ class Service:
                 alternatives=job.alternatives,
                 judges=job.wants_quality,
             )
-            futures.append(asyncio.wrap_future(future))
-        translations: dict[int, list[Translation]] = {}
-        try:
-            of_models = await asyncio.gather(*futures)
-        finally:
-            # If one fails, nobody waits for the others.
-            for future in futures:
-                future.cancel()
-        for indices, of_model in zip(by_model.values(), of_models, strict=True):
-            of_texts = _by_text(of_model, [prepared[index] for index in indices])
-            translations.update(zip(indices, of_texts, strict=True))
-        return [translations[index] for index in range(len(prepared))]
+            submitted.append(_Submitted(indices, asyncio.wrap_future(future)))
+        return submitted
+
+
+async def _decoded(prepared: Sequence[_Prepared], submitted: Sequence[_Submitted]) -> list[list[Translation]]:
+    """Return the translations of the sentences of each text."""
+    futures = [of_model.translations for of_model in submitted]
+    translations: dict[int, list[Translation]] = {}
+    try:
+        await asyncio.gather(*futures)
+    finally:
+        # If one fails, nobody waits for the others.
+        for future in futures:
+            future.cancel()
+    for of_model in submitted:
+        of_texts = _by_text(of_model.translations.result(), [prepared[index] for index in of_model.indices])
+        translations.update(zip(of_model.indices, of_texts, strict=True))
+    return [translations[index] for index in range(len(prepared))]
 
 
 async def answered(request: Request, future: asyncio.Future, seconds: float) -> Any:

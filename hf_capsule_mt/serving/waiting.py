@@ -19,11 +19,16 @@ class WaitingRequest:
     deadline: float  # Of time.monotonic().
     arrival: float
     future: Future[list[Translation]] = field(default_factory=Future)
-    waiting: deque[int] = field(default_factory=deque)  # Indices of the sentences that no batch has had.
+    waiting: deque[int] = field(init=False)  # Indices of the sentences that no batch has had.
+    waiting_tokens: int = field(init=False)  # Their source tokens.
     translations: dict[int, Translation] = field(default_factory=dict)
     has_terms: bool = False  # Of a glossary.
     alternatives: int = 0  # Other translations of each sentence.
     judges: bool = False  # Whether translations have judgements.
+
+    def __post_init__(self) -> None:
+        self.waiting = deque(range(len(self.sentences)))
+        self.waiting_tokens = sum(map(self.length, self.waiting))
 
     @property
     def kind(self) -> tuple[str, int | None, bool, bool]:
@@ -37,9 +42,10 @@ class WaitingRequest:
         """Return the number of source tokens of a sentence."""
         return len(self.sentences[index].token_ids)
 
-    def waiting_tokens(self) -> int:
-        """Return the number of source tokens that no batch has had."""
-        return sum(self.length(index) for index in self.waiting)
+    def take(self, index: int) -> None:
+        """Note that a batch has a sentence."""
+        self.waiting.remove(index)
+        self.waiting_tokens -= self.length(index)
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,7 @@ def test_a_dead_thread_fails_who_waits_and_takes_nobody(make, engine):
             future.result(TIMEOUT)
     batcher._thread.join(TIMEOUT)
     assert not batcher.is_alive
-    for call in (lambda: batcher.submit("m", [sentence("c")]), lambda: batcher.check_wait(1)):
+    for call in (lambda: batcher.submit("m", [sentence("c")]), lambda: batcher.admitted(1).__enter__()):
         with pytest.raises(StoppedError, match="takes no more requests"):
             call()
 
@@ -305,22 +305,43 @@ def test_the_wait_is_predicted(make):
     assert batcher.predicted_wait(10) == pytest.approx(1.1)
     assert batcher.predicted_wait(200) == pytest.approx(4)
     assert batcher.predicted_wait(5000) == pytest.approx(20)
-    batcher.check_wait(100)
-    with pytest.raises(BusyError, match="Try again in 4 seconds") as busy:
-        batcher.check_wait(200)
+    with batcher.admitted(100):
+        pass
+    with pytest.raises(BusyError, match="Try again in 4 seconds") as busy, batcher.admitted(200):
+        pass
     assert busy.value.seconds == pytest.approx(4)
+
+
+def test_a_request_waits_for_those_that_were_admitted_before(make):
+    """Their sentences are not there yet."""
+    batcher = make(max_tokens_per_batch=100, max_wait=3)
+    batcher._batch_ends = 0
+    # A batch takes a second, and 100 tokens another.
+    for tokens in (50, 100, 50, 100):
+        batcher._speed.add(tokens, 1 + tokens / 100)
+    with batcher.admitted(100):
+        assert batcher.predicted_wait(100) == pytest.approx(2)
+        with batcher.admitted(100):
+            assert batcher.predicted_wait(100) == pytest.approx(4)
+            with pytest.raises(BusyError), batcher.admitted(100):
+                pass
+        # It is not counted twice when its sentences are there.
+        batcher.submit("m", sentences("a", 10, 10))
+    assert batcher.predicted_wait(100) == pytest.approx(2)
 
 
 def test_too_many_tokens_are_refused_at_once(make):
     """Before any batch says how long they take."""
     batcher = make(max_waiting_tokens=100)
     batcher.submit("m", sentences("a", 10, 10))
-    batcher.check_wait(1)
+    with batcher.admitted(1):
+        pass
     waiting = batcher.submit("m", [sentence("b", 1)])
-    with pytest.raises(BusyError):
-        batcher.check_wait(1)
+    with pytest.raises(BusyError), batcher.admitted(1):
+        pass
     waiting.cancel()
-    batcher.check_wait(1)
+    with batcher.admitted(1), pytest.raises(BusyError), batcher.admitted(1):
+        pass
 
 
 @pytest.mark.parametrize(
