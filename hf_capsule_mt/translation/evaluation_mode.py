@@ -28,7 +28,8 @@ class _Modes:
             self._users.setdefault(model, []).append(thread)
             trained = [module for module in model.modules() if module.training]
             self._trained.setdefault(model, []).extend(trained)
-            model.eval()
+            if trained:
+                model.eval()
 
     def end(self, model: nn.Module, thread: int) -> None:
         """Put a model back as it was, if nobody else uses it."""
