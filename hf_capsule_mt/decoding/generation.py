@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
@@ -50,6 +50,8 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 _engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
 """Engines of each model, by their precision."""
+_unchanging: WeakSet[PreTrainedModel] = WeakSet()
+"""Models that will not change, as [`keep_engines`] was told."""
 _MODES_OF_TRANSFORMERS = (
     GenerationMode.GREEDY_SEARCH,
     GenerationMode.SAMPLE,
@@ -228,6 +230,8 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
         UserError: if there is no such precision on its device.
     """
     with _MAKING:
+        if model in _unchanging and dtype in _engines.get(model, {}):
+            return _engines[model][dtype]
         if any(module.training for module in model.modules()):
             # Whoever trains it may write to weights in a way that leaves no trace.
             release(model)
@@ -239,6 +243,15 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
         if dtype not in engines:
             engines[dtype] = Engine(model, dtype)
         return engines[dtype]
+
+
+def keep_engines(model: PreTrainedModel) -> None:
+    """Promise that a model will not change, so that no batch has to look whether it has.
+
+    This saves a tenth of the time of a single sentence with a small model. If the model does change, its engines go on
+    to decode with the old weights.
+    """
+    _unchanging.add(model)
 
 
 def release(model: PreTrainedModel) -> None:

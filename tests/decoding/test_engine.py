@@ -29,7 +29,16 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate, generation, products, release
+from hf_capsule_mt.decoding import (
+    Engine,
+    UnsupportedModelError,
+    engine_of,
+    generate,
+    generation,
+    keep_engines,
+    products,
+    release,
+)
 from hf_capsule_mt.decoding.fingerprint import Fingerprint, UnsupportedError, check_plain
 from hf_capsule_mt.decoding.folded_aggregation import folded_aggregation
 from hf_capsule_mt.decoding.generation import logger
@@ -440,3 +449,20 @@ def test_no_engine_is_kept_while_a_model_trains():
         engine_of(model)
     model.eval()
     assert engine_of(model) is not engine
+
+
+def test_an_engine_that_is_kept_is_not_compared_with_its_model():
+    model = ending("marian")
+    engine = engine_of(model)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    changed = engine_of(model)
+    assert changed is not engine
+    keep_engines(model)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    assert engine_of(model) is changed
+    # Another precision has an engine of its own, and whoever frees them gets new ones.
+    assert engine_of(model, "bfloat16") is not changed
+    release(model)
+    assert engine_of(model) is not changed
