@@ -18,34 +18,56 @@ from .requests import Fields, RequestError, check_known
 
 _SPLITS = {"0": "never", "1": "lines", "nonewlines": "paragraphs"}
 _REFUSED = frozenset(
-    (
-        *("splitting_tags", "non_splitting_tags", "style_id", "custom_instructions"),
-        *("translation_memory_id", "translation_memory_threshold"),
-    )
+    {
+        "splitting_tags",
+        "non_splitting_tags",
+        "style_id",
+        "custom_instructions",
+        "translation_memory_id",
+        "translation_memory_threshold",
+    }
 )
 """Fields that change translations, and that this server does not have. Empty ones are taken."""
 _WITHOUT_EFFECT = frozenset(
-    (
-        *("context", "model_type", "preserve_formatting", "outline_detection", "tag_handling_version"),
-        *("show_billed_characters", "auth_key"),
-    )
+    {
+        "context",
+        "model_type",
+        "preserve_formatting",
+        "outline_detection",
+        "tag_handling_version",
+        "show_billed_characters",
+        "auth_key",
+    }
 )
 _FIELDS = frozenset(
-    (
-        *("text", "source_lang", "target_lang", "split_sentences", "tag_handling", "ignore_tags"),
-        *("formality", "glossary_id", "glossary_ids"),
-    )
+    {
+        "text",
+        "source_lang",
+        "target_lang",
+        "split_sentences",
+        "tag_handling",
+        "ignore_tags",
+        "formality",
+        "glossary_id",
+        "glossary_ids",
+    }
+)
+_FIELDS_OF_DOCUMENT = frozenset(
+    {
+        "source_lang",
+        "target_lang",
+        "filename",
+        "output_format",
+        "formality",
+        "glossary_id",
+        "glossary_ids",
+        "auth_key",
+    }
 )
 _NO_LIMIT = 1_000_000_000_000
 _PREFIX = "DeepL-Auth-Key "
 FieldsOfKey = Callable[[Request, Logged], Awaitable[Fields]]
 """Reads the fields of a request, and notes the owner of its key."""
-_FIELDS_OF_DOCUMENT = frozenset(
-    (
-        *("source_lang", "target_lang", "filename", "output_format", "formality"),
-        *("glossary_id", "glossary_ids", "auth_key"),
-    )
-)
 
 
 def job(
