@@ -83,9 +83,7 @@ class Batcher:
         """Those with sentences that wait, in the order of their arrival."""
         self._admitted: list[int] = []
         """The tokens of requests that were admitted, and whose sentences are not there yet."""
-        self._last_number = 0
-        self._last_in_turn = 0
-        """The number of the request that had its turn last."""
+        self._taken_batches = 0
         self._speed = BatchSpeed()
         self._batch_ends = 0.0
         """When the batch that is decoded now should end."""
@@ -176,8 +174,9 @@ class Batcher:
         now = time.monotonic()
         with self._changed:
             self._check_is_alive()
-            self._last_number += 1
-            request = WaitingRequest(self._last_number, model, sentences, deadline=now + seconds, arrival=now)
+            # It comes before those that are in the batch that is decoded now.
+            last_batch = self._taken_batches - 1
+            request = WaitingRequest(model, sentences, deadline=now + seconds, arrival=now, last_batch=last_batch)
             request.has_terms = any(sentence.terms for sentence in sentences)
             request.alternatives = alternatives
             request.judges = judges
@@ -236,27 +235,20 @@ class Batcher:
     def _take(self) -> list[Place]:
         """Take the next batch from the requests.
 
-        The request whose turn it is has a sentence in it, so nobody waits for ever. Its neighbours by length fill the
-        batch, so that little is padded.
+        The request that was in no batch for longest has a sentence in it, so nobody waits for ever. Its neighbours by
+        length fill the batch, so that little is padded.
         """
-        in_turn = self._in_turn()
+        in_turn = sorted(self._requests, key=lambda request: request.last_batch)
         first = in_turn[0]
-        self._last_in_turn = first.number
         same_kind = [request for request in in_turn if request.kind == first.kind]
         window = self._window(same_kind)
         anchor = window[0]
         window.sort(key=lambda place: place.length)
         batch = run_around(window, window.index(anchor), self._max_tokens, self._max_sentences)
+        self._taken_batches += 1
         for place in batch:
-            place.request.take(place.index)
+            place.request.take(place.index, self._taken_batches)
         return batch
-
-    def _in_turn(self) -> list[WaitingRequest]:
-        """Return the requests with sentences that wait, first the one behind that which had its turn last."""
-        waiting = [request for request in self._requests if request.waiting]
-        later = [request for request in waiting if request.number > self._last_in_turn]
-        earlier = [request for request in waiting if request.number <= self._last_in_turn]
-        return later + earlier
 
     def _window(self, requests: Sequence[WaitingRequest]) -> list[Place]:
         """Return one sentence of each request in turn, until there are enough for some batches."""

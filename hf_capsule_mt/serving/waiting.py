@@ -13,11 +13,11 @@ from hf_capsule_mt.translation.translations import Translation
 class WaitingRequest:
     """The sentences of a request, and what became of them."""
 
-    number: int
     model: str
     sentences: Sequence[Sentence]
     deadline: float  # Of time.monotonic().
     arrival: float
+    last_batch: int  # The number of the last batch that had a sentence of it.
     future: Future[list[Translation]] = field(default_factory=Future)
     waiting: deque[int] = field(init=False)  # Indices of the sentences that no batch has had.
     waiting_tokens: int = field(init=False)  # Their source tokens.
@@ -42,8 +42,9 @@ class WaitingRequest:
         """Return the number of source tokens of a sentence."""
         return len(self.sentences[index].token_ids)
 
-    def take(self, index: int) -> None:
+    def take(self, index: int, batch: int) -> None:
         """Note that a batch has a sentence."""
+        self.last_batch = batch
         self.waiting.remove(index)
         self.waiting_tokens -= self.length(index)
 

@@ -175,6 +175,22 @@ def test_a_longer_sentence_has_its_turn_too(make, engine):
         document.result(TIMEOUT)
 
 
+def test_those_who_come_later_do_not_keep_a_request_waiting(engine):
+    """With every batch more come than it holds."""
+    late = []
+
+    def decode(batch):
+        if len(late) < 60:
+            late.extend(batcher.submit("m", [sentence("late", 1)]) for _ in range(3))
+        return engine.decode(batch)
+
+    with Batcher({"m": decode}, max_tokens_per_batch=50, max_sentences_per_batch=2) as batcher:
+        # It has its first turn at once. Its longer sentence fits in no batch with another one.
+        early = batcher.submit("m", [sentence("short", 1), sentence("long", 40)])
+        assert texts_of(early) == ["SHORT", "LONG"]
+    assert engine.batches.index(["long"]) < 10
+
+
 def test_a_batch_has_one_model_and_one_target_language(make, engine):
     batcher = make()
     kinds = [("m", None), ("n", None), ("m", 4), ("m", 5), ("n", 4)]
