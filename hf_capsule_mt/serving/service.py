@@ -40,6 +40,8 @@ _CHARACTERS_OF_TOKEN = 3
 _TOKENS_OF_SENTENCE = 32
 _SHORT = 4000
 """Characters of a request that is prepared in the thread for short ones."""
+_FEW = 500
+"""Characters of a request without tags that is prepared at once. To give it to a thread would take longer."""
 
 _PART_OF_FILE = 64
 """Sentences of a file that wait at a time. All of them would fill the queue, and others would be refused."""
@@ -195,18 +197,29 @@ class Service:
         """
         logged.describe(job)
         self._check_size(job)
-        loop = asyncio.get_running_loop()
-        pool = self._for_short if job.characters < _SHORT else self._for_long
         with self._batcher.admitted(job.characters // _CHARACTERS_OF_TOKEN):
-            prepared = await loop.run_in_executor(pool, self._prepare, job.sources)
+            prepared = await self._done_for(job, self._prepare, job.sources)
             logged.sentences = sum(len(text.sentences) for text in prepared)
             submitted = self._submitted(prepared, job)
         decoding = asyncio.ensure_future(_decoded(prepared, submitted))
         translations = await answered(request, decoding, self.settings.timeout)
         self.translated_characters += job.characters
-        translated = await loop.run_in_executor(pool, _join, prepared, translations)
+        translated = await self._done_for(job, _join, prepared, translations)
         self._log_texts(job, translated)
         return translated
+
+    async def _done_for(self, job: ClientJob, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function returns that prepares or joins the texts of a job, in a thread if it takes long."""
+        if job.characters < _FEW and not any(self._has_parts(source) for source in job.sources):
+            return function(*arguments)
+        pool = self._for_short if job.characters < _SHORT else self._for_long
+        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+
+    def _has_parts(self, source: SourceText) -> bool:
+        """Return whether a text may have tags, kept parts or terms, which are looked for and put back."""
+        reading = source.reading
+        has_kept_parts = reading.keep is not None or self.settings.keep is not None
+        return reading.tags or has_kept_parts or reading.glossary is not None
 
     async def translate_file(self, job: FileJob, logged: Logged) -> bytes:
         """Translate a file. Its sentences go to the engine in small parts, so that others do not wait for them.

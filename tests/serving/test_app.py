@@ -3,7 +3,8 @@
 import hashlib
 import json
 import logging
-from dataclasses import replace
+import threading
+from dataclasses import dataclass, replace
 
 import pytest
 from starlette.testclient import TestClient
@@ -91,6 +92,25 @@ def test_html_is_translated_as_the_command_does(serve, translator):
     expected = prepared.put_back([next(translations) if each.token_ids else None for each in prepared.sentences])
     found = serve().post("/translate", json={"q": [page], "format": "html", **EN_DE}).json()
     assert found["translatedText"] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("fields", "pool"),
+    [({"q": "a b"}, None), ({"q": "a b", "format": "html"}, "short"), ({"q": "a " * 2001}, "long")],
+)
+def test_what_takes_time_does_not_hold_up_other_requests(serve, translator, fields, pool):
+    threads = []
+
+    @dataclass(frozen=True)
+    class Watched(ServedModel):
+        def prepare(self, text, reading=None):
+            threads.append(threading.current_thread().name)
+            return super().prepare(text, reading)
+
+    client = serve(Watched("en", "de", translator, translator.decode, "en"))
+    assert client.post("/translate", json={**fields, **EN_DE}).status_code == 200
+    [thread] = threads
+    assert thread.startswith(f"{pool} texts") == (pool is not None)
 
 
 def test_what_the_server_keeps(serve):
