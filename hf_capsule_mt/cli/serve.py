@@ -14,6 +14,7 @@ A SIGTERM, as `kill` sends it, answers what was accepted and then ends the serve
 
 import argparse
 import copy
+import gc
 import logging
 import socket
 import sys
@@ -183,6 +184,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             for model in models:
                 keep_engines(model.translator.model)
         host = f"[{args.host}]" if ":" in args.host else args.host
+        # What is there now stays. Looking through it for garbage would hold up all requests for a while.
+        gc.freeze()
         pairs = ", ".join(model.name for model in models)
         print(f"Serving {pairs} on http://{host}:{listener.getsockname()[1]}", flush=True)
         _run(app, listener, args.drain)
