@@ -38,8 +38,14 @@ class Turn:
     p99: float
 
 
-def command(kind: str, model: str) -> list[str]:
+LIBRETRANSLATE = "libretranslate"
+
+
+def command(kind: str, args: argparse.Namespace) -> list[str]:
     """Return the command of a server."""
+    model = args.model
+    if kind == LIBRETRANSLATE:
+        return [args.libretranslate_python, "benchmarks/serving_libretranslate.py", str(args.packages)]
     if not kind.startswith("serve"):
         return [sys.executable, "-m", "benchmarks.serving_baselines", kind, model]
     words = ["--models", f"en-de={model}", "--port", "0", "--device", "cpu", "--max_wait", "1000"]
@@ -90,9 +96,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, dict[int, list[
     """Return the turns of each server, by the number of clients."""
     lines = read_lines(args.input_file)
     with ThreadPoolExecutor() as threads:
-        started = threads.map(
-            lambda kind: ServerProcess(command(kind, args.model), folder / f"{kind}.log"), args.servers
-        )
+        started = threads.map(lambda kind: ServerProcess(command(kind, args), folder / f"{kind}.log"), args.servers)
         servers = dict(zip(args.servers, started, strict=True))
     try:
         return take_turns(servers, lines, args)
@@ -138,7 +142,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a checkpoint from English to German, of the Marian family")
     parser.add_argument("--input_file", type=Path, required=True, help="English sentences (.gz)")
-    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=[*SERVERS], help="default: all")
+    parser.add_argument(
+        "--servers",
+        nargs="+",
+        choices=(*SERVERS, LIBRETRANSLATE),
+        default=[*SERVERS],
+        help=f"default: all but {LIBRETRANSLATE}",
+    )
+    parser.add_argument("--libretranslate_python", help="the Python of an environment that has LibreTranslate")
+    parser.add_argument("--packages", type=Path, help="packages of the model for LibreTranslate")
     parser.add_argument("--clients", nargs="+", type=int, default=[*CLIENTS], help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=60, help="of a turn (default: %(default)s)")
     parser.add_argument("--warmup", type=float, default=10, help="seconds of warming up (default: %(default)s)")

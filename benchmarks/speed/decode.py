@@ -167,19 +167,31 @@ def ctranslate2_decoder(model: MarianMTModel, num_beams: int, precision: str) ->
 def ctranslate2_translator(model: MarianMTModel, precision: str) -> Any:
     """Return CTranslate2's translator of a model. Its words are the token ids, as text."""
     import ctranslate2
+
+    spec = ctranslate2_spec(model, [str(word) for word in range(model.config.vocab_size)])
+    spec.optimize()
+    with TemporaryDirectory() as folder:
+        spec.save(folder)
+        return ctranslate2.Translator(folder, compute_type=precision, intra_threads=torch.get_num_threads())
+
+
+def ctranslate2_spec(model: MarianMTModel, words: Sequence[str]) -> Any:
+    """Return a model as CTranslate2 writes it.
+
+    Args:
+        model: in float32.
+        words: its vocabulary.
+    """
     from ctranslate2.converters.transformers import BartLoader
 
     config = model.config
     # As its loader of Marian has it, which also drops the last word and the start token's embedding, for OPUS-MT.
     config.normalize_before = config.normalize_embedding = False
     spec = BartLoader().get_model_spec(model)
-    words = [str(word) for word in range(config.vocab_size)]
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
-    spec.config.bos_token = spec.config.decoder_start_token = str(config.decoder_start_token_id)
-    spec.config.eos_token, spec.config.unk_token = str(config.eos_token_id), str(FIRST_WORD - 1)
+    start = config.decoder_start_token_id
+    spec.config.bos_token = spec.config.decoder_start_token = words[start]
+    spec.config.eos_token, spec.config.unk_token = words[config.eos_token_id], words[FIRST_WORD - 1]
     spec.validate()
-    spec.optimize()
-    with TemporaryDirectory() as folder:
-        spec.save(folder)
-        return ctranslate2.Translator(folder, compute_type=precision, intra_threads=torch.get_num_threads())
+    return spec

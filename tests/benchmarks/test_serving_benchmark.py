@@ -1,12 +1,17 @@
 """The measurement of servers: what clients read, and the table."""
 
+from pathlib import Path
+
 import pytest
 from running_server import running
+from sentencepiece import SentencePieceProcessor
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from transformers import AutoTokenizer
 
 from benchmarks.serving import Turn, table
+from benchmarks.serving_base import pieces_of, sentencepiece_model
 from benchmarks.serving_process import Client, in_threads, percentile
 
 
@@ -38,3 +43,13 @@ def test_the_table_has_medians():
     row = "| serve float32 | 8 | 10.0 | 20 | 40 | 60 | 10.0 |"
     assert table({"serve float32": {8: turns}}).splitlines()[-1] == row
     assert [percentile(range(100), share) for share in (0.5, 0.99, 1)] == [50, 99, 99]
+
+
+def test_the_stand_in_of_opus_mt_has_the_words_of_the_small_model():
+    tokenizer = AutoTokenizer.from_pretrained(Path(__file__).parents[2] / "checkpoints/tatoeba-en-de-transformer")
+    pieces = pieces_of(tokenizer, len(tokenizer) + 2)
+    processor = SentencePieceProcessor(model_proto=sentencepiece_model(pieces))
+    for text in ("Tom's brother can't swim.", "Wir müssen 12 Brötchen kaufen!", '"Why?", I asked.'):
+        *expected, _ = tokenizer(text)["input_ids"]
+        assert [pieces.index(piece) for piece in processor.encode(text, out_type=str)] == expected
+        assert processor.decode_pieces([pieces[token_id] for token_id in expected]) == text
