@@ -30,6 +30,8 @@ from hf_capsule_mt.data.lines import read_lines
 
 KEY = "a-key-that-nobody-guesses"
 LOST = (OSError, HTTPException)
+SENTENCES = 10
+"""Of a request under overload."""
 
 
 @dataclass
@@ -148,9 +150,14 @@ def stop_under_load(load: Load, number: int) -> int:
 class Answers:
     """What many clients read."""
 
+    seconds: float  # Until the last one was answered.
     accepted: list[float] = field(default_factory=list)  # Seconds of each.
     refused: list[float] = field(default_factory=list)
     health: list[float] = field(default_factory=list)
+
+    def sentences_per_second(self) -> float:
+        """Return how many sentences were translated."""
+        return SENTENCES * len(self.accepted) / self.seconds
 
 
 def overload(load: Load) -> str:
@@ -159,10 +166,10 @@ def overload(load: Load) -> str:
     warm = Client(server.address)
     for line in load.lines[:50]:
         warm.translate(line)
+    # So few are not refused, and fill the batches.
+    capacity = under_load(load, server, clients=16, seconds=10)
     before = server.memory()
-    first = overloaded(load, server, seconds=5)
-    between = server.memory()
-    second = overloaded(load, server, seconds=15)
+    answers = under_load(load, server, clients=256, seconds=20)
     after = server.memory()
     # The server has closed the connection of the first client, which was silent for so long.
     last = Client(server.address)
@@ -170,29 +177,35 @@ def overload(load: Load) -> str:
     assert status == 200, fields
     check_is_empty(last)
     server.stop()
-    refused = first.refused + second.refused
-    assert second.accepted
-    assert refused
+    assert answers.accepted
+    assert answers.refused
     return (
-        f"{len(second.accepted)} answers in 15 s, p99 {percentile(second.accepted, 0.99):.2f} s; "
-        f"{len(second.refused)} refused, p50 {1000 * percentile(second.refused, 0.5):.0f} ms, "
-        f"p99 {1000 * percentile(second.refused, 0.99):.0f} ms; "
-        f"/health p99 {1000 * percentile(second.health, 0.99):.0f} ms; "
-        f"memory {before:.0f} MiB before, {between:.0f} after 5 s, {after:.0f} at the end"
+        f"{answers.sentences_per_second():.1f} sentences/s with 256 clients, "
+        f"{capacity.sentences_per_second():.1f} with 16, of whom {len(capacity.refused)} requests were refused; "
+        f"200 after {milliseconds(answers.accepted)}; {len(answers.refused)} times 429 after "
+        f"{milliseconds(answers.refused)}; /health after {milliseconds(answers.health)}; "
+        f"memory {before:.0f} MiB before, {after:.0f} MiB after"
     )
 
 
-def overloaded(load: Load, server: ServerProcess, seconds: float) -> Answers:
-    """Let 256 clients ask for ten sentences at a time, and one ask how the server is."""
-    answers = Answers()
+def milliseconds(values: Sequence[float]) -> str:
+    """Return the median and the 99th percentile of some times in seconds."""
+    return f"{1000 * percentile(values, 0.5):.0f} ms (p99 {1000 * percentile(values, 0.99):.0f} ms)"
+
+
+def under_load(load: Load, server: ServerProcess, clients: int, seconds: float) -> Answers:
+    """Let clients ask for ten sentences at a time, and another one ask how the server is."""
     elapsed = stopwatch()
+    answers = Answers(seconds)
 
     def work(number: int) -> None:
         client = Client(server.address)
         rng = random.Random(number)
+        # They do not all come in the same moment.
+        time.sleep(2 * rng.random())
         while elapsed() < seconds:
             taken = stopwatch()
-            status, fields = client.translate(rng.sample(load.lines, 10))
+            status, fields = client.translate(rng.sample(load.lines, SENTENCES))
             assert status in (200, 429), f"{status} {fields}"
             if status == 200:
                 answers.accepted.append(taken())
@@ -210,7 +223,8 @@ def overloaded(load: Load, server: ServerProcess, seconds: float) -> Answers:
             answers.health.append(taken())
             time.sleep(0.1)
 
-    in_threads(257, lambda number: work(number) if number < 256 else ask(number))
+    in_threads(clients + 1, lambda number: work(number) if number < clients else ask(number))
+    answers.seconds = elapsed()
     return answers
 
 
