@@ -90,10 +90,11 @@ def job(
     _check_refused(fields)
     source, target = _languages(fields)
     reading = _reading(fields, _glossary(fields, source, target, glossaries, owner))
+    named = required_model(source, target, models) if source else None
     sources = []
     for text in texts:
-        of_text = source or detector.best(text).language
-        sources.append(SourceText(text, required_model(of_text, target, models), reading))
+        model = named or required_model(detector.best(text).language, target, models)
+        sources.append(SourceText(text, model, reading))
     return ClientJob(sources)
 
 

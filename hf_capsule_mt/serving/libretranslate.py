@@ -44,7 +44,7 @@ def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetecto
         raise RequestError(400, f"Invalid request: format {kind!r:.40} is neither text nor html")
     is_detected = source == "auto"
     reading = Reading(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
-    sources = [_source(text, source, target, reading, models, detector) for text in texts]
+    sources = _sources(texts, source, target, reading, models, detector)
     return LibreTranslateJob(
         sources=sources,
         is_list=is_list,
@@ -147,18 +147,24 @@ def required_model(source: str, target: str, models: Sequence[ServedModel]) -> S
     return model
 
 
-def _source(
-    text: str,
+def _sources(
+    texts: Sequence[str],
     source: str,
     target: str,
     reading: Reading,
     models: Sequence[ServedModel],
     detector: LanguageDetector,
-) -> SourceText:
+) -> list[SourceText]:
+    """Return texts with their models. Texts from "auto" may have several."""
     if source != "auto":
-        return SourceText(text, required_model(source, target, models), reading)
-    detected = detector.best(text)
-    return SourceText(text, required_model(detected.language, target, models), reading, detected.confidence)
+        model = required_model(source, target, models)
+        return [SourceText(text, model, reading) for text in texts]
+    sources = []
+    for text in texts:
+        detected = detector.best(text)
+        model = required_model(detected.language, target, models)
+        sources.append(SourceText(text, model, reading, detected.confidence))
+    return sources
 
 
 def _quality(text: TranslatedText) -> list[dict[str, Any]]:
