@@ -102,7 +102,7 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
         runs["engine, words"] = partial(_by_model, model, args, precision, OnlyWords(words))
         if precision != "bfloat16":
             # CTranslate2 has no fast products in bfloat16 on these machines.
-            translator = _ctranslate2(model, precision, words)
+            translator = _ctranslate2(args, precision, words)
             runs["CTranslate2"] = partial(_by_ctranslate2, translator, args, False)
             runs["CTranslate2, words"] = partial(_by_ctranslate2, translator, args, True)
         seconds[precision] = {str(size): _seconds(args, runs, size) for size in args.batch_sizes}
@@ -193,11 +193,13 @@ def _by_model(
     return decode(model, batch, length or args.length, args.num_beams, **options)
 
 
-def _ctranslate2(model: PreTrainedModel, precision: str, words: list[int]) -> Any:
-    """Return CTranslate2's translator of a model. Its words are the token ids, as text, and its vmap is the set."""
+def _ctranslate2(args: argparse.Namespace, precision: str, words: list[int]) -> Any:
+    """Return CTranslate2's translator of the model. Its words are the token ids, as text, and its vmap is the set."""
     import ctranslate2
     from ctranslate2.converters.transformers import M2M100Loader, MBartLoader
 
+    # A model of its own: the conversion to int8 multiplies the weights that it is given by their scales.
+    model = random_model(args)
     if isinstance(model, MBartForConditionalGeneration):
         # As the configurations of the published models say it.
         model.config.normalize_before = True
@@ -219,7 +221,7 @@ def _ctranslate2(model: PreTrainedModel, precision: str, words: list[int]) -> An
         converted = Path(folder, "model")
         converted.mkdir()
         spec.save(str(converted))
-        del spec
+        del spec, model
         return ctranslate2.Translator(str(converted), compute_type=precision, intra_threads=torch.get_num_threads())
 
 

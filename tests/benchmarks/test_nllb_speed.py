@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 from importlib.util import find_spec
 
 import pytest
+import torch
 
 from benchmarks.speed import nllb
 from hf_capsule_mt.environment import environment
@@ -52,3 +53,15 @@ def test_mbart():
     table = report({**results, "settings": vars(args), "environment": environment("cpu")})
     assert "| float32 |" in table
     assert "goal" not in table
+
+
+@needs_ctranslate2
+def test_the_conversion_changes_no_weight(monkeypatch):
+    """Otherwise the others would decode with other weights, which may take longer."""
+    models = []
+    make = nllb.random_model
+    monkeypatch.setattr(nllb, "random_model", lambda args: models.append(make(args)) or models[-1])
+    args = options("--precisions", "int8", "--memory_tokens", "0")
+    nllb.measure(args)
+    for name, weight in make(args).state_dict().items():
+        assert torch.equal(models[0].state_dict()[name], weight), name
