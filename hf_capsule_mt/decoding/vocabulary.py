@@ -150,24 +150,21 @@ class Vocabulary:
         """Return the best continuations without groups.
 
         Args:
-            scores: `[sentences * beams, width]`. They are changed.
+            scores: `[sentences * beams, width]`.
             hidden: the states, `[sentences * beams, d]`.
             beam_scores: the scores of the beams so far, `[sentences, beams]`.
             count: the number of continuations, K.
             suppressed: tokens that cannot be chosen, but count in the sums, `[tokens]`, or None.
         """
         (block,) = self._blocks
-        largest = scores.amax(1, keepdim=True)
-        exponentials = (scores - largest).exp_()
-        sums = exponentials.sum(1, keepdim=True)
-        log_sums = sums.log_().add_(largest)
+        log_probabilities = scores.log_softmax(1)
+        log_sums = scores.amax(1) - log_probabilities.amax(1)
         self.watch(hidden, log_sums)
         if suppressed is not None:
-            scores.index_fill_(1, suppressed, -torch.inf)
+            log_probabilities.index_fill_(1, suppressed, -torch.inf)
         num_chosen = min(count, scores.shape[1])
-        best, places = scores.topk(num_chosen)
-        log_probabilities = best - log_sums
-        return _best_of_sentences(log_probabilities, block.tokens_at(places), beam_scores, count)
+        best, places = log_probabilities.topk(num_chosen)
+        return _best_of_sentences(best, block.tokens_at(places), beam_scores, count)
 
     def _best_of_blocks(
         self, hidden: Tensor, beam_scores: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
