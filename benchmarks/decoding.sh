@@ -14,6 +14,10 @@ BASE="--size base --max_new_tokens ${NEW_TOKENS:-16} --rounds ${ROUNDS:-3}"
 TINY="--size tiny --vocab_size 10000 --max_new_tokens 24"
 export OMP_NUM_THREADS=1
 measure tiny_1 $TINY --methods transformer --batch_size 1 --rounds 15 --warmup_rounds 2
+# The shape of checkpoints/tatoeba-en-de-transformer.
+measure tatoeba_1 --size tiny --vocab_size 8000 --max_new_tokens 35 \
+    --config_overrides decoder_layers=2 encoder_ffn_dim=512 decoder_ffn_dim=512 \
+    --methods transformer --batch_size 1 --rounds 15 --warmup_rounds 2
 measure tiny_32 $TINY --methods transformer em-routing --batch_size 32 --rounds 7
 measure base_32 $BASE --methods transformer em-routing --batch_size 32
 measure base_1 $BASE --methods transformer --batch_size 1
