@@ -63,6 +63,7 @@ REFUSED = [
     (lambda folder: find_corpora([], Columns()), "there are no files"),
     (lambda folder: read_corpus(SIZE + 1), "num_sentences is 8601"),
     (lambda folder: batch_by_tokens([3, 21, 0], 20), "Line 2 has 21 tokens"),
+    (lambda folder: batch_by_tokens([3, 21, 0], 20, [7, 8, 9]), "Line 8 has 21 tokens"),
     (
         lambda folder: TokenBudgetBatchSampler([(1, 1)], 10, num_replicas=2),
         "1 pairs in 1 batches cannot be dealt evenly",

@@ -6,12 +6,14 @@ import pytest
 import torch
 from accelerate import skip_first_batches
 from accelerate.data_loader import prepare_data_loader
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_marian import tiny_tokenizer
 from torch.utils.data import DataLoader
 from transformers import TrainerState
 
+from hf_capsule_mt.data import batching
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides, tokenize_batch
 from hf_capsule_mt.training.callbacks import RunEvents
 
@@ -167,3 +169,12 @@ def test_a_source_that_marks_make_too_long_stays_without():
     found = tokenize_batch(texts, tiny_tokenizer(), (3, 3), mark)
     assert found == {"input_ids": [[25, 3, 2], [3, 4, 2]], "labels": [[26, 2], [27, 28, 2]]}
     assert asked == [(7, "a", "x"), (8, "a b", "y z"), (9, "a b c d", "x")]
+
+
+def test_the_lengths_of_a_data_set_are_those_of_all_its_parts(monkeypatch):
+    """It is read in parts, and may have none."""
+    monkeypatch.setattr(batching, "_CHUNK", 2)
+    pairs = {"input_ids": [[3] * length for length in (1, 5, 2, 9, 4)], "labels": [[3] * 3] * 5}
+    dataset = Dataset.from_dict(pairs)
+    assert longest_sides(dataset).tolist() == [3, 5, 3, 9, 4]
+    assert longest_sides(dataset.select([])).tolist() == []

@@ -163,6 +163,60 @@ def test_a_line_that_is_wrong_leaves_nothing(tmp_path, file, cache):
     assert [path for path in cache.iterdir() if path.suffix != ".lock"] == []
 
 
+def test_processes_wait_for_the_one_that_tokenises(tokenizer, file, monkeypatch):
+    text, maps, map_single = read(file), [], datasets.Dataset._map_single
+    monkeypatch.setattr(
+        datasets.Dataset, "_map_single", lambda *args, **kw: maps.append(args) or map_single(*args, **kw)
+    )
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: list(tokenize_corpus(text, tokenizer)["labels"]), range(4)))
+    assert found == [tokenizer(text_target=TARGETS)["input_ids"]] * 4
+    assert len(maps) == 1
+
+
+def test_a_corpus_is_read_and_written_in_parts(file, monkeypatch):
+    monkeypatch.setattr(corpus_module, "_CHUNK", 2)
+    text = read(file)
+    assert list(text.sources()) == SOURCES
+    assert list(text.dataset["target"]) == TARGETS
+    assert text.sha256 == {"source": hash_text(SOURCES), "target": hash_text(TARGETS)}
+    assert list(Sentences([text])) == [*SOURCES, *TARGETS]
+
+
+def test_other_columns_of_a_file_are_another_corpus(tmp_path, file, monkeypatch):
+    """A file of lines has none, and is not read again."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"en": "a dog", "de": "ein Hund", "fr": "un chien"}) + "\n")
+    sides = {}
+    for path in (rows, file):
+        for target in ("de", "fr"):
+            columns = Columns("en", target)
+            [corpus] = find_corpora([path], columns)
+            sides[path, target] = read_corpus(corpus, columns).dataset[0]["target"]
+            if path == file:
+                forbid_reading(monkeypatch)
+    assert [sides[rows, target] for target in ("de", "fr")] == ["ein Hund", "un chien"]
+    assert [sides[file, target] for target in ("de", "fr")] == [TARGETS[0]] * 2
+
+
+def test_there_are_no_more_processes_than_pairs(tokenizer, tmp_path, caplog):
+    """A warning of `datasets` would say so."""
+    text = read(write(tmp_path / "two.tsv", SOURCES[:2], TARGETS[:2]))
+    assert len(tokenize_corpus(text, tokenizer, num_proc=3)) == 2
+    assert not [record for record in caplog.records if "num_proc" in record.getMessage()]
+
+
+def test_splits_and_columns_of_a_data_set_are_corpora_of_their_own(tmp_path):
+    (tmp_path / "pairs").mkdir()
+    for split in ("train", "validation"):
+        row = {"en": f"a {split}", "de": f"ein {split}"}
+        (tmp_path / "pairs" / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
+    for split in ("train", "validation"):
+        for languages, expected in ((("en", "de"), f"a {split}"), (("de", "en"), f"ein {split}")):
+            text = read_hub_corpus(str(tmp_path / "pairs"), None, split, Columns(*languages))
+            assert text.dataset[0]["source"] == expected
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_data_set_of_the_hub(tmp_path, monkeypatch, streaming):
     (tmp_path / "pairs").mkdir()
@@ -202,14 +256,20 @@ def test_batches_of_the_collator_stay_within_the_budget(tokenizer, file):
         assert batch["labels"].ne(tokenizer.pad_token_id).all()
 
 
-def test_a_very_long_line_is_left_out_without_being_read_in_full(tokenizer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_very_long_line_is_left_out_without_being_read_in_full(tokenizer, tmp_path, monkeypatch, side):
     texts, call = [], type(tokenizer).__call__
 
     def counted(self, text=None, *args, **options):
-        texts.extend([text] if isinstance(text, str) else text or [])
+        for given in (text, options.get("text_target")):
+            texts.extend([given] if isinstance(given, str) else given or [])
         return call(self, text, *args, **options)
 
     monkeypatch.setattr(type(tokenizer), "__call__", counted)
     long = "two dogs " * 100_000
-    assert len(tokenize_corpus(read(write(tmp_path / "long.tsv", [long, "a"], ["b", "b"])), tokenizer, 9, 9)) == 1
+    sides = {"source": ["b", "b"], "target": ["b", "b"], side: [long, "a"]}
+    text = read(write(tmp_path / "long.tsv", sides["source"], sides["target"]))
+    # The limit of the other side is too large to cut this one.
+    limits = {"source": 10**6, "target": 10**6, side: 9}
+    assert len(tokenize_corpus(text, tokenizer, limits["source"], limits["target"])) == 1
     assert max(map(len, texts)) < 1000

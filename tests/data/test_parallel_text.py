@@ -2,6 +2,7 @@ import gzip
 import json
 import lzma
 import os
+import socket
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from pyarrow import csv
 
 from hf_capsule_mt.data.arrow_cache import read_corpora
 from hf_capsule_mt.data.corpus_files import Columns, find_corpora
-from hf_capsule_mt.data.lines import read_lines, unbroken
+from hf_capsule_mt.data.lines import byte_lines, opened, read_lines, unbroken
 from hf_capsule_mt.data.pair_writer import write_parallel_text
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.errors import UserError
@@ -57,7 +58,12 @@ def test_only_line_feeds_separate_lines(tmp_path):
 
 
 def test_byte_order_mark_is_no_text(tmp_path):
-    assert read_lines(write(tmp_path / "windows.txt", "\ufeffa\r\n\ufeffb\r\n")) == ["a", "\ufeffb"]
+    path = write(tmp_path / "windows.txt", "\ufeffa\r\n\ufeffb\r\n")
+    assert read_lines(path) == ["a", "\ufeffb"]
+    # Where reading begins in the middle of a file, it has none.
+    begin = path.read_bytes().index(b"\n") + 1
+    assert [line.decode() for line in byte_lines(path, begin)] == ["\ufeffb"]
+    assert list(byte_lines(path, begin, keep_returns=True)) == ["\ufeffb\r".encode()]
 
 
 @pytest.mark.parametrize(
@@ -106,6 +112,40 @@ def test_a_compressed_file_without_its_end_is_refused(tmp_path, suffix):
     whole.write_bytes(whole.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"whole\.\w+ cannot be decompressed"):
         read_lines(whole)
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_a_compressed_file_that_is_damaged_is_refused(tmp_path, suffix):
+    path = compress(tmp_path / f"damaged{suffix}", b"".join(b"%x\n" % (number**9) for number in range(3000)))
+    content = bytearray(path.read_bytes())
+    # Behind its header.
+    content[20:60] = bytes(40)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"damaged\.\w+ cannot be decompressed"):
+        read_lines(path)
+
+
+def test_lines_of_a_socket():
+    """Some programs start others with a socket as their input. Its name cannot be opened."""
+    ours, theirs = socket.socketpair()
+    before = os.dup(0)
+    os.dup2(theirs.fileno(), 0)
+    try:
+        theirs.close()
+        ours.sendall(b"a\nb\n")
+        ours.close()
+        assert read_lines("/dev/stdin") == ["a", "b"]
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+def test_errors_of_the_system_stay_what_they_are(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_lines(tmp_path / "absent.gz")
+    # A pipe that cannot seek has an error without a number.
+    with pytest.raises(OSError, match="seek"), opened(write(tmp_path / "plain", "a")):
+        raise OSError("seek")
 
 
 def test_a_file_that_only_has_the_name_of_a_compressed_one_is_refused(tmp_path):
@@ -182,6 +222,7 @@ REFUSED = {
     "one file twice": ("a.en a.en", folder_of("a.en"), "are the same file"),
     "a link to it": ("a.en link", folder_of("a.en"), "are the same file"),
     "UTF-16": ("a.en a.de", {"a.en": "\ufeffone\n".encode("utf-16-le"), "a.de": "one\n"}, "is UTF-16"),
+    "UTF-16, big-endian": ("a.tsv", {"a.tsv": "\ufeffa\tb\n".encode("utf-16-be")}, "a.tsv is UTF-16"),
     "three columns": ("a.tsv", {"a.tsv": "a\tb\na\tb\tc\n"}, "a.tsv:2: 3 columns"),
     "one column": ("a.tsv", {"a.tsv": "a\tb\nnothing\n"}, "a.tsv:2: 1 columns"),
     "nothing to read": ("a.tsv", {"a.tsv": "\t\n"}, "holds no usable pair"),
@@ -304,7 +345,10 @@ def test_a_break_shifts_nothing(tmp_path, names, caplog):
     assert text.sources == ["one two", "three", f"a b {tab}c"]
     assert text.targets == ["eins zwei", "drei vier", "d e "]
     assert text.report.read == 4
-    assert [record.getMessage()[:14] for record in caplog.records] == ["3 of 4 sources", "2 of 4 targets"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"3 of 4 sources for {files[0]} had line breaks, now spaces (first: number 1)",
+        f"2 of 4 targets for {files[-1]} had line breaks, now spaces (first: number 2)",
+    ]
 
 
 @given(segment=st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(BREAKS + "\t ")))

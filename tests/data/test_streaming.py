@@ -272,6 +272,30 @@ def test_another_text_or_cut_is_told(tmp_path):
     assert all(other != of() for other in texts + cuts)
 
 
+def test_a_text_is_the_same_in_another_folder(tmp_path):
+    """A run may be resumed on another machine."""
+    (tmp_path / "p-a.tsv").write_text(Path("p-a.tsv").read_text())
+    moved = file_rows(find_corpora([tmp_path / "p-a.tsv"], Columns()), Columns())
+    assert moved.text == file_rows(find_corpora(["p-a.tsv"], Columns()), Columns()).text
+
+
+def test_splits_and_columns_of_a_data_set_are_other_texts(tmp_path):
+    for split in ("train", "test"):
+        Dataset.from_list([{"en": "a", "de": "b", "fr": "c"}]).to_json(tmp_path / f"{split}.jsonl")
+    texts = [
+        hub_rows(str(tmp_path), None, split, Columns("en", target)).text
+        for split in ("train", "test")
+        for target in ("de", "fr")
+    ]
+    assert len(set(texts)) == 4
+
+
+def test_the_first_process_tells_of_a_pass(tmp_path, capsys):
+    for rank in range(2):
+        first_pass(stream("shards", rank=rank, world_size=2))
+        assert ("pass 1, its share of 2: " in capsys.readouterr().out) == (rank == 0)
+
+
 def test_dropout_leaves_the_batches_as_they_are(tmp_path):
     """So that a resumed run has the rest of a window, though it draws other segmentations."""
     words = ["the old house", "das alte Haus", "two dogs", "zwei Hunde"]
