@@ -187,3 +187,33 @@ def test_the_loss_of_what_is_known_is_not_negative_in_half_precision():
     with torch.autocast("cpu", torch.bfloat16):
         loss = linear_cross_entropy(states, embedding, labels)
     assert 0 <= loss.item() < 1e-4
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_the_operators_keep_what_they_promise(has_bias):
+    """A compiled graph takes shapes, dtypes and layouts of their results as they are described."""
+    torch.manual_seed(0)
+    one, other, embedding, bias = (torch.randn(shape) for shape in ((6, 4), (6, 4), (9, 4), (9,)))
+    weights = torch.rand(6)
+    bias = bias if has_bias else None
+    for with_gradients in (False, True):
+        torch.library.opcheck(losses._log_partition, (one.bfloat16(), embedding, bias, weights, with_gradients))
+    torch.library.opcheck(losses._two_passes, (one.bfloat16(), other.bfloat16(), embedding, bias, weights, 2.0))
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_autocast_lowers_only_the_states(alpha):
+    """All sums stay in float32."""
+    states, embedding, labels = frequent_word()
+    states = states.bfloat16()
+    bias = torch.randn(500)
+
+    def loss(states):
+        if alpha is None:
+            return linear_cross_entropy(states, embedding, labels, bias, 0.1)
+        return rdrop_cross_entropy(states, embedding, labels, alpha, bias, 0.1)[0]
+
+    with torch.autocast("cpu", torch.bfloat16):
+        found = loss(states.float())
+    assert found.dtype == torch.float32
+    assert found.item() == loss(states).item()
