@@ -66,8 +66,6 @@ def has_unread_weights(model: nn.Module) -> bool:
     that nothing reads where none is tied, and layers that LayerDrop leaves out.
     """
     config = getattr(model, "config", None)
-    if config is None:
-        return False
     drops_layers = getattr(config, "encoder_layerdrop", 0) > 0 or getattr(config, "decoder_layerdrop", 0) > 0
     shares_embedding = getattr(config, "share_encoder_decoder_embeddings", isinstance(config, M2M100Config))
     has_unread_embedding = shares_embedding and not config.tie_word_embeddings

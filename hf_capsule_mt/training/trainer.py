@@ -288,7 +288,7 @@ class TranslationTrainer(BatchingTrainer):
                 num_items_in_batch = 2 * num_items_in_batch
         share = self._share_of_update(inputs, num_items_in_batch)
         # Newer Transformers ask for this. Otherwise the loss is divided by the number of batches of an update.
-        self.loss_is_scaled_for_ga = num_items_in_batch is not None or self.compute_loss_func is not None
+        self.loss_is_scaled_for_ga = num_items_in_batch is not None
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if share is not None:
             loss = loss * share
@@ -345,7 +345,7 @@ class TranslationTrainer(BatchingTrainer):
     def follow_options(self) -> None:
         """Let a resumed run have the learning rates and other numbers of its options, not those of its checkpoint."""
         # DeepSpeed makes the optimizer itself.
-        if self.resumed_from is None or self.is_deepspeed_enabled:
+        if self.is_deepspeed_enabled:
             return
         check_optimizer(self)
         self._optimizer_options.restore(self.optimizer, self.lr_scheduler)
