@@ -1,6 +1,7 @@
 """`train --lora_rank`: adapters as checkpoints, and a whole model at the end."""
 
 import shutil
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -8,12 +9,14 @@ import torch
 from families import logits
 from plug_table import FAMILIES, library, promised
 from safetensors.torch import load_file
+from tiny_marian import tiny_tokenizer
 from tiny_run import arguments, write_corpus
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.cli import train, translate
-from hf_capsule_mt.training.arguments import ModelArguments
+from hf_capsule_mt.training.arguments import ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.lora import LORA_PARAMETERS, LORA_TARGETS, merge_adapter, with_adapter
+from hf_capsule_mt.training.trainer import TranslationTrainer
 
 peft = library("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
@@ -96,6 +99,7 @@ def test_an_adapter_is_of_the_rank_and_the_model_that_are_asked_for(family):
     assert (config.base_model_name_or_path, config.revision) == ("user/base", "v1")
     # What an adapter adds is multiplied by alpha / rank.
     assert (config.r, config.lora_alpha) == (3, 6)
+    assert type(adapted) is peft.PeftModelForSeq2SeqLM
     trained = [name for name, weight in adapted.named_parameters() if weight.requires_grad]
     assert places
     assert bool(recurrent) == (family != "`MarianMTModel`")
@@ -121,3 +125,38 @@ def test_one_process_writes_the_adapter_and_all_merge_it(tmp_path, is_first):
     merge_adapter(trainer)
     assert (tmp_path / "adapter").exists() == is_first
     assert type(merged[0]) is type(adapted.get_base_model())
+
+
+def test_saving_an_adapter_does_not_look_for_its_model(tmp_path):
+    """It has none of its embeddings. PEFT would ask the Hub for each checkpoint."""
+    adapted = with_adapter(FAMILIES["`MarianMTModel`"](), ModelArguments(model="user/base", lora_rank=3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapted.save_pretrained(tmp_path)
+    assert all(".lora_" in name for name in adapter(tmp_path))
+
+
+def logged(family, folder, **options):
+    """What is logged of the first update of an adapter. Dropout is off."""
+    model = FAMILIES[family]()
+    for module in model.modules():
+        if hasattr(module, "dropout"):
+            module.dropout = 0.0
+    adapted = with_adapter(model, ModelArguments(model="user/base", lora_rank=3))
+    rows = [{"input_ids": [3] * length + [2], "labels": [4] * (7 - length) + [2]} for length in range(1, 7)]
+    options = {"max_steps": 1, "logging_steps": 1, "save_strategy": "no", "report_to": "none", **options}
+    args = TranslationTrainingArguments(folder, use_cpu=True, **options)
+    trainer = TranslationTrainer(adapted, args, train_dataset=rows, processing_class=tiny_tokenizer())
+    trainer.train()
+    return trainer.state.log_history[0]
+
+
+def test_batches_of_an_update_count_as_without_an_adapter(tmp_path):
+    """Marian of Transformers ignores the number of labels of an update."""
+    whole = logged("`MarianMTModel`", tmp_path, per_device_train_batch_size=6)
+    parts = logged("`MarianMTModel`", tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=3)
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-5)
+
+
+def test_an_adapter_has_rdrop_if_its_model_has(tmp_path):
+    assert "rdrop_loss" in logged("layer aggregation", tmp_path, rdrop_alpha=1.0)

@@ -2,13 +2,16 @@
 
 import dataclasses
 import os
+import re
 import sys
 from contextlib import nullcontext
+from datetime import timedelta
 
 import pytest
 import torch
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.training import arguments as arguments_module
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 
 BEST = {"load_best_model_at_end": True}
@@ -78,6 +81,12 @@ def test_config_overrides_are_json_or_plain_text():
     assert ModelArguments(model="folder", config_overrides=texts).config_fields() == expected
 
 
+@pytest.mark.parametrize("value", ["[encoder", "{encoder", " [encoder"])
+def test_lists_and_objects_are_json(value):
+    with pytest.raises(UserError, match="Write lists as JSON"):
+        ModelArguments(model="folder", config_overrides=[f"sides={value}"]).config_fields()
+
+
 @pytest.mark.parametrize(("updates", "warmup"), [(20, 2), (21, 3), (100_000, 500)])
 def test_warmup_by_the_length_of_the_run(updates, warmup):
     args = training(warmup_steps=None)
@@ -98,6 +107,10 @@ def test_warmup_by_the_length_of_the_run(updates, warmup):
         ({"warmup_steps": None, "optim": "schedule_free_adamw"}, "Give --warmup_steps"),
         ({"early_stopping_patience": 3}, "needs an eval_strategy and load_best_model_at_end"),
         ({"early_stopping_patience": 3, "eval_strategy": "steps", "eval_steps": 2}, "load_best_model_at_end"),
+        (
+            {"early_stopping_patience": 3, "load_best_model_at_end": True, "save_strategy": "no"},
+            "needs an eval_strategy",
+        ),
         ({"push_to_hub": True, "bf16_full_eval": True}, "Leave out one"),
         ({"push_to_hub": True, "fp16_full_eval": True}, "Leave out one"),
     ],
@@ -212,3 +225,23 @@ def test_a_token_moves_into_the_environment(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "of before")
     assert training(hub_token="of now").hub_token is None
     assert os.environ["HF_TOKEN"] == "of now"
+
+
+def test_defaults_of_data_and_of_evaluation():
+    data = DataArguments(["a.tsv"])
+    assert (data.max_source_length, data.max_target_length, data.shuffle_buffer) == (256, 256, 100_000)
+    assert (data.term_rate, data.bpe_dropout) == (0.1, 0)
+    args = training()
+    assert (args.generation_max_length, args.generation_num_beams, args.bleu_tokenize) == (128, 1, "13a")
+    assert (args.max_general_loss, args.rdrop_alpha, args.ema_decay, args.gradient_accumulation_steps) == (1, 0, 0, 1)
+
+
+def test_processes_on_cpus_have_their_backend_and_their_time_limit(monkeypatch):
+    def ask(**options):
+        raise UserError(f"asked for {options}")
+
+    monkeypatch.setattr(arguments_module, "PartialState", ask)
+    expected = {"cpu": True, "backend": "gloo", "timeout": timedelta(seconds=7)}
+    with pytest.raises(UserError, match=re.escape(f"asked for {expected}")):
+        training(ddp_backend="gloo", ddp_timeout=7)
+    TranslationTrainingArguments("run", report_to="none")

@@ -89,6 +89,8 @@ def test_average_loads_and_keeps_the_newest_files_only(tmp_path):
     newest = folders[0]
     for name in ("optimizer.pt", "rng_state.pth", "training_args.bin", "trainer_state.json", "modeling_own.py"):
         (newest / name).write_text("{}")
+    # Of a run with a moving average.
+    (newest / "training_weights.safetensors").touch()
     (newest / "global_step100").mkdir()
     average_checkpoints(folders, tmp_path / "average")
 

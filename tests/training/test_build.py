@@ -202,6 +202,12 @@ def test_a_model_of_ones_own_in_half_precision_is_trained_in_float32(tmp_path):
     assert {weight.dtype for weight in build(model=str(tmp_path)).parameters()} == {torch.float32}
 
 
+def test_a_plain_rnmt_in_half_precision_becomes_guided_in_float32(tmp_path):
+    from_scratch(method="rnmt").half().save_pretrained(tmp_path)
+    model = build(method="rnmt-gdr", model=str(tmp_path))
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
 def test_an_unknown_field_of_a_checkpoint_is_named(own):
     with pytest.raises(UserError, match="CapsuleAggregatedMarianConfig has no field 'layers'"):
         build(model=own, overrides=["layers=9"])

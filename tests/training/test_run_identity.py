@@ -109,11 +109,18 @@ def test_a_run_of_a_plain_trainer_gets_a_name():
     check_same_run("folder", {"optim": "sgd"}, {}, begins_data=False)
 
 
-def optimizer_state(step=4, moment=None):
+@pytest.mark.parametrize("name", ["adapter", "weights", "tokenizer", "optim", "averages"])
+def test_what_may_not_change_even_if_the_data_begins_again(name):
+    saved, current = {name: "one", "pairs": 5}, {name: "another", "pairs": 6}
+    with pytest.raises(UserError, match=rf"folder had {name} one, now it is another\. Go back\.$"):
+        check_same_run("folder", current, saved, begins_data=True)
+
+
+def optimizer_state(step=4, **moments):
     """An optimizer with one weight of two rows and three columns, and what it remembers."""
     weight = torch.nn.Parameter(torch.zeros(2, 3))
     optimizer = SGD([weight], lr=1.0)
-    optimizer.state[weight] = {"step": step, "exp_avg_sq": torch.zeros(2, 3) if moment is None else moment}
+    optimizer.state[weight] = {"step": step, "exp_avg_sq": torch.zeros(2, 3), **moments}
     return optimizer
 
 
@@ -127,9 +134,11 @@ def optimizer_state(step=4, moment=None):
         (3, object(), {"step": 3}, None),
         (4, None, {"step": 5}, "optimizer.pt is of update 5"),
         (3, object(), {"step": 5}, "optimizer.pt is of update 5"),
-        (4, None, {"moment": torch.zeros(3, 2)}, "optimizer.pt belongs to a model with other shapes"),
+        (4, None, {"exp_avg": torch.zeros(3, 2)}, "optimizer.pt belongs to a model with other shapes"),
+        (4, None, {"exp_avg_sq": torch.zeros(3, 2)}, "optimizer.pt belongs to a model with other shapes"),
+        (4, None, {"momentum_buffer": torch.zeros(3, 2)}, "optimizer.pt belongs to a model with other shapes"),
     ],
-    ids=["same", "earlier", "later", "skipped", "later optimizer", "skipped and later", "turned"],
+    ids=["same", "earlier", "later", "skipped", "later optimizer", "skipped and later", "mean", "square", "momentum"],
 )
 def test_the_state_of_another_update_is_refused(scheduled, scaler, options, message):
     optimizer = optimizer_state(**options)
@@ -171,3 +180,18 @@ def test_the_record_names_a_model_of_the_hub_that_the_run_began_with(tmp_path):
         args = ModelArguments(model=name, revision="v1")
         recorder = RunRecorder(args, trainer.recorder.data_args, DataFacts(), (), 0.0, {})
         assert recorder.record(trainer, {})["base_model"] == expected
+
+
+@pytest.mark.parametrize("words", ["13a", "char"])
+def test_the_record_says_how_bleu_cuts_words(words):
+    trainer = trainer_of(**BUDGET, bleu_tokenize=words)
+    assert f"|tok:{words}|" in trainer.recorder.record(trainer, {"eval_bleu": 1.0})["bleu_signature"]
+    assert trainer.recorder.record(trainer, {})["bleu_signature"] is None
+
+
+def test_the_record_says_in_which_precision_the_run_was():
+    trainer = trainer_of(**BUDGET, bf16=True)
+    record = trainer.recorder.record(trainer, {})
+    assert record["mixed_precision"] == "bf16"
+    assert " --mixed_precision bf16 " in record["command"]
+    assert (record["kind"], record["version"]) == ("run", 2)

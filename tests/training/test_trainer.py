@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 from accelerate import FullyShardedDataParallelPlugin
+from accelerate.utils import DynamoBackend
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from aggregated_models import m2m100
 from datasets import IterableDataset
 from filelock import FileLock
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from tiny_run import SMALL, files, small
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -51,9 +52,10 @@ from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training import checkpoint_folders, resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
-from hf_capsule_mt.training.callbacks import DivergenceError
-from hf_capsule_mt.training.model_preparation import all_finite, has_unread_weights
+from hf_capsule_mt.training.callbacks import DivergenceError, SourceCallback
+from hf_capsule_mt.training.model_preparation import all_finite, compile_layers, freeze_positions, has_unread_weights
 from hf_capsule_mt.training.overrides import parse_override
+from hf_capsule_mt.training.saving import explained_full_disk
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.training.validation_bleu import bleu_metric, default_metrics
@@ -122,8 +124,72 @@ def test_layers_are_compiled_as_the_options_say(pairs, tmp_path, monkeypatch):
     """A graph for each length would take minutes."""
     compiled = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda layer, **options: compiled.append(options))
-    make_trainer(pairs, tmp_path, torch_compile=True, torch_compile_backend="eager", torch_compile_mode="max-autotune")
+    options = {"torch_compile": True, "torch_compile_backend": "eager", "torch_compile_mode": "max-autotune"}
+    trainer = make_trainer(pairs, tmp_path, **options)
     assert compiled == [{"dynamic": True, "backend": "eager", "mode": "max-autotune"}] * 3
+    # accelerate would compile the whole model.
+    assert trainer.accelerator.state.dynamo_plugin.backend == DynamoBackend.NO
+
+
+def test_layers_of_m2m_100_are_compiled(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda layer, **options: compiled.append(type(layer).__name__))
+    model = m2m100(encoder_layers=1, decoder_layers=2)
+    compile_layers(model, backend="eager", mode=None)
+    assert compiled == ["M2M100EncoderLayer", *["M2M100DecoderLayer"] * 2]
+
+
+def test_what_is_given_is_not_replaced(pairs, tmp_path):
+    """A collator next to a tokenizer, and a score of one's own that decides which checkpoint is best."""
+    collator = DataCollatorForSeq2Seq(tiny_tokenizer(), pad_to_multiple_of=16)
+    args = TranslationTrainingArguments(tmp_path, metric_for_best_model="chrf", **UPDATE)
+    given = {"processing_class": tiny_tokenizer(), "compute_metrics": dict}
+    trainer = TranslationTrainer(tiny_model(), args, collator, pairs, **given)
+    assert next(iter(trainer.get_train_dataloader()))["labels"].shape[1] == 16
+    assert trainer.args.metric_for_best_model == "chrf"
+
+
+def test_without_arguments_a_trainer_has_the_defaults(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    args = TranslationTrainer(tiny_model()).args
+    assert (args.max_tokens_per_batch, args.warmup_steps) == (4096, 4000)
+
+
+def test_what_several_devices_of_a_process_cannot_do(pairs, tmp_path, monkeypatch):
+    trainer = make_trainer(pairs, tmp_path)
+    trainer.args.ema_decay = 0.9
+    trainer._check_supported()
+    for name in ("is_fsdp_enabled", "is_deepspeed_enabled"):
+        setattr(trainer, name, True)
+        with pytest.raises(UserError, match="ema_decay needs all weights"):
+            trainer._check_supported()
+        setattr(trainer, name, False)
+    monkeypatch.setattr(TranslationTrainingArguments, "n_gpu", 2)
+    with pytest.raises(UserError, match="has several GPUs"):
+        trainer._check_supported()
+
+
+class Bare(torch.nn.Module):
+    """A model without a configuration, which only knows the first token of a target."""
+
+    def __init__(self):
+        super().__init__()
+        self.scores = torch.nn.Embedding(29, 29)
+
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        logits = self.scores(input_ids).mean(1)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels[:, 0]), "logits": logits}
+
+
+def test_a_model_without_a_configuration(pairs, tmp_path):
+    model = Bare()
+    before = model.scores.weight.detach().clone()
+    options = {"predict_with_generate": False, "save_strategy": "steps", "save_steps": 1}
+    args = TranslationTrainingArguments(tmp_path, **{**UPDATE, **options})
+    trainer = TranslationTrainer(model, args, DataCollatorForSeq2Seq(tiny_tokenizer()), pairs, [pairs[0]])
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] > 0
+    assert not torch.equal(load_file(tmp_path / "checkpoint-1" / "model.safetensors")["scores.weight"], before)
 
 
 def test_a_share_of_warmup_is_that_of_every_run(pairs, tmp_path):
@@ -320,6 +386,95 @@ def test_processes_with_other_data(pairs, tmp_path, monkeypatch, differs):
         make_trainer(pairs, tmp_path).train()
 
 
+def test_processes_that_continue_from_other_updates(pairs, tmp_path, monkeypatch):
+    options = {"save_strategy": "steps", "save_steps": 1}
+    make_trainer(pairs, tmp_path, **options).train()
+    monkeypatch.setattr(resuming, "gather_object", lambda mine: [*mine, {**mine[0], "update to resume from": None}])
+    with pytest.raises(ValueError, match="Process 1 has update to resume from None, and process 0 has 1"):
+        make_trainer(pairs, tmp_path, max_steps=2, **options).train("last")
+
+
+@pytest.mark.parametrize(("counts_all", "reduction"), [(True, "sum"), (False, "mean")])
+def test_losses_of_processes_are_put_together_as_they_were_divided(counts_all, reduction, pairs, tmp_path, monkeypatch):
+    trainer = make_trainer(pairs, tmp_path)
+    trainer.args.average_tokens_across_devices = counts_all
+    asked = []
+    monkeypatch.setattr(trainer.meter, "entry", lambda update, _, how: asked.append((update, how)) or {})
+    trainer.train()
+    assert asked == [(1, reduction)]
+
+
+def test_a_loss_that_is_no_number_ends_a_run(pairs, tmp_path):
+    trainer = make_trainer(pairs, tmp_path)
+    with torch.no_grad():
+        next(trainer.model.parameters()).fill_(torch.nan)
+    with pytest.raises(DivergenceError, match="loss is nan at update 1"):
+        trainer.train()
+
+
+def test_scores_are_only_missed_where_they_choose(pairs, tmp_path, caplog):
+    options = {"save_strategy": "steps", "save_steps": 1}
+    make_trainer(pairs, tmp_path, **options).train()
+    make_trainer(pairs, tmp_path, bleu_tokenize="char", **options).train("last")
+    assert "Resuming from" in caplog.text
+    assert "chosen from now on" not in caplog.text
+
+
+def test_an_unknown_tokenizer_of_bleu_is_refused_at_once(tmp_path):
+    args = TranslationTrainingArguments(tmp_path, bleu_tokenize="none at all", **UPDATE)
+    with pytest.raises(UserError, match="'none at all' is unknown"):
+        TranslationTrainer(tiny_model(), args, processing_class=tiny_tokenizer())
+
+
+def test_options_of_generate_are_those_of_both_data_sets(evaluated):
+    """Its own way to decode instead of the engine, and scores without BLEU."""
+    trainer = evaluated(compute_metrics=lambda _: {"rouge": 1.0})
+    trainer.general_dataset = trainer.eval_dataset
+    calls = []
+
+    def decode(model, *args, **options):
+        calls.append(options)
+        return decoding.generate(model, *args, **options)
+
+    trainer.evaluate(custom_generate=decode)
+    batches = len(trainer.get_eval_dataloader())
+    assert len(calls) == 2 * batches
+    general = [entry for entry in trainer.state.log_history if "eval_general_loss" in entry]
+    assert len(general) == 1
+    assert not [name for name in general[0] if name.endswith(("rouge", "bleu"))]
+
+
+def test_a_collator_of_ones_own_may_read_other_columns(pairs, tmp_path):
+    columns = []
+
+    def collate(rows):
+        columns.append(set(rows[0]))
+        return {name: torch.tensor([row[name] for row in rows]) for name in ("input_ids", "labels")}
+
+    rows = [{"input_ids": [3, 2], "labels": [4, 2], "label": 1, "label_ids": 1, "mine": 1, "text": "a"}] * 4
+    for removes, expected in ((True, {*rows[0]} - {"text"}), (False, {*rows[0]})):
+        options = {"remove_unused_columns": removes, "label_names": ["labels", "mine"]}
+        args = TranslationTrainingArguments(tmp_path, **UPDATE, **options)
+        trainer = TranslationTrainer(tiny_model(), args, collate, rows)
+        next(iter(trainer.get_train_dataloader()))
+        assert columns.pop() == expected
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_one_process_writes_what_goes_to_the_hub(is_first, tmp_path):
+    """Of a model without a source that is its configuration."""
+    args, state = SimpleNamespace(output_dir=tmp_path), SimpleNamespace(is_world_process_zero=is_first)
+    SourceCallback().on_push_begin(args, state, None, model=tiny_model())
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"] * is_first
+
+
+def test_other_errors_than_that_of_a_full_disk_stay_what_they_are():
+    with pytest.raises(RuntimeError, match="another error"), explained_full_disk("run"):
+        raise RuntimeError("another error")
+    with pytest.raises(OSError, match="run cannot be written"), explained_full_disk("run"):
+        raise RuntimeError("inline_container.cc:668: unexpected pos 64 vs 0")
+
+
 def validation_bleu(tokenizer, translations, references):
     """What evaluation while training makes of texts that a tokenizer has turned into ids."""
     predictions = tokenizer(text_target=translations, padding=True, return_tensors="np")["input_ids"]
@@ -364,6 +519,15 @@ def test_validation_bleu_is_that_of_the_texts(tmp_path, texts, tokenizer):
     expected = bleu_of_texts(translations, references)
     assert expected < 80
     assert validation_bleu(tokenizer(tmp_path), translations, references) == pytest.approx(expected)
+
+
+def test_an_end_that_also_stands_for_unknown_words_is_no_word():
+    tokenizer = word_tokenizer(None)
+    tokenizer.unk_token = "</s>"
+    translations, references = ["a b c d e", "f g"], ["a b d c e f", "f g"]
+    with_end = [f"{text} </s>" for text in references]
+    expected = bleu_of_texts(translations, references)
+    assert validation_bleu(tokenizer, translations, with_end) == pytest.approx(expected)
 
 
 def test_the_default_metric_is_bleu_of_the_words_that_are_asked_for(tmp_path):
@@ -519,6 +683,7 @@ def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(bf16, pair
         ("gdr", "guided_routing_iterations=1", True),
         ("gdr", "guided_routing_iterations=2", False),
         ("rnmt-gdr", "guided_routing_iterations=1", True),
+        ("gdr-classifier", "guided_routing_iterations=1", False),
         ("transformer", "share_encoder_decoder_embeddings=true", True),
         ("transformer", "share_encoder_decoder_embeddings=false", False),
         ("transformer", "share_encoder_decoder_embeddings=false encoder_layerdrop=1.0", True),
@@ -628,6 +793,20 @@ def test_a_checkpoint_that_is_written_again_is_not_whole_until_its_end(pairs, tm
     assert checkpoint_folders.is_whole(checkpoint)
     trainer.save_model(checkpoint)
     assert not checkpoint_folders.is_whole(checkpoint)
+    # The state of the run next to its result stays.
+    trainer.save_state()
+    trainer.save_model()
+    assert checkpoint_folders.is_whole(tmp_path)
+
+
+def test_tied_weights_that_processes_gathered_are_saved_once(pairs, tmp_path):
+    """FSDP gathers them under each of their names."""
+    trainer = make_trainer(pairs, tmp_path)
+    gathered = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    trainer._save(tmp_path, gathered)
+    tied = trainer.model.all_tied_weights_keys.keys()
+    assert tied <= gathered.keys()
+    assert not tied & load_file(tmp_path / "model.safetensors").keys()
 
 
 @pytest.fixture
@@ -675,6 +854,52 @@ def test_positions_of_transformers_marian(marian, pairs, tmp_path, scale):
     assert (tmp_path / "README.md").is_file()
     assert (name in load_file(tmp_path / "model.safetensors")) == (scale == 2)
     assert torch.equal(MarianMTModel.from_pretrained(tmp_path).state_dict()[name], model.state_dict()[name])
+
+
+def test_rounded_sinusoids_are_sinusoids(tmp_path):
+    """As they are in checkpoints in half precision."""
+    model = tiny_model()
+    positions = model.get_parameter("model.encoder.embed_positions.weight")
+    with torch.no_grad():
+        positions.copy_(positions.half())
+    assert not torch.allclose(positions, model.model.encoder.embed_positions.create_weight(), atol=1e-5)
+    freeze_positions(model)
+    model.save_pretrained(tmp_path)
+    assert not [name for name in load_file(tmp_path / "model.safetensors") if "embed_positions" in name]
+
+
+def test_marian_has_smoothing_only_from_the_trainer(marian, pairs, tmp_path):
+    losses = []
+    for smoothing in (0, 0.1):
+        trainer = marian_trainer(marian, pairs, tmp_path, label_smoothing_factor=smoothing)
+        losses.append(loss_and_gradients(trainer)[0])
+    assert losses[0] != losses[1]
+
+
+def test_what_a_checkpoint_of_marian_leaves_out_is_not_missed(marian, pairs, tmp_path, caplog):
+    options = {"save_strategy": "steps", "save_steps": 1}
+    marian_trainer(marian, pairs, tmp_path / "run", **options).train()
+    file = tmp_path / "run" / "checkpoint-1" / "model.safetensors"
+    weights = load_file(file)
+    assert not [name for name in weights if "embed_positions" in name]
+    marian_trainer(marian, pairs, tmp_path / "run", max_steps=2, **options).train(file.parent)
+    assert "missing keys" not in caplog.text
+    # A weight that the model does not have is told.
+    save_file({**weights, "old": torch.zeros(1)}, file, metadata={"format": "pt"})
+    marian_trainer(marian, pairs, tmp_path / "run", max_steps=2, **options).train(file.parent)
+    assert "old" in caplog.text
+
+
+def test_a_model_that_replaces_another_is_the_one_that_is_trained(pairs, tmp_path):
+    trainer = make_trainer(pairs, tmp_path)
+    replaced = trainer.model
+    before = {name: weight.clone() for name, weight in replaced.state_dict().items()}
+    model = copy.deepcopy(replaced)
+    trainer.replace_model(model)
+    trainer.train()
+    for one, is_trained in ((replaced, False), (model, True)):
+        after = one.state_dict()
+        assert any(not torch.equal(weight, after[name]) for name, weight in before.items()) == is_trained
 
 
 def test_positions_of_a_model_that_replaces_another(marian, pairs, tmp_path):

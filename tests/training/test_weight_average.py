@@ -74,6 +74,9 @@ def test_it_is_saved_and_the_weights_beside_it(averaged):
             if name in saved:
                 torch.testing.assert_close(saved[name].double(), expected, rtol=1e-6, atol=1e-7)
         assert any(not torch.equal(saved[name], training[name]) for name in saved if name in training)
+        # Only what is trained is there.
+        assert "model.shared.weight" in training
+        assert not [name for name in training if "embed_positions" in name]
     # The result is not trained further.
     assert not (folder / TRAINING_WEIGHTS).exists()
 
@@ -148,3 +151,25 @@ def test_the_best_is_saved_if_it_is_evaluated_between_saves(corpus, tmp_path, le
     assert (state["best_global_step"], Path(state["best_model_checkpoint"]).name) == (best, f"checkpoint-{best}")
     best_weights = load_file(tmp_path / f"checkpoint-{best}" / "model.safetensors")
     assert all(torch.equal(weight, best_weights[name]) for name, weight in saved.items())
+
+
+def test_averages_of_half_precision_weights_are_in_float32():
+    """In bfloat16 a hundredth of the way to the next number would be none."""
+    model = torch.nn.Linear(1, 1, bias=False, dtype=torch.bfloat16)
+    average, state = WeightAverage(0.99), SimpleNamespace(global_step=10_000)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+        average.on_train_begin(None, state, None, model=model)
+        model.weight.fill_(1.0078125)
+    for _ in range(100):
+        average.on_step_end(None, state, None)
+    with average.in_model():
+        assert model.weight.item() == 1.0078125
+
+
+def test_weights_with_another_order_in_memory_are_saved(tmp_path):
+    model, average = torch.nn.Linear(2, 3), WeightAverage(0.5)
+    model.weight = torch.nn.Parameter(torch.rand(2, 3).t())
+    average.on_train_begin(None, None, None, model=model)
+    average.save_training_weights(tmp_path)
+    assert torch.equal(load_file(tmp_path / TRAINING_WEIGHTS)["weight"], model.weight)
