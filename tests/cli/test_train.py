@@ -72,6 +72,12 @@ def test_the_result_loads(run):
     assert model.generate(**tokenizer("a b", return_tensors="pt"), max_length=8).shape[0] == 1
 
 
+def test_translations_are_no_longer_than_the_model_has_positions(corpus, tmp_path):
+    lengths = {"max_source_length": 60, "max_target_length": 60}
+    main(arguments(corpus, tmp_path, "max_position_embeddings=64", max_steps=1, **lengths))
+    assert json.loads((tmp_path / "generation_config.json").read_text())["max_length"] == 64
+
+
 def test_the_record(run, corpus):
     written = json.loads((run / "run_record.json").read_text(encoding="utf-8"))
     assert written["command"].startswith(
@@ -232,6 +238,10 @@ MISTAKES = {
     "rounded weights": ({"push_to_hub": True, "bf16_full_eval": True}, "Evaluation in 16 bits would round"),
     "no end": ({"streaming": True, "max_steps": -1}, "A stream has no end"),
     "no updates": ({"streaming": True, "max_steps": 0}, "A stream has no end"),
+    "a stream without a budget": (
+        {"streaming": True, "max_tokens_per_batch": 0},
+        "streaming and bpe_dropout need --max_tokens_per_batch",
+    ),
     "dropout without a budget": (
         {"bpe_dropout": 0.1, "max_tokens_per_batch": 0},
         "streaming and bpe_dropout need --max_tokens_per_batch",

@@ -184,6 +184,10 @@ def test_a_checkpoint_of_elsewhere_does_not_open_a_folder_with_another_run(run):
     with pytest.raises(UserError, match="holds another run"):
         claim_folder(args, "elsewhere/checkpoint-2")
     claim_folder(args, "run/checkpoint-2")
+    # Also under other names of the same folder.
+    claim_folder(args, Path("run/checkpoint-2").resolve())
+    args.output_dir = Path("run").resolve()
+    claim_folder(args, "run/checkpoint-2")
 
 
 def test_a_run_that_is_started_again_before_its_first_checkpoint(tmp_path, monkeypatch):
@@ -239,9 +243,11 @@ def zip_file(path):
         (["global_step4"], []),
         (["optimizer_0", "pytorch_model_fsdp_0"], ["scheduler.pt"]),
         (["pytorch_model_fsdp_0"], ["optimizer.bin", "scheduler.pt"]),
+        (["pytorch_model_fsdp_0"], ["rank0-of-2-optimizer.pt", "scheduler.pt"]),
         ([], ["optimizer.pt", "scheduler.pt", "pytorch_model.bin"]),
+        ([], ["optimizer.pt", "scheduler.pt", "adapter_model.bin"]),
     ],
-    ids=["DeepSpeed", "FSDP in pieces", "FSDP", "pickles"],
+    ids=["DeepSpeed", "FSDP in pieces", "FSDP", "FSDP of each process", "pickles", "a pickled adapter"],
 )
 def test_the_state_of_runs_on_accelerators(folders, archives, tmp_path):
     """Each of its parts is needed."""
@@ -307,6 +313,12 @@ def test_in_another_thread_no_signal_is_waited_for():
     thread.start()
     thread.join()
     assert found == [(False, before)]
+
+
+def test_a_run_may_not_say_how_many_processes_it_had(tmp_path):
+    identity = {"attributes": {"run": "a", "dealt_to": None}}
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"stateful_callbacks": {"RunIdentity": identity}}))
+    assert SavedRun.read(tmp_path) == SavedRun(run="a", dealt_to=None)
 
 
 def test_values_that_a_run_does_not_have_yet(run):
@@ -525,7 +537,8 @@ def test_sigterm(corpus, finished, tmp_path, monkeypatch, capsys, caplog, save_s
         with pytest.raises(SystemExit) as stop:
             train(corpus, tmp_path / "run", save_strategy=save_strategy, **evaluated if save_strategy == "best" else {})
     assert stop.value.code == 143
-    assert "Stopped by SIGTERM at update 3" in capsys.readouterr().err
+    message = "Stopped by SIGTERM at update 3. Continue with --resume_from_checkpoint last.\n"
+    assert capsys.readouterr().err.endswith(message)
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoints(tmp_path / "run")[-1].name == "checkpoint-3"
     assert not (tmp_path / "run" / "model.safetensors").exists()
@@ -574,6 +587,29 @@ def test_at_the_end_of_an_epoch_nothing_comes_behind_the_last_checkpoint():
         control.should_save = control.should_evaluate = True
         stop.on_epoch_end(args, TrainerState(), control)
         assert (control.should_save, control.should_evaluate) == (not asked, not asked)
+
+
+def after_an_evaluation(metrics, patience):
+    """Whether a run saves, and whether it stops, that waits for a score since its start, and forgot too much since."""
+    log = [{"step": step, "eval_bleu": 1.0} for step in (0, 2, 2, 4)]
+    state = TrainerState(best_global_step=None, best_metric=None)
+    meter = SimpleNamespace(restart_clock=lambda: None)
+    trainer = SimpleNamespace(meter=meter, has_forgotten=True, comparable_log=log, state=state)
+    args = SimpleNamespace(metric_for_best_model="bleu", load_best_model_at_end=True, greater_is_better=True)
+    args.early_stopping_patience = patience
+    control = TrainerControl()
+    RunEvents(trainer).on_evaluate(args, state, control, metrics=metrics)
+    return control.should_save, control.should_training_stop
+
+
+def test_the_evaluation_of_the_start_is_not_waited_for():
+    assert after_an_evaluation({"eval_bleu": 1.0}, patience=2) == (False, True)
+    assert after_an_evaluation({"eval_bleu": 1.0}, patience=3) == (False, False)
+
+
+def test_an_evaluation_without_the_score_decides_nothing():
+    """As that of one of several data sets."""
+    assert after_an_evaluation({"eval_other_bleu": 1.0}, patience=1) == (False, False)
 
 
 @pytest.mark.parametrize("scaler", [None, object()], ids=["no scaler", "scaler"])

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from tiny_marian import save_tiny_marian
 from tiny_run import arguments, stop_at
 
-from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.cli.train import _set_defaults, build_parser, main
 
 START = {"size": None, "tokenizer_name": None, "config_overrides": None}
 START |= {"max_source_length": 60, "max_target_length": 60}
@@ -65,7 +65,24 @@ def test_defaults(corpus, marian, tmp_path, caplog, options, expected):
     training = json.loads((tmp_path / "run_record.json").read_text())["training"]
     assert (training["learning_rate"], training["added_learning_rate"]) == expected
     assert training["warmup_steps"] == 2
-    assert "Fine-tuning with learning rate" in caplog.text
+    rate, added = expected
+    assert (
+        f"Fine-tuning with learning rate {rate}{'' if added is None else f', {added} for added layers'}." in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "rate", "warmup"),
+    [
+        (["--method", "gdr"], 7e-4, 4000),
+        (["--model=folder"], 2e-5, None),
+        (["--model", "folder", "--lora-rank=2"], 1e-3, None),
+    ],
+)
+def test_defaults_by_the_options_that_are_there(words, rate, warmup):
+    parser = build_parser()
+    _set_defaults(parser, words)
+    assert (parser.get_default("learning_rate"), parser.get_default("warmup_steps")) == (rate, warmup)
 
 
 def test_nothing_is_added_to_a_plain_model(corpus, marian, tmp_path, capsys):

@@ -76,13 +76,14 @@ def test_the_best_checkpoint_is_one_that_has_not_forgotten(corpus, general, tmp_
     assert rows[2].endswith("best" if best == 4 else "loses too much")
 
 
-def test_a_resumed_run_compares_with_the_start(corpus, general, tmp_path, scripted, monkeypatch):
+def test_a_resumed_run_compares_with_the_start(corpus, general, tmp_path, scripted, monkeypatch, caplog):
     scripted(SCORES)
     with monkeypatch.context() as patch:
         stop_at(patch, update=5)
         with pytest.raises(KeyboardInterrupt):
             train(corpus, general, tmp_path / "run")
     record = train(corpus, general, tmp_path / "run", resume_from_checkpoint="last", early_stopping_patience=2)
+    assert "chosen from now on" not in caplog.text
     assert [each["updates"] for each in record["evaluations"]] == [0, 2, 4, 6]
     # It stopped after the second evaluation that was not better or not allowed.
     assert (record["updates"], record["best_metric"]) == (6, 12)
@@ -153,6 +154,17 @@ def test_the_best_checkpoint_of_other_scores_is_not_the_best_one(corpus, general
     assert stop.value.code == 3
     record = json.loads((tmp_path / "run" / "run_record.json").read_text())
     assert (record["best_checkpoint"], record["keeps_start"]) == (None, True)
+
+
+@pytest.mark.parametrize(("start", "is_warned"), [(39, False), (40, True), (41, True)])
+def test_a_best_checkpoint_that_is_not_better_than_the_start(
+    corpus, general, tmp_path, scripted, caplog, start, is_warned
+):
+    scripted([(30, start), (30, 40), (30, 40)])
+    train(corpus, general, tmp_path / "run", max_steps=2)
+    assert (f"No checkpoint is better than the model at the start. Do not use {tmp_path / 'run'}." in caplog.text) == (
+        is_warned
+    )
 
 
 def test_it_chooses_the_best_checkpoint(corpus, general, tmp_path, capsys):

@@ -17,11 +17,13 @@ from transformers import set_seed
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.data import arrow_cache as corpus_module
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.lines import ReadReport
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.loading import load_tokenizer
+from hf_capsule_mt.training import training_data as data_module
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.trainer import TranslationTrainer
@@ -243,6 +245,62 @@ def test_processes_have_parts_of_a_stream(load, folder, monkeypatch):
     assert sorted(sources) == sorted(expected)
 
 
+def test_batches_have_room_for_the_pieces_of_bpe_dropout(load, folder, tmp_path):
+    data = {"train_file": ["part-*.tsv"], "bpe_dropout": 0.25, "max_source_length": 40, "max_target_length": 50}
+    pairs = load(data, "bpe", max_tokens_per_batch=80).train
+    tokenizer = load_tokenizer(str(folder / "bpe"), "main")
+    model_args = ModelArguments("transformer", "tiny", tokenizer_name="bpe", config_overrides=SMALL)
+    options = {"max_tokens_per_batch": 80, "report_to": "none", "use_cpu": True}
+    args = TranslationTrainingArguments(str(tmp_path), **options)
+    model = build_model(model_args, tokenizer)
+    loader = TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=pairs).get_train_dataloader()
+    assert len(loader) == len(TokenBudgetBatchSampler(pairs.lengths(), 80))
+    assert len(loader) > len(TokenBudgetBatchSampler(longest_sides(pairs.dataset), 80))
+    tokens = 0
+    for batch in loader:
+        assert max(batch["input_ids"].numel(), batch["labels"].numel()) <= 80
+        tokens += int(batch["attention_mask"].sum())
+    assert tokens > sum(map(len, pairs.dataset["input_ids"]))
+    assert (pairs.dropout.probability, pairs.dropout.limits, pairs.max_tokens) == (0.25, (40, 50), 80)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_stream_downloads_only_the_validation_text(load, monkeypatch, streaming):
+    """Without one a data set is downloaded as a whole."""
+    asked = []
+
+    def read(name, configuration, split, columns, *, streaming):
+        asked.append((split, streaming))
+        raise UserError("enough")
+
+    monkeypatch.setattr(data_module, "read_hub_corpus", read)
+    data = {"dataset_name": "hub", **LANGUAGES, **(STREAM if streaming else {})}
+    with pytest.raises(UserError, match="enough"):
+        load(data, eval_strategy="steps")
+    assert asked == [("validation", True) if streaming else ("train", False)]
+
+
+@pytest.mark.parametrize("processes", [None, 3])
+def test_text_is_tokenised_by_as_many_processes_as_are_asked_for(load, monkeypatch, processes):
+    asked, tokenize_corpus = [], data_module.tokenize_corpus
+
+    def tokenize(*args, num_proc, **options):
+        asked.append(num_proc)
+        return tokenize_corpus(*args, **options)
+
+    monkeypatch.setattr(data_module, "tokenize_corpus", tokenize)
+    load({"train_file": ["part-0.tsv"], "preprocessing_num_workers": processes})
+    assert asked == [processes]
+
+
+def test_all_files_are_read_before_the_work_of_tokenising(load, monkeypatch):
+    monkeypatch.setattr(data_module, "tokenize_corpus", None)
+    for name in ("validation_file", "general_validation_file"):
+        data = {"train_file": ["part-0.tsv"], "validation_file": ["part-0.tsv"], name: ["absent.tsv"]}
+        with pytest.raises(FileNotFoundError, match=r"absent\.tsv"):
+            load(data)
+
+
 def test_the_first_process_prints(load, capsys, monkeypatch):
     for rank in range(2):
         monkeypatch.setattr(TranslationTrainingArguments, "process_index", rank)
@@ -302,6 +360,8 @@ def test_a_killed_stream_ends_with_the_weights_of_an_uninterrupted_one(folder, t
         assert [entry.get(name) for entry in losses[0]] == [entry.get(name) for entry in losses[1]]
     record = json.loads((tmp_path / "killed" / "run_record.json").read_text())
     assert record["pairs"] is None
+    # The result has no place in the data.
+    assert not (tmp_path / "killed" / "stream_state_0.json").exists()
     (checkpoint / "stream_state_0.json").unlink()
     with pytest.raises(SystemExit):
         train("without_its_place", resume_from_checkpoint=checkpoint)
