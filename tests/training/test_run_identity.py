@@ -26,6 +26,12 @@ BUDGET = {"max_tokens_per_batch": 12}
 PAIRS = {"max_tokens_per_batch": 0}
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Trainers make their output folders."""
+    monkeypatch.chdir(tmp_path)
+
+
 def trainer_of(model=tiny_model, rows=ROWS, data=None, facts=None, recorder=True, **options):
     args = TranslationTrainingArguments("run", report_to="none", use_cpu=True, **options)
     if recorder:
