@@ -1,24 +1,17 @@
 """Strings of Android (`strings.xml`): strings, plurals and arrays are translated, and all else stays."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hf_capsule_mt.errors import UserError
 
-from .base import Document, FileFormat, decoded
+from .base import Document, FileFormat
 from .messages import Message
 from .placed_messages import PlacedMessage, PlacedMessages
 from .placeholders import PLACEHOLDERS, is_code
-from .xml_files import first_element_is, read_xml
+from .xml_elements import Element, first_element_is, read_elements
 
-_PART = re.compile(
-    r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>
-    |<(?P<name>string-array|string|plurals|item)(?=[\s/>])(?P<attributes>(?:"[^"]*"|'[^']*'|[^"'>])*)>
-    |</(?P<end>string-array|plurals)\s*>""",
-    re.DOTALL | re.VERBOSE,
-)
-_NOT_TRANSLATED = re.compile(r"""translatable\s*=\s*["']false""")
-_CDATA = re.compile(r"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
+_CDATA = re.compile(rb"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
 _QUOTED = re.compile(r'"(?:.*[^\\])?"', re.DOTALL)
 """A string between quotes, of which the last one is no character itself."""
 _TAG = re.compile(r"(<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[^<>]+>)", re.DOTALL)
@@ -47,41 +40,41 @@ class AndroidStrings(FileFormat):
 
     def read(self, data: bytes, target_lang: str | None = None) -> Document:
         """Read a file."""
-        content = decoded(data)
-        if read_xml(data).tag != "resources":
+        elements = read_elements(data)
+        root = elements[0]
+        if root.name != "resources":
             raise UserError("The first element is not <resources>.")
-        return PlacedMessages(content, list(_messages(content)))
+        if "xmlns" in root.attributes:
+            raise UserError(
+                "<resources> has the attribute xmlns, which Android does not read. Remove it if these are its strings."
+            )
+        return PlacedMessages(data, list(_messages(data, elements)))
 
 
-def _messages(content: str) -> Iterator[PlacedMessage]:
-    group_is_translated = False
-    for part in _PART.finditer(content):
-        name = part["name"]
-        attributes = part["attributes"] or ""
-        is_translated = _NOT_TRANSLATED.search(attributes) is None
-        is_group = name in ("string-array", "plurals")
-        if part["end"] or is_group:
-            group_is_translated = is_group and is_translated
-        is_message = name == "string" or (name == "item" and group_is_translated)
-        is_empty = attributes.endswith("/")
-        if is_message and is_translated and not is_empty:
-            end = content.index(f"</{name}", part.end())
-            message = _message(content, part.end(), end)
-            if message is not None:
-                yield message
+def _messages(data: bytes, elements: Iterable[Element]) -> Iterator[PlacedMessage]:
+    for element in elements:
+        is_item = element.name == "item" and element.parent.name in ("string-array", "plurals")
+        if element.stays or not (is_item or element.name == "string"):
+            continue
+        message = _message(data, element.inner_start, element.inner_end)
+        if message is not None:
+            yield message
 
 
-def _message(content: str, start: int, end: int) -> PlacedMessage | None:
+def _message(data: bytes, start: int, end: int) -> PlacedMessage | None:
     """Return the message between two places, if it is one. A space at an end means nothing in XML, and stays."""
-    cdata = _CDATA.fullmatch(content, start, end)
+    cdata = _CDATA.fullmatch(data, start, end)
     if cdata is not None:
         start, end = cdata.span(2)
-    raw = content[start:end].strip()
-    start = content.index(raw, start)
+    inner = data[start:end].strip()
+    start = data.index(inner, start)
+    end = start + len(inner)
+    raw = inner.decode()
     is_quoted = _QUOTED.fullmatch(raw) is not None
     if is_quoted:
         raw = raw[1:-1]
         start += 1
+        end -= 1
     if is_code(_TAG.sub("", raw)):
         return None
     # Only in quotes the spaces count.
@@ -91,7 +84,7 @@ def _message(content: str, start: int, end: int) -> PlacedMessage | None:
         return None
     characters = characters.replace("<xliff:g", f"<xliff:g{_STAYS}")
     message = Message(characters, _KEEP, tags=cdata is None)
-    return PlacedMessage(start, start + len(raw), message, _written)
+    return PlacedMessage(start, end, message, _written)
 
 
 def _without_escapes(raw: str) -> str | None:

@@ -3,9 +3,9 @@
 import html
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.markup import read_markup
@@ -79,16 +79,34 @@ def decoded(data: bytes) -> str:
         raise UserError(f"Line {line} is not UTF-8. Convert the file to UTF-8.") from error
 
 
+def replaced(content: AnyStr, parts: Iterable[tuple[int, int, AnyStr]]) -> AnyStr:
+    """Return contents in which other ones stand from a start to an end. The parts are in their order."""
+    written = []
+    place = 0
+    for start, end, new in parts:
+        written.append(content[place:start])
+        written.append(new)
+        place = end
+    written.append(content[place:])
+    return content[:0].join(written)
+
+
+def xml_text(text: str, keep: str | None = None) -> Text | None:
+    """Return a text with tags, where `&` and `<` are always references. None if the tags do not enclose each other."""
+    try:
+        read_markup(text)
+    except UserError:
+        return None
+    return Text(text, tags=True, keep=keep)
+
+
 def text_with_tags(text: str, keep: str | None = None) -> Text:
     """Return a text that may have tags. Where they do not enclose each other, each is kept by itself."""
     if "<" not in text:
         return Text(text, keep=keep)
-    try:
-        read_markup(text)
-    except UserError:
-        tag = r"</?[a-zA-Z][^<>]*>"
-        return Text(text, keep=tag if keep is None else f"{tag}|{keep}")
-    return Text(text, tags=True, keep=keep)
+    tag = r"</?[a-zA-Z][^<>]*>"
+    each_kept = Text(text, keep=tag if keep is None else f"{tag}|{keep}")
+    return xml_text(text, keep) or each_kept
 
 
 def without_new_references(source: Text, translation: str) -> str:

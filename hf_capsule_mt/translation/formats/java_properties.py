@@ -10,7 +10,7 @@ from .placed_messages import PlacedMessage, PlacedMessages
 from .placeholders import PLACEHOLDERS, is_code
 
 _ENTRY = re.compile(
-    r"""^[ \t\f]*+(?![#!\r\n])
+    rb"""^[ \t\f]*+(?![#!\r\n])
     (?:\\(?:\r\n|.)|[^\\\s:=])*+                       # The key.
     [ \t\f]*+(?:[:=][ \t\f]*+)?
     (?P<value>(?:\\(?:\r\n|.)|[^\\\r\n])*+)""",
@@ -34,20 +34,19 @@ class JavaProperties(FileFormat):
 
     def read(self, data: bytes, target_lang: str | None = None) -> Document:
         """Read a file, in Latin-1 if it is not UTF-8, as both are allowed."""
+        encoding = "utf-8"
         try:
-            content = data.decode()
-            encoding = "utf-8"
+            data.decode()
         except UnicodeDecodeError:
-            content = data.decode("latin-1")
             encoding = "latin-1"
-        # In a file that shows its encoding other characters can stand. References mean the same in both.
-        is_ascii = encoding == "latin-1" or content.isascii()
-        return PlacedMessages(content, list(_messages(content, is_ascii)), encoding)
+        return PlacedMessages(data, list(_messages(data, encoding)), encoding)
 
 
-def _messages(content: str, is_ascii: bool) -> Iterator[PlacedMessage]:
-    for match in _ENTRY.finditer(content):
-        value = _ESCAPE.sub(_character, match["value"])
+def _messages(data: bytes, encoding: str) -> Iterator[PlacedMessage]:
+    # In a file that shows its encoding other characters can stand. References mean the same in both.
+    is_ascii = encoding == "latin-1" or data.isascii()
+    for match in _ENTRY.finditer(data):
+        value = _ESCAPE.sub(_character, match["value"].decode(encoding))
         # Characters above U+FFFF are two references.
         value = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if is_code(value):

@@ -12,7 +12,7 @@ from .messages import Message
 from .placed_messages import PlacedMessage, PlacedMessages
 from .placeholders import is_code
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<is_key>\s*:)?', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"(?P<is_key>\s*:)?', re.DOTALL)
 
 
 class JsonMessages(FileFormat):
@@ -32,16 +32,16 @@ class JsonMessages(FileFormat):
             raise UserError(f"The JSON is damaged: {error}") from error
         # Whoever writes references for some characters may not want others.
         is_ascii = content.isascii() and "\\u" in content
-        return PlacedMessages(content, list(_messages(content, partial(json.dumps, ensure_ascii=is_ascii))))
+        return PlacedMessages(data, list(_messages(data, partial(json.dumps, ensure_ascii=is_ascii))))
 
 
-def _messages(content: str, write: partial[str]) -> Iterator[PlacedMessage]:
+def _messages(data: bytes, write: partial[str]) -> Iterator[PlacedMessage]:
     """Yield the strings that are messages. Those of keys such as "@name" or "_comment" are for programmers."""
-    key = ""
-    for match in _STRING.finditer(content):
+    key = b""
+    for match in _STRING.finditer(data):
         if match["is_key"]:
             key = match[0]
             continue
         string = json.loads(match[0])
-        if not is_code(string) and not key.startswith(('"@', '"_comment')):
+        if not is_code(string) and not key.startswith((b'"@', b'"_comment')):
             yield PlacedMessage(match.start(), match.end(), Message(string), write)

@@ -8,7 +8,7 @@ from pathlib import Path
 from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.translation.documents import is_language
 
-from .base import Text, cut_in_proportion, text_with_tags, without_new_references
+from .base import Text, cut_in_proportion, text_with_tags, without_new_references, xml_text
 from .placeholders import PLACEHOLDERS, has_words
 
 # The end of a line, or the space between columns.
@@ -44,42 +44,41 @@ class _Part:
     source: str
     gap: str  # What stands behind it.
     line_lengths: list[int]
-
-    @property
-    def is_translated(self) -> bool:
-        return has_words(self.source)
+    text: Text | None = None  # If it is translated.
 
 
 class Message:
     """A message, whose parts are the texts that are translated."""
 
-    def __init__(self, message: str, keep: str = PLACEHOLDERS, tags: bool = False) -> None:
+    def __init__(self, message: str, keep: str = PLACEHOLDERS, tags: bool = False, lines: bool = True) -> None:
         """Read a message.
 
         Args:
             message: its characters.
             keep: a regular expression for parts that are not translated.
             tags: whether it is XML, where `&` and `<` are always written as references.
+            lines: whether its lines and columns stay.
         """
-        self._parts = _parts(message) if has_words(message) else [_Part(message, "", [])]
+        self._parts = [_Part(message, "", [])]
+        if lines and has_words(message):
+            self._parts = _parts(message)
         self._is_xml = tags
         self.texts: list[Text] = []
         for part in self._parts:
-            if part.is_translated:
-                text = text_with_tags(part.source, keep)
-                self.texts.append(text._replace(tags=True) if tags and "<" not in part.source else text)
+            if has_words(part.source):
+                part.text = xml_text(part.source, keep) if tags else text_with_tags(part.source, keep)
+            if part.text is not None:
+                self.texts.append(part.text)
 
     def written(self, translations: Iterator[str]) -> str:
         """Return the message in which its texts have the next translations."""
-        texts = iter(self.texts)
         written = []
         for part in self._parts:
             content = part.source
-            if part.is_translated:
-                text = next(texts)
+            if part.text is not None:
                 content = next(translations)
                 if not self._is_xml:
-                    content = without_new_references(text, content)
+                    content = without_new_references(part.text, content)
                 if len(part.line_lengths) > 1:
                     content = "\n".join(cut_in_proportion(content, part.line_lengths))
             written.append(content + part.gap)

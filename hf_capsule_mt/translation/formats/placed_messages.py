@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .base import Document
+from .base import Document, replaced
 from .messages import Message
 
 
 class PlacedMessage(NamedTuple):
-    """A message, where it stands, and how its characters are written there."""
+    """A message, where its bytes stand, and how its characters are written there."""
 
     start: int
     end: int
@@ -19,7 +19,7 @@ class PlacedMessage(NamedTuple):
 class PlacedMessages(Document):
     """A file of messages."""
 
-    def __init__(self, content: str, placed: Sequence[PlacedMessage], encoding: str = "utf-8") -> None:
+    def __init__(self, content: bytes, placed: Sequence[PlacedMessage], encoding: str = "utf-8") -> None:
         """Keep the messages in the order of the file."""
         self._content = content
         self._placed = placed
@@ -32,11 +32,7 @@ class PlacedMessages(Document):
         """Return the file with its translations."""
         rest = iter(translations)
         parts = []
-        end = 0
-        for start, behind, message, write in self._placed:
-            parts.append(self._content[end:start])
-            translated = message.written(rest)
-            parts.append(write(translated))
-            end = behind
-        parts.append(self._content[end:])
-        return "".join(parts).encode(self._encoding)
+        for start, end, message, write in self._placed:
+            translated = write(message.written(rest))
+            parts.append((start, end, translated.encode(self._encoding)))
+        return replaced(self._content, parts)

@@ -1,20 +1,34 @@
 """XLIFF 1.2 and 2: units without a target get one, which is marked for review. Codes in a text come back in it."""
 
 import re
-from collections.abc import Sequence
-
-from lxml import etree
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from hf_capsule_mt.errors import UserError
 
-from .base import Document, FileFormat, decoded, text_with_tags
-from .placeholders import PLACEHOLDERS
-from .xml_files import first_element_is, read_xml
+from .base import Document, FileFormat
+from .messages import Message
+from .placed_messages import PlacedMessage, PlacedMessages
+from .placeholders import has_words
+from .xml_elements import Element, first_element_is, read_elements
 
 # Elements whose contents are codes of another format.
-_CODE = re.compile(r"<(ph|bpt|ept|it)(?=[\s>])")
+_CODE = re.compile(r"<((?:\w+:)?(?:ph|bpt|ept|it))(?=[\s>])")
 _STAYS = ' translate="no"'
-_NAMESPACE = re.compile(r'\sxmlns(?::[\w.-]+)?="[^"]*"')
+_STATE = re.compile(r"""\sstate\s*=\s*(?:"[^"]*"|'[^']*')""")
+_TAG = re.compile(r"<[^<>]*>")
+
+
+class _Version(NamedTuple):
+    """Names of a version of XLIFF."""
+
+    unit: str  # What has a source and a target.
+    root: str  # What names the language of the targets.
+    language: str  # How it does.
+
+
+_OLD = _Version("trans-unit", "file", "target-language")
+_NEW = _Version("segment", "xliff", "trgLang")
 
 
 class Xliff(FileFormat):
@@ -28,85 +42,69 @@ class Xliff(FileFormat):
         """Return whether the first element is that of XLIFF."""
         return first_element_is("xliff", beginning)
 
-    def read(self, data: bytes, target_lang: str | None = None) -> "_Units":
+    def read(self, data: bytes, target_lang: str | None = None) -> Document:
         """Read a file."""
-        source = decoded(data)
-        root = read_xml(data)
-        if etree.QName(root).localname != "xliff":
+        elements = read_elements(data)
+        if elements[0].local_name != "xliff":
             raise UserError("The first element is not <xliff>.")
-        return _Units(root, source, target_lang)
+        return PlacedMessages(data, list(_messages(elements, target_lang)))
 
 
-class _Units(Document):
-    def __init__(self, root: etree._Element, source: str, target_lang: str | None) -> None:
-        self._root = root
-        # The declaration and comments are written as they are.
-        self._before = source[: source.index("<xliff")]
-        self._end = "\n" if source.endswith("\n") else ""
-        self._has_returns = "\r\n" in source
-        self._is_old = root.get("version", "1.2").startswith("1")
-        name = "trans-unit" if self._is_old else "segment"
-        self._units = [unit for unit in root.iter(f"{{*}}{name}") if _is_open(unit)]
-        self.texts = [text_with_tags(_inner(unit.find("{*}source")), PLACEHOLDERS) for unit in self._units]
-        if target_lang is not None:
-            self._name_language(target_lang)
-
-    def written(self, translations: Sequence[str]) -> bytes:
-        """Return the file with its translations."""
-        for unit, translation in zip(self._units, translations, strict=True):
-            source = unit.find("{*}source")
-            target = _element(source, translation.replace(_STAYS, ""))
-            empty = unit.find("{*}target")
-            if empty is not None:
-                unit.remove(empty)
-            if self._is_old:
-                target.set("state", "needs-review-translation")
-            else:
-                unit.set("state", "translated")
-            target.tail = source.tail
-            source.addnext(target)
-        written = f"{self._before}{etree.tostring(self._root, encoding='unicode')}{self._end}"
-        if self._has_returns:
-            # Whatever reads XML makes them "\n".
-            written = re.sub(r"\r?\n", "\r\n", written)
-        return written.encode()
-
-    def _name_language(self, target_lang: str) -> None:
-        """Name the language of the targets, if the file does not."""
-        elements = self._root.findall("{*}file") if self._is_old else [self._root]
-        attribute = "target-language" if self._is_old else "trgLang"
-        for element in elements:
-            if element.get(attribute) is None:
-                element.set(attribute, target_lang)
+def _messages(elements: Sequence[Element], target_lang: str | None) -> Iterator[PlacedMessage]:
+    """Yield the targets that a file gets, and what marks them and names their language."""
+    is_old = elements[0].attributes.get("version", "1.2").startswith("1")
+    version = _OLD if is_old else _NEW
+    for element in elements:
+        if element.local_name == version.root and target_lang and version.language not in element.attributes:
+            end = element.inner_start - len(">")
+            yield _constant(end, end, f' {version.language}="{target_lang}"')
+        elif element.local_name == version.unit and _is_open(element):
+            if not is_old:
+                yield _constant(element.start, element.inner_start, _with_state(element.first_tag, "translated"))
+            yield _target(element, is_old)
 
 
-def _is_open(unit: etree._Element) -> bool:
+def _constant(start: int, end: int, content: str) -> PlacedMessage:
+    return PlacedMessage(start, end, Message(""), lambda _: content)
+
+
+def _target(unit: Element, is_old: bool) -> PlacedMessage:
+    """Return the target of a unit, in the place of an empty one if there is one."""
+    source = unit.child("source")
+    target = unit.child("target")
+    name = source.name.removesuffix("source") + "target"
+    if target is None:
+        start = end = source.end
+        # It is on a line of its own if its source is.
+        before = unit.data[unit.inner_start : source.start].decode()
+        space = before[len(before.rstrip()) :]
+        tag = f"<{name}>"
+    else:
+        start = target.start
+        end = target.end
+        space = ""
+        tag = target.first_tag.replace("/>", ">")
+    if is_old:
+        tag = _with_state(tag, "needs-review-translation")
+
+    def written(translation: str) -> str:
+        return f"{space}{tag}{translation.replace(_STAYS, '')}</{name}>"
+
+    inner = _CODE.sub(rf"<\1{_STAYS}", source.inner)
+    return PlacedMessage(start, end, Message(inner, tags=True, lines=False), written)
+
+
+def _with_state(tag: str, state: str) -> str:
+    """Return a first tag with another state."""
+    without_state = _STATE.sub("", tag).removesuffix(">").rstrip()
+    return f'{without_state} state="{state}">'
+
+
+def _is_open(unit: Element) -> bool:
     """Return whether a unit is translated, and has no target yet."""
-    source = unit.find("{*}source")
-    target = unit.find("{*}target")
-    if source is None or _stays(unit):
+    source = unit.child("source")
+    target = unit.child("target")
+    has_target = target is not None and bool(target.inner.strip())
+    if source is None or has_target or unit.stays:
         return False
-    if target is not None and (len(target) or (target.text or "").strip()):
-        return False
-    return any(map(str.isalpha, "".join(source.itertext())))
-
-
-def _stays(unit: etree._Element) -> bool:
-    """Return whether a unit, or something around it, says that it is not translated."""
-    return any(element.get("translate") == "no" for element in (unit, *unit.iterancestors()))
-
-
-def _inner(source: etree._Element) -> str:
-    """Return what is in an element, in which codes say that they are not translated."""
-    whole = _NAMESPACE.sub("", etree.tostring(source, encoding="unicode", with_tail=False))
-    inner = whole[whole.index(">") + 1 : whole.rindex("</")]
-    return _CODE.sub(rf"<\1{_STAYS}", inner)
-
-
-def _element(source: etree._Element, inner: str) -> etree._Element:
-    """Return a target with these contents, in the namespaces of its source."""
-    namespaces = []
-    for prefix, uri in source.nsmap.items():
-        name = "xmlns" if prefix is None else f"xmlns:{prefix}"
-        namespaces.append(f' {name}="{uri}"')
-    return etree.fromstring(f"<target{''.join(namespaces)}>{inner}</target>")
+    return has_words(_TAG.sub("", source.inner))

@@ -80,12 +80,29 @@ def test_references_to_characters_of_markup_stay(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [("<resources>", "The XML is damaged"), ("<resources2/>", "is not <resources>")]
+    ("content", "words"),
+    [
+        ("<resources>", "The XML is damaged"),
+        ("<resources2/>", "is not <resources>"),
+        ('<resources xmlns="urn:x"><string name="a">b</string></resources>', "has the attribute xmlns"),
+        ('<?xml version="1.0" encoding="ISO-8859-1"?><resources/>', "says ISO-8859-1. Convert the file to UTF-8"),
+    ],
 )
 def test_refused(tmp_path, content, words):
     (tmp_path / "strings.xml").write_text(content)
     with pytest.raises(UserError, match=words):
         translate_file(UpperCase(), tmp_path / "strings.xml", tmp_path / "b", "en", file_format="android")
+
+
+def test_attributes_of_tools_stay(tmp_path):
+    content = '<resources xmlns:t="urn:t" t:locale="en"><string name="a" t:ignore="x">dog</string></resources>'
+    assert translated(tmp_path, content) == content.replace("dog", "DOG")
+
+
+def test_a_tag_over_two_lines_stays(tmp_path):
+    """Each line is a text, and half of an element is none."""
+    content = r'<resources><string name="a">a <b>b\nc</b> d\ne</string></resources>'
+    assert translated(tmp_path, content) == content.replace(r"\ne", r"\nE")
 
 
 def test_it_is_known_by_its_beginning(tmp_path):
