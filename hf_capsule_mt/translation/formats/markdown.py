@@ -10,12 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.markup import read_markup
 
-from .base import Document, FileFormat, Text, decoded
+from .base import Document, FileFormat, Text, decoded, replaced
 from .markdown_marks import Mark, make_parser, marks_of
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ _INSTRUCTION = re.compile(
 # What stands in front of a paragraph: the box of a task, the mark of a note, the number of a footnote.
 _LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|$)|\[\^[^\]\s]+\]:?[ \t]*)")
 _KEEP = r"\[\^[^\]\s]+\]|https?://[^\s)>\]]+|\$[^$\s][^$\n]*\$|:[a-z0-9_+-]+:|\{\{.*?\}\}|\{%.*?%\}|\{[^{}\n]+\}"
-_TAG = re.compile(
-    r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">.*?</code>|<br\ m="(?P<break>\d+)">""",
+# A tag of a mark, or text.
+_PART = re.compile(
+    r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">.*?</code>|<br\ m="(?P<break>\d+)">|[^<]+""",
     re.DOTALL | re.VERBOSE,
 )
 # Characters that may make a mark.
@@ -91,23 +93,19 @@ class _MarkdownPage(Document):
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the page with its translations."""
-        parts = []
-        end = 0
-        left: list[int] = []
         for image, translation in zip(self._images, translations[len(self._prose) :], strict=True):
             image.raw = image.with_alt(translation)
+        parts = []
+        left: list[int] = []
         for prose, marks, translation in zip(self._prose, self._marks, translations):
             content = self._content(prose, marks, translation)
             if content is None:
                 left.append(prose.line)
-                content = self._page[prose.start : prose.end]
-            parts.append(self._page[end : prose.start])
-            parts.append(content)
-            end = prose.end
-        parts.append(self._page[end:])
+            else:
+                parts.append((prose.start, prose.end, content))
         if left:
             logger.warning("%d parts stay as they are, because a mark would get lost. See line %d.", len(left), left[0])
-        return "".join(parts).encode()
+        return replaced(self._page, parts).encode()
 
     def _content(self, prose: _Prose, marks: Sequence[Mark], translation: str) -> str | None:
         """Return the Markdown of a translation, or None if its marks are not those of the source."""
@@ -132,7 +130,7 @@ class _MarkdownPage(Document):
         [inline] = self._parser.parseInline(content, environment)
         marks = []
         for token in inline.children:
-            if token.type not in ("text", "softbreak"):
+            if token.type not in ("text", "text_special", "softbreak"):
                 value = token.content if token.type != "image" else ""
                 marks.append((token.type, value, str(sorted(token.attrs.items()))))
         return Counter(marks)
@@ -142,17 +140,14 @@ class _ProseFinder:
     """Finds the prose of a page, and its place in it."""
 
     def __init__(self, page: str, parser: "MarkdownIt") -> None:
-        front = _FRONT_MATTER.match(page)
-        begin = front.end() if front else 0
         self._page = page
-        self._first_line = page.count("\n", 0, begin) + 1
         # Where each line starts, and where the last one ends.
-        self._starts = [begin]
-        for line in _LINE.findall(page[begin:]):
-            self._starts.append(self._starts[-1] + len(line))
-        self._cell_end = begin
+        self._starts = [0, *accumulate(map(len, _LINE.findall(page)))]
+        self._end = 0  # Of the last prose.
         environment: dict = {}
-        self._tokens = parser.parse(page[begin:].replace("\r\n", "\n"), environment)
+        # Blank lines instead of the front matter have the same numbers.
+        without_front_matter = _FRONT_MATTER.sub(lambda front: "\n" * front[0].count("\n"), page)
+        self._tokens = parser.parse(without_front_matter.replace("\r\n", "\n"), environment)
         # A note of one word or address looks like the target of a link.
         references = environment.get("references", {})
         self.references = {name: target for name, target in references.items() if not name.startswith("^")}
@@ -167,7 +162,7 @@ class _ProseFinder:
             if token.type == "html_block":
                 prose = self._html(token)
             elif token.type == "inline" and before.type in ("td_open", "th_open"):
-                prose = self._cell(token)
+                prose = self._lines(token, "cell")
             elif token.type == "inline" and not _INSTRUCTION.match(token.content):
                 prose = self._lines(token, before.type.removesuffix("_open"))
             if prose is not None:
@@ -181,33 +176,23 @@ class _ProseFinder:
         first, last = token.map
         start = self._starts[first]
         end = self._starts[last]
-        return _Prose(start, end, self._page[start:end], "", "html", self._first_line + first)
-
-    def _cell(self, token: "Token") -> _Prose | None:
-        first = token.map[0]
-        start = max(self._cell_end, self._starts[first])
-        # In a table a bar in a text has a backslash.
-        for text in (token.content, token.content.replace("|", r"\|")):
-            place = self._page.find(text, start, self._starts[first + 1])
-            if place >= 0:
-                self._cell_end = place + len(text)
-                return _Prose(place, self._cell_end, token.content, "", "cell", self._first_line + first)
-        return None
+        return _Prose(start, end, self._page[start:end], "", "html", first + 1)
 
     def _lines(self, token: "Token", kind: str) -> _Prose | None:
         """Return the text of a block without the marks in front of its lines. None if it is not found."""
         content = token.content
+        # In a table a bar in a text has a backslash.
+        written = content.replace("|", r"\|") if kind == "cell" else content
         first = token.map[0]
         # The place of the text in each of its lines.
         places = []
-        for number, text in enumerate(content.split("\n"), start=first):
-            place = self._page.rfind(text, self._starts[number], self._starts[number + 1])
+        for number, text in enumerate(written.split("\n"), start=first):
+            place = self._page.find(text, max(self._end, self._starts[number]), self._starts[number + 1])
             if place < 0:
                 return None
             places.append(place)
+            self._end = place + len(text)
         start = places[0]
-        last_line = content.rpartition("\n")[2]
-        end = places[-1] + len(last_line)
         indent = ""
         if len(places) > 1:
             indent = self._page[self._starts[first + 1] : places[1]]
@@ -217,7 +202,7 @@ class _ProseFinder:
             start = places[1] if label[0].endswith("\n") else start + label.end()
         if not content.strip():
             return None
-        return _Prose(start, end, content, indent, kind, self._first_line + first)
+        return _Prose(start, self._end, content, indent, kind, first + 1)
 
 
 def _is_markup(block: str) -> bool:
@@ -251,17 +236,12 @@ def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:
         escapes: whether characters that may make a mark get a backslash.
     """
     raw_of = {(mark.number, mark.kind == "close"): mark.raw for mark in marks if mark.kind != "text"}
-    parts = []
-    end = 0
 
-    def add_text(text: str) -> None:
-        characters = html.unescape(text)
-        parts.append(_SPECIAL.sub(r"\\\1", characters) if escapes else characters)
+    def written(part: re.Match) -> str:
+        number = part["element"] or part["kept"] or part["break"]
+        if number is not None:
+            return raw_of[int(number), bool(part["end"])]
+        characters = html.unescape(part[0])
+        return _SPECIAL.sub(r"\\\1", characters) if escapes else characters
 
-    for tag in _TAG.finditer(translation):
-        add_text(translation[end : tag.start()])
-        number = tag["element"] or tag["kept"] or tag["break"]
-        parts.append(raw_of[int(number), bool(tag["end"])])
-        end = tag.end()
-    add_text(translation[end:])
-    return "".join(parts)
+    return _PART.sub(written, translation)

@@ -133,6 +133,7 @@ def test_ends_of_lines_stay(tmp_path):
         ("    code\n\na\tb\n", "    code\n\nA B\n"),
         ('![a *b*](c) ![d][] ![e "f"](g "h")\n\n[d]: i\n', '![a *b*](c) ![D][d] ![E "F"](g "h")\n\n[d]: i\n'),
         ("a [![b](c)](d)\n", "A [![B](c)](d)\n"),
+        ("[![b]](c) [![d](e)][f]\n\n[b]: g\n[f]: h\n", "[![B][b]](c) [![D](e)][f]\n\n[b]: g\n[f]: h\n"),
         ('<h1 a="b">\n  <a href="c">\n    d\n  </a>\n</h1>\n', '<h1 a="b">\n    <a href="c">D</a>\n</h1>\n'),
         ("- a\n  1. b\n\n     ```sh\n     c d\n     ```\n", "- A\n  1. B\n\n     ```sh\n     c d\n     ```\n"),
         ("a[^1] b[^2]\n\n[^1]: c d\n    e\n\n[^2]: f\n", "A[^1] B[^2]\n\n[^1]: C D E\n\n[^2]: f\n"),
