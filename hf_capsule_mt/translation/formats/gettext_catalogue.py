@@ -45,7 +45,7 @@ class _Catalogue(Document):
         self._messages: list[list[Message]] = []
         self.texts = []
         for unit in self._units:
-            messages = [Message(string) for string in _strings(unit)]
+            messages = [Message(string) for string in _as_list(unit.source)]
             self._messages.append(messages)
             for message in messages:
                 self.texts += message.texts
@@ -76,12 +76,7 @@ def _is_open(unit: "pounit") -> bool:
         return False
     # A fuzzy message has a translation, which a reviewer has not seen yet.
     has_target = any(str(string) for string in _as_list(unit.target))
-    return not has_target and any(map(has_words, _strings(unit)))
-
-
-def _strings(unit: "pounit") -> list[str]:
-    """Return the message, and its plural if it has one."""
-    return _as_list(unit.source)
+    return not has_target and any(map(has_words, _as_list(unit.source)))
 
 
 def _as_list(strings: Any) -> list[str]:

@@ -40,21 +40,11 @@ HEAD_BYTES = 8192
 _BINARY_BEGINNINGS = {
     b"%PDF-": "a PDF file",
     b"PK\x03\x04": "a zip file, such as those of Word, PowerPoint, LibreOffice and EPUB",
-    b"\xd0\xcf\x11\xe0": "a file of an old version of Microsoft Office",
     b"{\\rtf": "a file of Rich Text Format",
     b"%!PS": "a PostScript file",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"\x7fELF": "a program",
     codecs.BOM_UTF16_LE: "text in UTF-16. Convert it to UTF-8",
     codecs.BOM_UTF16_BE: "text in UTF-16. Convert it to UTF-8",
 }
-_PANDOC = (
-    *(".docx", ".odt", ".epub", ".rtf", ".rst", ".tex", ".ipynb", ".org", ".adoc", ".asciidoc", ".fb2", ".opml"),
-    *(".docbook", ".textile", ".wiki", ".mediawiki", ".typ"),
-)
-"""Endings of formats that pandoc converts to Markdown, and most of them back."""
 _WAY_AROUND = "pandoc makes Markdown of many formats: pandoc FILE -o text.md."
 
 
@@ -85,8 +75,12 @@ def recognise_contents(path: Path, head: bytes, name: str | None = None) -> File
         UserError: if the file is no text, or of a format that is not supported.
     """
     beginning = _beginning(path, head)
+    if name == LINES:
+        return None
     if name is not None:
-        return FORMATS.get(name)
+        if name not in FORMATS:
+            raise UserError(f"There is no format {name!r}. There are {', '.join(FORMATS)}.")
+        return FORMATS[name]
     suffix = without_compression(path).suffix.lower()
     for file_format in FORMATS.values():
         if file_format.is_begun_by(beginning):
@@ -99,15 +93,10 @@ def recognise_contents(path: Path, head: bytes, name: str | None = None) -> File
                     f"--format {file_format.name}."
                 )
             return file_format
-    if suffix in _PANDOC:
-        raise UserError(
-            f"{path} is of the format {suffix}, which is not supported. Convert it first: pandoc {path} -o text.md. "
-            f"Translate text.md, and convert the translation back. To translate each line, give --format {LINES}."
-        )
     if not is_plain_text(without_compression(path), beginning):
         raise UserError(
             f"{path} is of no format that is supported, so translating its lines would damage it. If it is plain text, "
-            f"give --format {LINES}. There are also {', '.join(FORMATS)}. For XML give --tags."
+            f"give --format {LINES}. There are also {', '.join(FORMATS)}. For XML give --tags. {_WAY_AROUND}"
         )
     return None
 

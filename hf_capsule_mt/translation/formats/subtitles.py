@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from hf_capsule_mt.errors import UserError
 
-from .base import Document, FileFormat, cut_in_proportion, decoded, text_with_tags, without_new_references
+from .base import Document, FileFormat, cut_in_proportion, decoded, replaced, text_with_tags, without_new_references
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
-_TIMES = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}")
+_TIMES = rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}"
+# Its text ends with a blank line, or with the times of the next one.
+_CUE = re.compile(rf"^{_TIMES}[^\n]*\n(?P<text>(?:(?!{_TIMES})[^\S\n]*\S[^\n]*\n?)+)", re.MULTILINE)
 # In front of a text: where it is shown, notes of music, and the dash of somebody who begins to speak.
 _LEAD = re.compile(r"\s*(?:\{\\[^}]*\}\s*|[♪♫#]+\s*|[-–—]\s*(?=\S))*")
 _DASH = re.compile(r"\s*(?:\{\\[^}]*\}\s*)?[-–—]\s*\S")
@@ -38,7 +40,7 @@ class Subtitles(FileFormat):
         if self._is_vtt:
             return re.match(r"WEBVTT(?:\s|$)", beginning) is not None
         number, _, rest = beginning.partition("\n")
-        return number.strip().isdecimal() and _TIMES.match(rest) is not None
+        return number.strip().isdecimal() and re.match(_TIMES, rest) is not None
 
     def read(self, data: bytes, target_lang: str | None = None) -> "_Cues":
         """Read subtitles."""
@@ -59,8 +61,11 @@ class _Slot:
 class _Cues(Document):
     def __init__(self, content: str, is_vtt: bool) -> None:
         self._content = content
-        self._sentences = [group for group in _sentences(_slots(content)) if _has_letters(group)]
-        if not self._sentences and _TIMES.search(content) is None:
+        self._sentences = []
+        for group in _sentences(_slots(content)):
+            if any(map(str.isalpha, "".join(slot.text for slot in group))):
+                self._sentences.append(group)
+        if not self._sentences and re.search(_TIMES, content) is None:
             raise UserError("There are no cues, which begin with a line such as 00:00:01,000 --> 00:00:02,000.")
         self.texts = []
         for group in self._sentences:
@@ -72,53 +77,28 @@ class _Cues(Document):
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the subtitles with their translations."""
         parts = []
-        end = 0
-        for group, text, translation in zip(self._sentences, self.texts, translations, strict=True):
+        for text, group, translation in zip(self.texts, self._sentences, translations, strict=True):
             translation = without_new_references(text, translation)
             pieces = cut_in_proportion(translation, [len(slot.text) for slot in group])
             for slot, piece in zip(group, pieces, strict=True):
-                parts.append(self._content[end : slot.start])
-                parts.append(slot.line_break.join(cut_in_proportion(piece, slot.line_lengths)))
-                end = slot.end
-        parts.append(self._content[end:])
-        return "".join(parts).encode()
+                lines = cut_in_proportion(piece, slot.line_lengths)
+                parts.append((slot.start, slot.end, slot.line_break.join(lines)))
+        return replaced(self._content, parts).encode()
 
 
 def _slots(content: str) -> Iterator[_Slot]:
-    """Yield the text of each cue, or of each speaker in it."""
-    lines: list[tuple[int, str]] = []
-    is_cue = False
-    place = 0
-    # A blank line at the end closes the last cue.
-    for line in [*_LINE.findall(content), "\n"]:
-        has_times = _TIMES.match(line) is not None
-        if is_cue and (has_times or not line.strip()):
-            yield from _slots_of_cue(lines)
-            is_cue = False
-        if has_times:
-            is_cue = True
-            lines = []
-        elif is_cue:
-            lines.append((place, line))
-        place += len(line)
-
-
-def _slots_of_cue(lines: Sequence[tuple[int, str]]) -> Iterator[_Slot]:
-    """Yield the text of a cue. If each of its lines begins with a dash, each is the text of another speaker."""
-    has_speakers = len(lines) > 1 and all(_DASH.match(line) for _, line in lines)
-    groups: list[Sequence[tuple[int, str]]] = [lines]
-    if has_speakers:
-        groups = [[line] for line in lines]
-    for group in groups:
-        if not group:
-            continue
-        start, first = group[0]
-        last_start, last = group[-1]
-        begin = start + _LEAD.match(first).end()
-        text = "".join(line for _, line in group)[begin - start :].strip()
-        line_lengths = [len(line.strip()) for line in text.split("\n")]
-        line_break = "\r\n" if first.endswith("\r\n") else "\n"
-        yield _Slot(begin, last_start + len(last.rstrip()), " ".join(text.split()), line_lengths, line_break)
+    """Yield the text of each cue. If each of its lines begins with a dash, each is the text of another speaker."""
+    for cue in _CUE.finditer(content):
+        lines = _LINE.findall(cue["text"])
+        has_speakers = all(map(_DASH.match, lines))
+        place = cue.start("text")
+        for part in lines if has_speakers else [cue["text"]]:
+            start = place + _LEAD.match(part).end()
+            place += len(part)
+            written = content[start:place].rstrip()
+            line_lengths = [len(line.strip()) for line in written.split("\n")]
+            line_break = "\r\n" if "\r\n" in part else "\n"
+            yield _Slot(start, start + len(written), " ".join(written.split()), line_lengths, line_break)
 
 
 def _sentences(slots: Iterator[_Slot]) -> Iterator[list[_Slot]]:
@@ -138,8 +118,3 @@ def _sentences(slots: Iterator[_Slot]) -> Iterator[list[_Slot]]:
             group = []
     if group:
         yield group
-
-
-def _has_letters(group: Sequence[_Slot]) -> bool:
-    text = "".join(slot.text for slot in group)
-    return any(map(str.isalpha, text))

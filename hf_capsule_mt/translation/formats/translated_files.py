@@ -25,7 +25,7 @@ from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translations import Translation
 
 from .base import FileFormat, Text
-from .recognition import FORMATS, LINES, recognise
+from .recognition import LINES, recognise
 
 if TYPE_CHECKING:
     from hf_capsule_mt.translation.pipeline import TranslationPipeline
@@ -74,7 +74,9 @@ def translate_file(
     """
     input_file = Path(input_file)
     output_file = Path(output_file)
-    recognised = _format_of(input_file, file_format)
+    recognised = recognise(input_file, file_format)
+    if recognised is None:
+        raise UserError(f"{input_file} has lines of text, and no format. For these use translate, or documents=.")
     check_readable(recognised, language)
     translator = getattr(translator, "texts", translator)
     direction = _direction(translator, source_lang, target_lang)
@@ -102,20 +104,6 @@ def translate_file(
             file.write(mark + document.written(translations))
         if kept is not None:
             kept.discard()
-
-
-def _format_of(path: Path, name: str | None) -> FileFormat:
-    """Return the format of a file, by its name among `FORMATS` if one is given.
-
-    Raises:
-        UserError: if there is no such format, or the file has lines of text.
-    """
-    if name not in (None, *FORMATS):
-        raise UserError(f"There is no format {name!r}. There are {', '.join(FORMATS)}.")
-    recognised = recognise(path, name)
-    if recognised is None:
-        raise UserError(f"{path} has lines of text, and no format. For these use translate, or documents=.")
-    return recognised
 
 
 @contextmanager

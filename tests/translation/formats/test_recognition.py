@@ -61,8 +61,7 @@ def test_compressed_files_are_looked_into(tmp_path):
     ("content", "words"),
     [
         (b"%PDF-1.7\n", "is a PDF file"),
-        (b"\x89PNG\r\n\x1a\n", "is an image"),
-        (b"\xff\xd8\xff\xe0", "is an image"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\x0d", "is no text: it has NUL bytes"),
         (b"{\\rtf1 A dog.}", "is a file of Rich Text Format"),
         ("A dog.".encode("utf-16"), "is text in UTF-16"),
         (b"A dog.\0", "is no text: it has NUL bytes"),
@@ -80,13 +79,6 @@ def test_a_document_of_word(tmp_path):
         recognise(tmp_path / "letter.docx")
 
 
-@pytest.mark.parametrize("name", ["a.rst", "a.tex", "a.ipynb", "a.rst.gz"])
-def test_formats_that_pandoc_converts(tmp_path, name):
-    content = gzip.compress(b"A dog.") if name.endswith("gz") else "A dog."
-    with pytest.raises(UserError, match=rf"Convert it first: pandoc .*{name} -o text\.md"):
-        recognise(written(tmp_path, name, content))
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -94,6 +86,7 @@ def test_formats_that_pandoc_converts(tmp_path, name):
         ("a.yaml", "a: b"),
         ("a.py", "a = 1"),
         ("a.TMX", ""),
+        ("a.rst", "A dog runs."),
         ("a.unknown", "A dog runs."),
         ("a.1", "A dog runs."),
         ("a.cs", "using System;\nclass Dog {\n}\n"),
@@ -108,7 +101,8 @@ def test_formats_that_pandoc_converts(tmp_path, name):
 )
 def test_other_formats_are_refused(tmp_path, name, content):
     path = written(tmp_path, name, content)
-    with pytest.raises(UserError, match="of no format that is supported, so translating its lines would damage it"):
+    words = r"of no format that is supported, so translating its lines would damage it.* pandoc FILE -o text\.md"
+    with pytest.raises(UserError, match=words):
         recognise(path)
     assert recognise(path, LINES) is None
 
