@@ -99,6 +99,12 @@ def test_attributes_of_tools_stay(tmp_path):
     assert translated(tmp_path, content) == content.replace("dog", "DOG")
 
 
+def test_entities_of_the_file_stay(tmp_path):
+    head = '<!DOCTYPE resources [<!ENTITY app "<b>Dog</b>">]>'
+    content = f'{head}<resources><string name="a">&app; runs</string></resources>'
+    assert translated(tmp_path, content) == content.replace("runs", "RUNS")
+
+
 def test_a_tag_over_two_lines_stays(tmp_path):
     """Each line is a text, and half of an element is none."""
     content = r'<resources><string name="a">a <b>b\nc</b> d\ne</string></resources>'

@@ -68,6 +68,16 @@ def test_every_other_byte_stays(tmp_path):
     assert translated(tmp_path, prefixed) == prefixed.replace("</a:source>", f"</a:source>{target}")
 
 
+def test_a_text_over_lines_is_one(tmp_path):
+    content = NEW.replace('A <pc id="1">dog</pc>', 'A <pc id="1">dog\n    runs</pc>\n    fast.')
+    assert '<target>A <pc id="1">DOG RUNS</pc> FAST.</target>' in translated(tmp_path, content)
+
+
+def test_a_state_is_replaced(tmp_path):
+    initial = translated(tmp_path, NEW.replace("<segment><source>A", '<segment state="initial"><source>A'))
+    assert initial == translated(tmp_path, NEW)
+
+
 def test_what_a_model_writes_is_no_markup(tmp_path):
     class Writes(UpperCase):
         def decode_batches(self, sentences, batches, **options):
