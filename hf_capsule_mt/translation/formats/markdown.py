@@ -40,6 +40,7 @@ _PART = re.compile(
     r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">.*?</code>|<br\ m="(?P<break>\d+)">|[^<]+""",
     re.DOTALL | re.VERBOSE,
 )
+_FIRST_TAG = re.compile(r"\A<[^<>]*>")
 # Characters that may make a mark.
 _SPECIAL = re.compile(r"([\\`*_\[\]<~])")
 # It may begin a list, a heading, a quote and so on.
@@ -110,8 +111,13 @@ class _MarkdownPage(Document):
     def _content(self, prose: _Prose, marks: Sequence[Mark], translation: str) -> str | None:
         """Return the Markdown of a translation, or None if its marks are not those of the source."""
         if prose.kind == "html":
-            # An empty line would end the block.
-            return re.sub(r"\n[ \t]*(?=\n)", "", translation)
+            # An empty line would end the block, and a word next to its first tag may make it a paragraph.
+            content = re.sub(r"\n[ \t]*(?=\n)", "", translation)
+            with_own_line = _FIRST_TAG.sub(r"\g<0>\n", content.lstrip())
+            for written in (content, with_own_line):
+                if self._block_types(written) == ["html_block"]:
+                    return written
+            return None
         expected = self._structure(prose.source, prose.kind)
         for content in _ways_to_write(translation, marks, prose.kind):
             if self._structure(content, prose.kind) == expected:
@@ -122,18 +128,18 @@ class _MarkdownPage(Document):
 
     def _structure(self, content: str, kind: str) -> Counter | None:
         """Return how many marks of each kind and content there are. None if it would be another block."""
-        environment = {"references": self._references}
-        if kind == "paragraph":
-            block_types = [block.type for block in self._parser.parse(content, environment)]
-            if block_types != ["paragraph_open", "inline", "paragraph_close"]:
-                return None
-        [inline] = self._parser.parseInline(content, environment)
+        if kind == "paragraph" and self._block_types(content) != ["paragraph_open", "inline", "paragraph_close"]:
+            return None
+        [inline] = self._parser.parseInline(content, {"references": self._references})
         marks = []
         for token in inline.children:
             if token.type not in ("text", "text_special", "softbreak"):
                 value = token.content if token.type != "image" else ""
                 marks.append((token.type, value, str(sorted(token.attrs.items()))))
         return Counter(marks)
+
+    def _block_types(self, content: str) -> list[str]:
+        return [block.type for block in self._parser.parse(content, {"references": self._references})]
 
 
 class _ProseFinder:

@@ -140,6 +140,8 @@ def test_ends_of_lines_stay(tmp_path):
         ("| a \\| b | [c\\|d](e) |\n|--|--|\n", "| A \\| B | [C\\|D](e) |\n|--|--|\n"),
         ('import A from "./a"\n\n<A b={["c"]}>\nd\n</A>\n', 'import A from "./a"\n\n<A b={["c"]}>\nd\n</A>\n'),
         ("C:\\\\a\\b \\* c\n", "C:\\A\\B * C\n"),
+        ("a dog\\!\n", "A DOG!\n"),
+        ("<Tip>\n  a dog\n</Tip>\n", "<Tip>\nA DOG</Tip>\n"),
         ("a {b.c} <D e={1} /> f\n", "A {b.c} <D e={1} /> F\n"),
     ],
 )

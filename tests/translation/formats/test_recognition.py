@@ -48,6 +48,8 @@ def test_a_format_that_the_user_names(tmp_path):
     path = written(tmp_path, "page.html", "A dog.")
     assert recognise(path, LINES) is None
     assert recognise(written(tmp_path, "text.csv", "A dog."), "html") is FORMATS["html"]
+    with pytest.raises(UserError, match="There is no format 'pdf'"):
+        recognise(path, "pdf")
 
 
 def test_compressed_files_are_looked_into(tmp_path):
