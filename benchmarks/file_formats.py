@@ -16,6 +16,9 @@ import io
 import json
 import os
 import random
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -42,7 +45,7 @@ class Capitals(TextTranslator):
     def decode_batches(self, sentences: Sequence[Any], batches: Sequence[Sequence[int]], **options: Any) -> Iterator:
         """Yield the translations of each batch."""
         for batch in batches:
-            yield {index: Translation(_capitals(sentences[index].segment), _in_order) for index in batch}
+            yield {index: Translation(_capitals(sentences[index].segment), align=_in_order) for index in batch}
 
 
 def _capitals(segment: Any) -> str:
@@ -109,21 +112,43 @@ def _vtt(content: str) -> Any:
 def _po(content: str) -> Any:
     import polib
 
-    # What had no translation has one, and is fuzzy.
-    return [(entry.msgctxt, entry.msgid, entry.msgid_plural, entry.occurrences) for entry in polib.pofile(content)]
+    entries = [(entry.msgctxt, entry.msgid, entry.msgid_plural) for entry in polib.pofile(content)]
+    return entries, _is_right_for_gettext(content), _po_without_targets(content)
+
+
+def _is_right_for_gettext(content: str) -> bool | None:
+    """Return whether msgfmt takes a catalogue: also placeholders of fuzzy messages must be right."""
+    if shutil.which("msgfmt") is None:
+        return None
+    command = ["msgfmt", "--check-format", "--check-header", "--use-fuzzy", "--output-file=/dev/null", "-"]
+    return subprocess.run(command, input=content.encode(), capture_output=True, check=False).returncode == 0
+
+
+_PO_TARGET = re.compile(r'^msgstr.*\n?(?:^".*\n?)*', re.MULTILINE)
+_FUZZY = re.compile(r"^#, fuzzy\n|, fuzzy\b", re.MULTILINE)
+
+
+def _po_without_targets(content: str) -> list[str]:
+    """Return the entries of a catalogue as they are written, without what a translation and a review change."""
+    entries = []
+    for entry in "\n".join(content.splitlines()).split("\n\n"):
+        is_header = 'msgid ""\nmsgstr' in entry
+        rest = entry if is_header else _PO_TARGET.sub("", _FUZZY.sub("", entry))
+        entries.append(rest.strip())
+    return entries
+
+
+_TARGET = re.compile(r"\s*<(?:\w+:)?target\b[^>]*(?:/>|>.*?</(?:\w+:)?target>)", re.DOTALL)
+_SEGMENT_STATE = re.compile(r"(<segment\b[^>]*?)\sstate=\"[^\"]*\"")
 
 
 def _xliff(content: str) -> Any:
-    root = etree.fromstring(content.encode())
-    for target in [*root.iter("{*}target")]:
-        target.getparent().remove(target)
     units = []
-    for unit in root.iter("{*}trans-unit", "{*}segment"):
+    for unit in etree.fromstring(content.encode()).iter("{*}trans-unit", "{*}segment"):
         source = unit.find("{*}source")
-        units.append(
-            (unit.get("id"), None if source is None else etree.tostring(source, method="c14n", with_tail=False))
-        )
-    return units
+        units.append((unit.get("id"), None if source is None else etree.tostring(source, method="c14n")))
+    # Every other character is the same.
+    return units, _SEGMENT_STATE.sub(r"\1", _TARGET.sub("", content))
 
 
 def _json(content: str) -> Any:
@@ -159,7 +184,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "html": ("html5lib", _html),
     "srt": ("srt", _srt),
     "vtt": ("webvtt-py", _vtt),
-    "po": ("polib", _po),
+    "po": ("polib, msgfmt", _po),
     "xliff": ("lxml", _xliff),
     "i18next": ("json", _json),
     "android": ("translate-toolkit", _android),
