@@ -45,8 +45,8 @@ class Element:
 
 
 def first_element_is(name: str, beginning: str) -> bool:
-    """Return whether a file begins with an element, after a declaration, comments and white space."""
-    before = r"(?:<\?.*?\?>|<!--.*?-->|\s)*"
+    """Return whether a file begins with an element, after declarations, comments and white space."""
+    before = r"(?:<\?.*?\?>|<!--.*?-->|<!DOCTYPE\s[^<>\[]*(?:\[.*?\]\s*)?>|\s)*"
     return re.match(rf"{before}<{name}[\s>]", beginning, re.DOTALL) is not None
 
 
