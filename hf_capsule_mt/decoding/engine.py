@@ -167,7 +167,7 @@ class Engine:
                 search = BeamSearch(decoding, vocabulary, settings, limits)
             translations = search.finish()
         vocabulary.finite_sum.check(self._name, self._dtype)
-        return [_outside_of_inference_mode(translation) for translation in translations]
+        return translations
 
     def _vocabulary_for(self, settings: Settings) -> Vocabulary | VocabularyOfWords:
         """Return the output projection of the tokens that a search may write. Those of the last sets are kept."""
@@ -185,9 +185,3 @@ class Engine:
                     vocabulary = self._adapter.vocabulary_of(words.token_ids)
             sets[words.token_ids] = vocabulary
             return vocabulary
-
-
-def _outside_of_inference_mode(translation: DecodedTokens) -> DecodedTokens:
-    """Return a copy, because tensors of inference mode cannot be used with autograd."""
-    scores = translation.scores
-    return DecodedTokens(translation.sequences.clone(), None if scores is None else scores.clone())

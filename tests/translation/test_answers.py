@@ -75,6 +75,9 @@ def test_the_engine_returns_its_scores(translator, engine_calls):
     assert len(engine_calls) == 1
     assert found.sequences.tolist() == translator.model.generate(**source, **BEAMS).tolist()
     assert found.sequences_scores.tolist() == pytest.approx(scores_of_transformers(translator, TEXTS[2], **BEAMS))
+    # Otherwise they could not be used with autograd.
+    assert not found.sequences.is_inference()
+    assert not found.sequences_scores.is_inference()
     greedy = translator.model.generate(**source, max_new_tokens=6, custom_generate=generate, return_scores=True)
     assert greedy.sequences_scores is None
 
@@ -197,6 +200,12 @@ def test_a_sentence_with_fewer_translations_repeats_its_last():
 )
 def test_what_a_word_is(text, words):
     assert [text[start:end] for start, end in word_spans(text)] == words
+
+
+def test_a_word_that_belongs_to_none_has_no_link():
+    links = linked_words("a b", "x y z", lambda source, target: [[0.0, 0.0], [0.2, 0.8], [0.5, 0.5]])
+    # Of two words that it belongs to as much, it has the first.
+    assert links == (WordLink(1, 1, (2, 3), (2, 3)), WordLink(0, 2, (0, 1), (4, 5)))
 
 
 def test_a_kept_part_is_one_word():
