@@ -101,6 +101,13 @@ def test_what_it_cannot_do_goes_to_transformers(options, engine_calls, caplog):
     assert record.levelno == logging.INFO
 
 
+@pytest.mark.parametrize("custom", CUSTOM, ids=["transformers", "engine"])
+def test_a_bad_word_that_does_not_exist_is_refused(custom):
+    """By Transformers, whoever decodes."""
+    with pytest.raises(ValueError, match=r"bad_words_ids|vocabulary size|vocab_size"):
+        ending("marian").generate(**sources(2), **OPTIONS, bad_words_ids=[[VOCABULARY]], **custom)
+
+
 @pytest.mark.parametrize("eos", [None, []])
 def test_a_model_without_an_end_goes_to_transformers(eos, engine_calls):
     model = ending("marian")

@@ -7,9 +7,15 @@ import pytest
 import torch
 from ending_models import LONGEST, ONE_OF_EACH_FAMILY, STORED, ending, sources, stored
 from reference import terms as reference
-from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration, SuppressTokensAtBeginLogitsProcessor
+from transformers import (
+    AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
+    LogitsProcessorList,
+    SuppressTokensAtBeginLogitsProcessor,
+)
 
-from hf_capsule_mt.decoding import generate
+from hf_capsule_mt.decoding import OnlyWords, generate
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.generation import engine_of
 from hf_capsule_mt.decoding.search import Settings
@@ -371,6 +377,7 @@ def test_a_model_that_the_engine_does_not_know_is_named():
         ([[]], {}, "There are 2 sentences, but terms of 1"),
         ([[[()]], []], {}, "has no tokens"),
         ([[], []], {"do_sample": True}, "Only the engine writes terms"),
+        ([[], []], {"logits_processor": LogitsProcessorList([OnlyWords(range(99))])}, "may lack those of a term"),
         (None, {"constraints": [object()], "num_beams": 2}, "does not know constraints. Give force_words_ids"),
     ],
 )

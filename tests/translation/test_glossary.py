@@ -185,7 +185,7 @@ def test_tsv(tmp_path):
 
 
 def test_csv_as_deepl_writes_it(tmp_path):
-    text = 'printer,Drucker\r\n"a ""fast"" car, red","ein Wagen"\r\n'
+    text = 'printer,Drucker\r\n\r\n"a ""fast"" car, red","ein Wagen"\r\n'
     expected = [(("printer",), ("Drucker",)), (('a "fast" car, red',), ("ein Wagen",))]
     assert pairs(Glossary.read(write(tmp_path / "terms.csv", text))) == expected
     # The last one is of a language whose code begins like another one.
@@ -215,6 +215,11 @@ TBX_2019 = """<tbx xmlns="urn:iso:std:iso:30042:ed-2" type="TBX-Core" style="dca
 def test_tbx(tmp_path, text):
     read = Glossary.read(write(tmp_path / "terms.tbx", text), "en", "de")
     assert pairs(read) == [(("printer", "printing device"), ("Drucker",))]
+
+
+def test_an_empty_term_of_tbx_is_left_out(tmp_path):
+    text = TBX_2019.replace("printing device", " ")
+    assert pairs(Glossary.read(write(tmp_path / "terms.tbx", text), "en", "de")) == [(("printer",), ("Drucker",))]
 
 
 @pytest.mark.parametrize(

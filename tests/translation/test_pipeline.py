@@ -97,19 +97,22 @@ def test_token_ids(translator):
 
 def test_truncation(translator, monkeypatch):
     long = " ".join("abcdefgh" * 10)
-    # The model has 64 positions, and its tokenizer cuts at 32, as `translate` does.
-    for text in (long, " ".join("abcdefgh" * 4)):
-        with pytest.raises(ValueError, match="the model reads 32"):
-            translator(text)
-    cut = " ".join(("abcdefgh" * 10)[:31])
-    assert translator(long, truncation=True) == translator(cut)
     carried = pipeline_translation.SentenceTranslationPipeline(
         model=translator.model, tokenizer=translator.tokenizer, task="translation", device="cpu"
     )
+    cut = " ".join(("abcdefgh" * 10)[:31])
+    # The model has 64 positions, and its tokenizer cuts at 32, as `translate` does.
+    for each in (translator, carried):
+        for text in (long, " ".join("abcdefgh" * 4)):
+            with pytest.raises(ValueError, match="the model reads 32"):
+                each(text)
+        assert each(long, truncation=True) == translator(cut)
     # 0 and -1 are no limit.
     for no_limit in (0, -1):
         monkeypatch.setattr(translator.tokenizer, "model_max_length", no_limit)
         assert translator(" ".join("abcdefgh" * 4)) == carried(" ".join("abcdefgh" * 4))
+        # Positions are one.
+        assert translator(long, truncation=True) == carried(long, truncation=True)
     monkeypatch.setattr(translator.tokenizer, "model_max_length", 1)
     with pytest.raises(UserError, match="reads 1 token at most"):
         translator("a b")
@@ -393,6 +396,16 @@ def test_what_a_pipeline_does_not_return(translator, warned):
 def test_a_precision_that_only_the_engine_has(translator, warned):
     translator("a b", dtype="bfloat16", do_sample=True, max_new_tokens=4)
     assert "dtype bfloat16 is only for engine fast" in warned.text
+
+
+def test_a_limit_of_the_caller_is_the_only_one(warned):
+    """Transformers warns of two in every batch."""
+    model = tiny_model()
+    model.generation_config.max_length = 30
+    translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu")
+    for engine in ("fast", "transformers"):
+        translator("a b", max_new_tokens=3, engine=engine)
+    assert not [record for record in warned.records if "max_length" in record.getMessage()]
 
 
 @pytest.mark.parametrize("kind", [TranslationPipeline, pipeline_translation.SentenceTranslationPipeline])

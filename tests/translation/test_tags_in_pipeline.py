@@ -191,6 +191,11 @@ def test_attention_of_words_is_as_by_hand():
     # A comma follows its word without a space.
     adjacent = [(0, 2), (2, 3)]
     assert word_weights(torch.eye(2), *[adjacent] * 4) == [[1, 0], [0, 1]]
+    # Words without a token, of both sides, and a word that nothing attends to.
+    tokens = [(0, 1), None], [None, (2, 3)]
+    words = [(0, 1), (2, 3)]
+    assert word_weights(torch.tensor([[0.0, 1.0], [0.5, 0.5]]), *tokens, words, words) == [[0, 0], [1, 0]]
+    assert word_weights(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), *tokens, words, words) == [[0, 0], [0, 0]]
 
 
 def test_attention_is_that_of_the_step_that_writes_the_word():

@@ -343,13 +343,20 @@ def test_an_output_depends_on_its_options(checkpoint, tmp_path):
     terms.write_text("a\tb\n")
     assert changed(glossary=terms) == ["glossary"]
     assert changed(glossary=terms, glossary_languages=("en", "de")) == ["glossary", "glossary_languages"]
+    pairs = tmp_path / "terms.csv"
+    pairs.write_text("a,b,en,de\na,c,en,fr\n")
+    [entry] = replace(plain, glossary=pairs, glossary_languages=("en", "fr")).of_texts.glossary.entries
+    assert entry.targets == ("c",)
     assert changed(decoding=replace(decoding, max_tokens_per_batch=9), chunk_size=3, device="cpu") == []
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "source.spm", "merges.txt", "a.model", "b.bin"])
-def test_an_output_depends_on_the_files_of_its_model(tmp_path, name):
+def test_an_output_depends_on_the_files_of_its_model(tmp_path, monkeypatch, name):
     folder = save_tiny_marian(tmp_path)
     before = DecodingOptions(str(folder)).settings()
+    # Not on how its folder is called.
+    monkeypatch.chdir(folder)
+    assert DecodingOptions(".").settings() == before
     (folder / "README.md").write_text("a")
     assert DecodingOptions(str(folder)).settings() == before
     with (folder / name).open("ab") as file:

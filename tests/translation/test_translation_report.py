@@ -27,6 +27,7 @@ def test_judgements():
     # Four copies are many, and three are not.
     assert judge([5, 2], [6, 7, 7, 7, 7, 7], **plain).repeats
     assert not judge([5, 2], [6, 7, 7, 7, 7], **plain).repeats
+    assert judge([5, 6, 7, 2], [7], **plain).length_ratio == 0.3333
     # A source that is only its end.
     assert judge([2], [7], **plain) == Judgement(-1.2346, 1, 1.0)
     # As its source does.

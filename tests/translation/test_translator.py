@@ -411,3 +411,5 @@ def test_the_copy_that_tells_its_attention_is_made_once():
     assert outputs.cross_attentions
     model.train()
     assert attending(model).training
+    model.set_attn_implementation("eager")
+    assert attending(model) is model
