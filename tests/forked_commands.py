@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -136,19 +137,25 @@ def in_a_file(name, checkpoint):
     TrainerState.save_to_json = die_in(save_state, lambda _, path: path)
 
 
-def in_small_parts(size, replaces=None):
-    """In parts of `size` characters, before so many files were replaced by new ones, or not at all."""
+def stop():
+    """Stop this process as Ctrl-Z does, until SIGCONT comes."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def in_small_parts(size, replaces=None, end="kill"):
+    """In parts of `size` characters, after so many files were replaced by new ones, or not at all.
+
+    `end` is "kill" or "stop".
+    """
     from hf_capsule_mt.data import row_files
     from hf_capsule_mt.translation import row_translation
 
     row_files.PART_SIZE = row_translation.PART_SIZE = size
-    replace, left = os.replace, [replaces]
+    replace, done = os.replace, count()
 
     def replace_or_die(*args):
-        if left[0] is not None:
-            left[0] -= 1
-            if left[0] < 0:
-                kill()
+        if next(done) == replaces:
+            globals()[end]()
         replace(*args)
 
     os.replace = replace_or_die

@@ -1,6 +1,7 @@
 """Translation of files of rows, file by file and part by part, so that an interrupted run continues."""
 
 import json
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ _RECORDS = "_records"
 _UNFINISHED = ".unfinished"
 _INT8_CHOICE = "int8_choice.json"
 _SETTINGS = "settings.json"
+_RECORD = "record.json"
 
 
 def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: CorpusTranslator) -> RowCounts:
@@ -153,9 +155,15 @@ class _FileOfRows:
         for number, rows in enumerate(each_one_ahead(self.rows.parts())):
             records.append(self._part(number, rows))
             hashes.append(_hash(self.rows.texts(rows)))
-        self._join(len(records))
-        self._check_rows(hashes, sum(record["rows"] for record in records))
-        self._record(records, settings["input_sha256"])
+        # A killed process leaves an unfinished file in this folder, which is removed at the end.
+        whole_file = self.folder / f"whole-{self.output.name}"
+        record_file = self.folder / _RECORD
+        self._join(len(records), whole_file)
+        self._check_rows(whole_file, hashes, sum(record["rows"] for record in records))
+        write_json(record_file, self._record(records, settings["input_sha256"], hash_file(whole_file)))
+        self.record_file.parent.mkdir(exist_ok=True)
+        os.replace(whole_file, self.output)
+        os.replace(record_file, self.record_file)
 
     def _part(self, number: int, rows: Sequence[Any]) -> dict[str, Any]:
         """Translate a part, unless it is finished, and return its record."""
@@ -182,39 +190,36 @@ class _FileOfRows:
         write_json(record_file, record)
         return record
 
-    def _join(self, parts: int) -> None:
+    def _join(self, parts: int, whole_file: Path) -> None:
         """Write the whole output."""
-        with self.rows.written(self.output) as write:
+        with self.rows.written(whole_file) as write:
             for number in range(parts):
                 write((self.folder / f"part-{number:06}").read_bytes())
 
-    def _check_rows(self, hashes: Sequence[str], number: int) -> None:
+    def _check_rows(self, whole_file: Path, hashes: Sequence[str], number: int) -> None:
         """Check that every row is in the output once, in its place. A difference is a fault of the package."""
-        written = open_rows(self.output, self.translator.text_column)
+        written = open_rows(whole_file, self.translator.text_column)
         if self.rows.has_sources:
             is_whole = [_hash(written.texts(rows)) for rows in written.parts()] == hashes
         else:
             is_whole = sum(map(len, written.parts())) == number
         if not is_whole:
-            self.output.unlink()
             raise RuntimeError(f"{self.output} does not have the rows of {self.rows.path}.")
 
-    def _record(self, parts: Sequence[dict[str, Any]], input_sha256: str) -> None:
+    def _record(self, parts: Sequence[dict[str, Any]], input_sha256: str, output_sha256: str) -> dict[str, Any]:
         counts = sum((RowCounts(**part["counts"]) for part in parts), RowCounts())
         seconds = sum(part["seconds"] for part in parts)
-        record = {
+        return {
             "rows": sum(part["rows"] for part in parts),
             "counts": asdict(counts),
             "seconds": round(seconds, 1),
             "words_per_second": round(counts.words / max(seconds, 1e-9), 1),
             "input_bytes": self.rows.path.stat().st_size,
             "input_sha256": input_sha256,
-            "output_sha256": hash_file(self.output),
+            "output_sha256": output_sha256,
             "settings": self.settings,
             "environment": environment(),
         }
-        self.record_file.parent.mkdir(exist_ok=True)
-        write_json(self.record_file, record)
 
 
 def _hash(texts: Sequence[str | None]) -> str:

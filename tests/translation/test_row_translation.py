@@ -4,10 +4,14 @@ import gzip
 import hashlib
 import json
 import shutil
+import signal
+import time
+from itertools import count
 
+import psutil
 import pyarrow as pa
 import pytest
-from forked_commands import run, run_both
+from forked_commands import end, run, run_both, start
 from pyarrow import parquet
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
@@ -201,6 +205,43 @@ def test_killed_before_every_file_that_is_written(checkpoint, folder, tmp_path):
         assert status == -9, log.read_text()
         kills += 1
     assert kills > 3
+    assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_killed_at_the_end_of_a_file(checkpoint, folder, tmp_path):
+    """At each file that is written, in one part. No unfinished file is left."""
+    for path in folder.glob("[b-d]*"):
+        path.unlink()
+    log, size = tmp_path / "log", 10_000
+    assert run("translate", words_of(checkpoint, folder, tmp_path / "whole"), log, death=("in_small_parts", size)) == 0
+    for replaces in count():
+        output = tmp_path / str(replaces)
+        words = words_of(checkpoint, folder, output)
+        status = run("translate", words, log, death=("in_small_parts", size, replaces))
+        if status == 0:
+            break
+        assert status == -9, log.read_text()
+        assert run("translate", words, log, death=("in_small_parts", size)) == 0, log.read_text()
+        assert hashes(output) == hashes(tmp_path / "whole")
+        assert [path.name for path in (output / "_records").iterdir()] == ["a.jsonl.json"]
+    assert replaces > 4
+
+
+@pytest.mark.slow
+def test_a_stopped_process_keeps_its_file_and_continues(checkpoint, folder, tmp_path):
+    """Others are refused at once, and do not wait for days."""
+    log, words = tmp_path / "log", words_of(checkpoint, folder, tmp_path / "out")
+    whole = run("translate", words_of(checkpoint, folder, tmp_path / "whole"), log, death=("in_small_parts", 30))
+    assert whole == 0, log.read_text()
+    stopped = start("translate", words, log, death=("in_small_parts", 30, 5, "stop"))
+    while psutil.Process(stopped.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.1)
+    refused = tmp_path / "refused"
+    assert run("translate", words, refused, death=("in_small_parts", 30)) == 2
+    assert f"Another process works in {tmp_path / 'out' / '.unfinished' / 'a.jsonl'}" in refused.read_text()
+    psutil.Process(stopped.pid).send_signal(signal.SIGCONT)
+    assert end(stopped) == 0, log.read_text()
     assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
 
 
