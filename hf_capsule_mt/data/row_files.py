@@ -154,8 +154,6 @@ class TextFile(RowFile):
 
     def new_part(self, rows: Sequence[str], columns: Columns, examples: Mapping[str, Any]) -> bytes:
         """Return the translations of a part as lines."""
-        if len(columns) > 1:
-            raise UserError(f"{self.path} is plain text, which has no place for a column of reports.")
         [translations] = columns.values()
         return text_bytes(translations)
 
