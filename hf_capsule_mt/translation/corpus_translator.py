@@ -218,7 +218,7 @@ class _Row:
         for line in self.segments:
             for segment, index in line:
                 if segment.text:
-                    counts += replace(translated[index].counts, words=len(segment.text.split()))
+                    counts += translated[index].counts
         return counts
 
 
@@ -258,7 +258,12 @@ class _Translated:
     def __init__(self, sentence: Sentence, translation: Translation | None) -> None:
         self.text = sentence.put_back(translation)
         judgement = None if translation is None else translation.judgement
-        self.counts = RowCounts(segments=1, copied=int(sentence.copy is not None), cut=int(sentence.is_cut))
+        self.counts = RowCounts(
+            segments=1,
+            words=len(sentence.segment.text.split()),
+            copied=int(sentence.copy is not None),
+            cut=int(sentence.is_cut),
+        )
         if judgement is not None:
             self.counts = replace(
                 self.counts,
