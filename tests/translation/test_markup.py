@@ -312,6 +312,25 @@ def test_work_grows_as_the_alignment_does(word):
     assert work(80) < 4.5 * work(40)
 
 
+@pytest.mark.parametrize(
+    ("source", "sentences"),
+    [
+        # The end of some elements may lack, also at the end of a text.
+        ("<p>a b <li>c", ["a b", "c"]),
+        ("<P>a</p> b<BR>c", ["a", "b", "c"]),
+        ("a<p/>b<hr>c", ["a", "b", "c"]),
+    ],
+)
+def test_blocks_divide_a_text(source, sentences):
+    assert [segment.text for segment in marked_segments(source, True, None, None)] == sentences
+    assert translated(source) == source
+
+
+def test_ignored_elements_stay():
+    [segment] = marked_segments("a <x>b</x> <X>c</X> d", True, None, None, frozenset({"x"}))
+    assert segment.put_back(segment.text.upper(), in_order) == "A <x>b</x> <X>c</X> D"
+
+
 def test_only_inline_elements_within_each_other_are_counted():
     assert translated("<div>" * 150 + "a" + "</div>" * 150, str.upper) == "<div>" * 150 + "A" + "</div>" * 150
     assert translated("<b>" * 100 + "a" + "</b>" * 100) == "<b>" * 100 + "a" + "</b>" * 100
@@ -357,6 +376,10 @@ def test_many_tags_take_no_time(opened):
         ("A <i class=notranslate>dog</i> runs", "EIN <i class=notranslate>dog</i> LÄUFT"),
         ('A <i class="x notranslate y">dog</i> runs', 'EIN <i class="x notranslate y">dog</i> LÄUFT'),
         ("A <i class='notranslates'>dog</i> runs", "EIN <i class='notranslates'>HUND</i> LÄUFT"),
+        ("A <i translate=no>dog</i> runs", "EIN <i translate=no>dog</i> LÄUFT"),
+        ('A <i Translate="NO">dog</i> runs', 'EIN <i Translate="NO">dog</i> LÄUFT'),
+        ("A <i translate='none'>dog</i> runs", "EIN <i translate='none'>HUND</i> LÄUFT"),
+        ("A <i data-translate='no'>dog</i> runs", "EIN <i data-translate='no'>HUND</i> LÄUFT"),
         ("<p class='notranslate'>A <b>dog</b></p> runs", "<p class='notranslate'>A <b>dog</b></p> LÄUFT"),
     ],
 )
