@@ -477,6 +477,17 @@ def test_data_that_is_begun_again(corpus, tmp_path, monkeypatch, capsys, options
         assert "had data_began 2" in error_of(capsys, corpus, tmp_path / "run", max_steps=8, **options)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"streaming": True, "shuffle_buffer": 20, "max_source_length": 20, "max_target_length": 20}]
+)
+def test_a_new_run_has_no_data_to_begin_again(corpus, tmp_path, options):
+    """The option may be given from the first command on."""
+    for begins_again, updates in ((True, 2), (False, 4)):
+        how = {"resume_from_checkpoint": "auto", "ignore_data_skip": begins_again}
+        train(corpus, tmp_path, max_steps=updates, **options, **how)
+    assert read_trainer_state(tmp_path)["global_step"] == 4
+
+
 def test_a_checkpoint_of_a_plain_trainer(corpus, run, finished):
     state = json.loads((run / "checkpoint-4" / "trainer_state.json").read_text())
     del state["stateful_callbacks"]["RunIdentity"]

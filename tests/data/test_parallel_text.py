@@ -351,6 +351,11 @@ def test_a_break_shifts_nothing(tmp_path, names, caplog):
     ]
 
 
+def test_a_tab_of_either_side_shifts_nothing(tmp_path):
+    write_parallel_text([tmp_path / "a.tsv"], ["a\tb"], ["c\td"])
+    assert pairs_of(read_parallel_text([tmp_path / "a.tsv"])) == [("a b", "c d")]
+
+
 @given(segment=st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(BREAKS + "\t ")))
 def test_breaks_become_spaces(segment):
     [line] = unbroken([segment], "")

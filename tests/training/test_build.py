@@ -97,6 +97,14 @@ def test_special_ids_that_are_not_those_of_our_tokenizers(method):
     assert (settings.forced_eos_token_id, settings.bad_words_ids) == (9, [[7]])
 
 
+@pytest.mark.parametrize("pad_token", [None, "</s>"])
+def test_a_new_model_needs_padding_that_is_not_the_end(pad_token):
+    tokenizer = tiny_tokenizer()
+    tokenizer.pad_token = pad_token
+    with pytest.raises(UserError, match="needs a pad token and an eos token that are not the same"):
+        from_scratch(tokenizer=tokenizer)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_from_scratch(method):
     tokenizer = tiny_tokenizer()

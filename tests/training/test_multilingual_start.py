@@ -6,6 +6,7 @@ import pytest
 import tiny_multilingual
 import torch
 from safetensors.torch import load_file
+from tiny_marian import tiny_model, tiny_tokenizer
 from tiny_run import arguments
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
@@ -14,6 +15,7 @@ from hf_capsule_mt.configuration import method_fields
 from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.model_preparation import force_target_language
 
 LANGUAGES = {"source_lang": "eng_Latn", "target_lang": "deu_Latn"}
 START = {"size": None, "tokenizer_name": None, "config_overrides": None, "method": "em-routing"}
@@ -45,6 +47,13 @@ def test_methods_change_no_logit_at_first(nllb, method):
 def test_recurrent_methods_are_refused(nllb):
     with pytest.raises(ValueError, match="cannot become rnmt"):
         build_model(ModelArguments(model=str(nllb), method="rnmt"), None)
+
+
+def test_a_model_without_languages_begins_as_it_did():
+    model = tiny_model()
+    model.generation_config.forced_bos_token_id = 5
+    force_target_language(model, tiny_tokenizer())
+    assert model.generation_config.forced_bos_token_id == 5
 
 
 @pytest.mark.parametrize("method", [None, "em-routing"])

@@ -149,6 +149,17 @@ def test_what_is_given_is_not_replaced(pairs, tmp_path):
     assert trainer.args.metric_for_best_model == "chrf"
 
 
+def test_padding_on_the_left_is_refused(tmp_path):
+    """The decoder would read it as text."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.padding_side = "left"
+    args = TranslationTrainingArguments(tmp_path, **UPDATE)
+    with pytest.raises(UserError, match="The tokenizer pads on the left"):
+        TranslationTrainer(tiny_model(), args, processing_class=tokenizer)
+    # A collator of one's own may read them otherwise.
+    TranslationTrainer(tiny_model(), args, list, processing_class=tokenizer)
+
+
 def test_without_arguments_a_trainer_has_the_defaults(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     args = TranslationTrainer(tiny_model()).args
@@ -361,6 +372,7 @@ def test_sources_without_references_are_translated(evaluated, pairs):
     prediction = trainer.predict(sources)
     assert len(prediction.predictions) == 3
     assert prediction.label_ids is None
+    assert all(name.startswith("test_") for name in prediction.metrics)
 
 
 def test_only_the_trainers_own_validation_data_is_scored_next_to_the_general_data(evaluated):

@@ -229,6 +229,17 @@ def test_a_stream_is_as_its_options_say(load):
     assert "[1.0, 3.0]" in text
 
 
+def test_the_data_seed_orders_the_files_of_a_stream(load):
+    def order(**seeds):
+        rows = load({"train_file": ["part-*.tsv"], **STREAM}, max_tokens_per_batch=60, **seeds).train.rows
+        return [row["source"] for row in rows.of_pass(0)]
+
+    orders = [order(data_seed=seed) for seed in range(5)]
+    assert any(other != orders[0] for other in orders)
+    assert orders[3] == order(data_seed=3, seed=8)
+    assert orders != [order(data_seed=0, seed=seed) for seed in range(5)]
+
+
 def test_processes_have_parts_of_a_stream(load, folder, monkeypatch):
     """Together they read every pair once in a pass."""
     sources = []
