@@ -1,10 +1,13 @@
 """`CorpusTranslator`: a column of texts as `datasets.map` and other engines call it, without a lost line."""
 
+import json
 import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from datasets import Dataset
+from pyarrow import parquet
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt import CorpusTranslator
@@ -12,6 +15,7 @@ from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import changed_settings
 from hf_capsule_mt.translation.judging import TranslationJudge
+from hf_capsule_mt.translation.row_translation import translate_row_files
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translation_report import Judgement, judge
 from hf_capsule_mt.translation.translations import Translation
@@ -195,6 +199,7 @@ HARD = {
     "no letters": "1984\n--- 12:30 ---\n***",
     "a long row": "A dog runs through the snow. " * 4000,
 }
+TEN_MEGABYTES = ("A dog runs" + " through the snow" * 4 + ".\n") * 64_000 + "A dog runs through the snow. " * 175_000
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +235,42 @@ def test_nothing_is_lost_of_a_hard_document(copying, name):
     whole = text.replace("\ud800", "\ufffd").replace("\udc00", "\ufffd")
     assert [line.split() for line in translation.split("\n")] == [line.split() for line in whole.split("\n")]
     assert columns["report"][1]["cut"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.parquet"])
+def test_nothing_is_lost_of_files_with_hard_documents(copying, tmp_path, name):
+    texts = [*HARD.values(), None, TEN_MEGABYTES, "after"]
+    if name == "a.parquet":
+        texts.remove(HARD["half of a character"])
+    rows = [{"id": number, "text": text, "score": number / 3} for number, text in enumerate(texts)]
+    write_rows(rows, tmp_path / name)
+    total = translate_row_files([tmp_path / name], tmp_path / "out", copying)
+    new_rows = read_rows(tmp_path / "out" / name)
+    assert [{key: row[key] for key in ("id", "text", "score")} for row in new_rows] == rows
+    assert total.cut == 0
+    for row in new_rows:
+        if row["text"] is None:
+            assert row["translation"] is None
+            continue
+        whole = row["text"].replace("\ud800", "\ufffd").replace("\udc00", "\ufffd")
+        lines = row["translation"].split("\n")
+        assert [line.split() for line in lines] == [line.split() for line in whole.split("\n")]
+
+
+def write_rows(rows, path):
+    if path.suffix == ".parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+        return
+    with pa.output_stream(str(path), compression="zstd") as stream:
+        stream.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def read_rows(path):
+    if path.suffix == ".parquet":
+        return parquet.read_table(path).to_pylist()
+    with pa.input_stream(str(path), compression="zstd") as stream:
+        return [json.loads(line) for line in stream.read().splitlines()]
 
 
 def test_white_space_around_lines_stays(copying):
