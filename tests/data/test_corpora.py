@@ -236,6 +236,8 @@ def test_sentences(tmp_path, file):
     every = Sentences(texts)
     for _ in range(2):
         assert list(every) == [*SOURCES, "one", *TARGETS, "eins"]
+    # More than there are is all.
+    assert list(Sentences(texts, 14)) == list(every)
     some = list(Sentences(texts, 7))
     pairs = list(zip([*SOURCES, "one"], [*TARGETS, "eins"]))
     assert len(set(some)) == 6

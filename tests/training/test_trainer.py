@@ -695,6 +695,7 @@ def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(bf16, pair
         ("gdr", "guided_routing_iterations=1", True),
         ("gdr", "guided_routing_iterations=2", False),
         ("rnmt-gdr", "guided_routing_iterations=1", True),
+        ("rnmt-gdr", "guided_routing_iterations=2", False),
         ("gdr-classifier", "guided_routing_iterations=1", False),
         ("transformer", "share_encoder_decoder_embeddings=true", True),
         ("transformer", "share_encoder_decoder_embeddings=false", False),
