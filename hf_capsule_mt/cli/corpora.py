@@ -81,7 +81,8 @@ def translate_rows(args: argparse.Namespace) -> None:
         device=str(args.device or state.device),
     )
     counts = translate_row_files(paths, args.output_dir, translator)
-    print(f"{len(paths)} files are complete: {counts.segments} sentences, {counts.words} words.")
+    files = "1 file is" if len(paths) == 1 else f"{len(paths)} files are"
+    print(f"{files} complete: {counts.segments} sentences, {counts.words} words.")
     warning = _faults(counts)
     if warning:
         logger.warning("%s", warning)

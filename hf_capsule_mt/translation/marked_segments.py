@@ -68,7 +68,20 @@ class MarkedSegment(Segment):
         weights = [[0.0] * len(self.words) for _ in words]
         if align is not None:
             weights = align(self.words, words)
-        return SentenceWriter(translation, words, weights, words_of_copies, self.escape).write(self.root)
+        writer = SentenceWriter(translation, words, weights, words_of_copies, self._with_twins(), self.escape)
+        return writer.write(self.root)
+
+    def _with_twins(self) -> set[int]:
+        """Return the words of kept parts whose text also stands elsewhere in the sentence, where it is translated.
+
+        `:` is one in "Write <code>:</code> at the end: it is needed."
+        """
+        kept_ranges = DisjointRanges()
+        for span in self.kept_spans:
+            kept_ranges.add(span)
+        return {
+            word for word in self.kept if _free_copies(self.text, self.kept[word], *self._is_joined(word), kept_ranges)
+        }
 
     def _copies(self, translation: str) -> dict[int, list[Span]]:
         """Return the places of copies of kept parts in a translation, by the word of the source.

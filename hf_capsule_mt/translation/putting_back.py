@@ -4,7 +4,7 @@ Time grows with the number of elements times its logarithm, and with the size of
 target words times that of source words.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from .element_ranges import ChildRanges, Node
 from .word_owners import Copies, Span, TagAlignment, Weights, owners_of, replaceable_words
@@ -18,6 +18,7 @@ class SentenceWriter:
         words: the places of its words, in rising order.
         weights: the alignment of these words with those of the source.
         copies: the words of the translation that the model copied from kept parts.
+        with_twins: the kept parts, by their words, whose text also stands elsewhere in the sentence.
         escape: writes characters as references if they would look like tags.
     """
 
@@ -27,6 +28,7 @@ class SentenceWriter:
         words: Sequence[Span],
         weights: Weights,
         copies: Copies,
+        with_twins: Container[int] = (),
         escape: Callable[[str], str] = str,
     ) -> None:
         self._translation = translation
@@ -34,8 +36,13 @@ class SentenceWriter:
         self._escape = escape
         owners = owners_of(weights, replaceable_words(translation, words), copies)
         self._alignment = TagAlignment(weights, owners)
-        # A copy of a kept part that is written elsewhere is left out.
-        self._dropped = {number for numbers in copies.values() for number in numbers if owners[number] is None}
+        # A copy of a kept part that is written elsewhere is left out. If the part has a twin, it may be the twin's.
+        self._dropped = {
+            number
+            for word, numbers in copies.items()
+            for number in numbers
+            if owners[number] is None and word not in with_twins
+        }
         self._written: list[str] = []
         self._last_character = ""
         self._needs_space = False

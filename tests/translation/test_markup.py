@@ -264,6 +264,19 @@ def test_each_of_two_equal_kept_parts_has_a_copy_of_its_own():
         assert translated(source, str, lambda source, target: align(source, target)[: len(target)], keep=r"\{x\}")
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("a <code>:</code> b: c", "a: b: c", "a<code>:</code> b: c"),
+        ("a <code>x</code> b x", "x b a x", "<code>x</code> b a x"),
+        # Without a twin one copy is the kept part, and others are left out.
+        ("a <code>x</code> b", "x b a x", "<code>x</code> b a"),
+    ],
+)
+def test_a_word_that_looks_like_a_kept_part_is_translated(source, target, expected):
+    assert translated(source, lambda text: target, in_order, tags=True) == expected
+
+
 @pytest.mark.parametrize("reference", ["&#10;", "&#xA;", "&#13;", "&#x2028;", "&NewLine;"])
 def test_a_reference_to_a_line_break_is_a_space(reference):
     """Lines stay lines."""
