@@ -60,6 +60,9 @@ def _in_order(source: Sequence[Any], target: Sequence[Any]) -> list[list[float]]
     return [[float(i == j) for j in range(len(source))] for i in range(len(target))]
 
 
+_TAG = re.compile(r"<[^<>]*>")
+
+
 def _plain(text: str | None) -> str:
     return " ".join((text or "").upper().split())
 
@@ -81,6 +84,9 @@ def _without_words(node: Any) -> Any:
         if node["t"] == "Header":
             # Its second field is an identifier that is made of the words.
             return ["Header", node["c"][0], _without_words(node["c"][2])]
+        if node["t"] == "RawBlock":
+            kind, content = node["c"]
+            return ["RawBlock", kind, _TAG.findall(content)]
         return [node["t"], _without_words(node.get("c"))]
     return node
 
