@@ -1,6 +1,8 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, faster."""
 
+import ctypes
 import math
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from threading import Lock
@@ -97,6 +99,8 @@ class Engine:
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
             self._make = make_of(dtype, model.dtype, model.device)
             self._adapter = adapter(model, self._make)
+        if dtype == "int8":
+            _return_freed_memory()
         self.vocabulary = self._adapter.vocabulary
         self._sets_of_words: dict[tuple[int, ...], VocabularyOfWords] = {}
         self._making_sets = Lock()
@@ -185,3 +189,11 @@ class Engine:
                     vocabulary = self._adapter.vocabulary_of(words.token_ids)
             sets[words.token_ids] = vocabulary
             return vocabulary
+
+
+def _return_freed_memory() -> None:
+    """Give freed memory back to the system. The C library of Linux may keep a gigabyte of weights that became int8."""
+    if sys.platform == "linux":
+        # Other C libraries than GNU's have no such function.
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
+        trim(0)
