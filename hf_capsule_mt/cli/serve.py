@@ -65,7 +65,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--open", action="store_true", help="Serve everybody who reaches --host, without keys.")
     parser.add_argument(
-        "--allowed_hosts", nargs="+", metavar="NAME", help="Names by which clients call the server (default: all)."
+        "--allowed_hosts",
+        nargs="+",
+        metavar="NAME",
+        help="Names by which clients call the server (default: localhost and 127.0.0.1, or all with another --host).",
     )
     parser.add_argument(
         "--cors_origins", nargs="+", default=[], metavar="ORIGIN", help="Sites whose pages may call the server."

@@ -11,6 +11,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .api_description import description, docs_page
 from .deepl_routes import DeepLRoutes
@@ -40,7 +41,7 @@ def build_app(
         *DeepLRoutes(service).routes(),
         *_OperatorRoutes(service).routes(),
     ]
-    middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=[*settings.hosts])]
+    middleware = [Middleware(_KnownHosts, hosts=settings.hosts)]
     if settings.cors_origins:
         middleware.append(Middleware(CORSMiddleware, allow_origins=[*settings.cors_origins], allow_methods=["*"]))
     return Starlette(
@@ -53,9 +54,40 @@ def build_app(
 
 async def _no_such_route(request: Request, error: HTTPException) -> Response:
     """Answer a request to an unknown path, or with a wrong method, in JSON with the field of its protocol."""
-    name = "message" if request.url.path.startswith(("/v2/", "/v3/")) else "error"
-    message = f"{request.method} {request.url.path:.80} is not supported."
-    return JSONResponse({name: message}, status_code=error.status_code, headers=error.headers)
+    path = request.url.path
+    content = _error(path, f"{request.method} {path:.80} is not supported.")
+    return JSONResponse(content, status_code=error.status_code, headers=error.headers)
+
+
+def _error(path: str, message: str) -> dict[str, str]:
+    name = "message" if path.startswith(("/v2/", "/v3/")) else "error"
+    return {name: message}
+
+
+class _KnownHosts:
+    """Refuses requests to an unknown name, in JSON. Starlette's own refusal is plain text."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self._app = app
+        self._hosts = [*hosts]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_known = False
+
+        async def note_known(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal is_known
+            is_known = True
+
+        async def drop(message: Message) -> None:
+            pass
+
+        check = TrustedHostMiddleware(note_known, allowed_hosts=self._hosts, www_redirect=False)
+        await check(scope, receive, drop)
+        if is_known:
+            await self._app(scope, receive, send)
+            return
+        content = _error(scope["path"], "The server does not know this name. Its --allowed_hosts must have it.")
+        await JSONResponse(content, status_code=400)(scope, receive, send)
 
 
 class _OperatorRoutes:

@@ -135,6 +135,9 @@ def _json(body: bytes) -> Fields:
 
 
 def _decoded_form(body: bytes) -> list[tuple[str, str]]:
+    if body.lstrip().startswith(b"{"):
+        # curl -d calls everything a form.
+        raise RequestError(400, "Invalid request: the body is JSON. Send it with Content-Type: application/json.")
     try:
         return parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000)
     except (UnicodeDecodeError, ValueError) as error:

@@ -342,9 +342,20 @@ def test_what_is_switched_off(serve):
     assert client.get("/translate").status_code == 405
 
 
+def test_json_that_is_called_a_form(serve):
+    """curl -d sends it so without a header."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    refusal = serve().post("/translate", content=b'{"q": "a"}', headers=headers)
+    assert refusal.status_code == 400
+    assert "Content-Type: application/json" in refusal.json()["error"]
+
+
 def test_other_hosts_and_origins(serve):
     client = serve(hosts=["testserver"], cors_origins=["https://good.example"])
-    assert client.get("/health", headers={"host": "evil.example"}).status_code == 400
+    for path, field in (("/health", "error"), ("/v2/usage", "message")):
+        refusal = client.get(path, headers={"host": "evil.example"})
+        assert refusal.status_code == 400
+        assert "--allowed_hosts" in refusal.json()[field]
     for origin, allowed in (("https://good.example", "https://good.example"), ("https://evil.example", None)):
         assert client.get("/health", headers={"origin": origin}).headers.get("access-control-allow-origin") == allowed
 

@@ -11,6 +11,7 @@ import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.client import HTTPConnection
 from urllib.error import HTTPError, URLError
 
 import pytest
@@ -23,16 +24,21 @@ for package in ("sentencex", "prometheus_client"):
     pytest.importorskip(package)
 
 
+def started(checkpoint, log, *options):
+    """Return the process of a command that loads its model."""
+    words = ["serve", "--models", f"en-de={checkpoint}", "--port", "0", "--device", "cpu", *options]
+    with log.open("w") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "hf_capsule_mt", *words], stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+
+
 class Server:
     """A running command."""
 
     def __init__(self, checkpoint, log, *options):
-        words = ["serve", "--models", f"en-de={checkpoint}", "--port", "0", "--device", "cpu", *options]
         self.log = log
-        with log.open("w") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "hf_capsule_mt", *words], stdout=subprocess.PIPE, stderr=errors, text=True
-            )
+        self.process = started(checkpoint, log, *options)
         first = self.process.stdout.readline()
         assert first.startswith("Serving en-de on "), log.read_text()
         self.url = re.search(r"http://\S+", first)[0]
@@ -127,6 +133,40 @@ def test_another_name_of_the_host(server):
     request = urllib.request.Request(f"{server.url}/health", headers={"Host": "evil.example"})
     with pytest.raises(HTTPError, match="400"):
         urllib.request.urlopen(request, timeout=60)
+
+
+@pytest.mark.slow
+def test_a_signal_while_it_loads(checkpoint, tmp_path):
+    """The calibration is a pipe, and reading it does not end before the test writes."""
+    calibration = tmp_path / "calibration.json"
+    os.mkfifo(calibration)
+    log = tmp_path / "log"
+    process = started(checkpoint, log, "--calibrations", f"en-de={calibration}")
+    # Opening waits for the server, which then has its model.
+    with calibration.open("w"):
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    assert output == ""
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_signal_while_it_is_idle(checkpoint, tmp_path):
+    """Clients keep their connections, with a request behind them or before them."""
+    idle = Server(checkpoint, tmp_path / "log")
+    host, _, port = idle.url.removeprefix("http://").partition(":")
+    answered = HTTPConnection(host, int(port), timeout=60)
+    answered.request("GET", "/health")
+    assert answered.getresponse().read() == b'{"status":"ok"}'
+    with answered.sock, socket.create_connection((host, int(port)), timeout=60) as silent:
+        assert idle.stop() == -signal.SIGTERM
+        assert answered.sock.recv(1) == b""
+        assert silent.recv(1) == b""
+    assert idle.process.stdout.read() == ""
+    assert "Traceback" not in idle.log.read_text()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=60)
 
 
 @pytest.mark.slow
