@@ -99,7 +99,7 @@ def decoding_fields(method: str) -> dict[str, Any]:
     return {"num_beams": 8, "length_penalty": 0.8} if method.startswith("capsnmt") else {"num_beams": 4}
 
 
-def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
+def preset_config(method: str, size: str, /, **overrides: Any) -> PreTrainedConfig:
     """Return the configuration of a published method. Sizes may differ from the paper's, as docs/papers says.
 
     Args:

@@ -232,6 +232,7 @@ MISTAKES = {
         "num_output_capsules is 7. Give a divisor of d_model, which is 16.",
     ),
     "no such field": ({"config_overrides": [*SMALL, "layers=9"]}, "layers"),
+    "an option as a field": ({"config_overrides": [*SMALL, "size=base"]}, "has no field 'size'"),
     "no value": ({"config_overrides": ["encoder_layers"]}, "Write name=value"),
     "no JSON": ({"config_overrides": ["layer_aggregation_sides=[encoder"]}, "Write lists as JSON"),
     "stops without scores": ({"early_stopping_patience": 3}, "needs an eval_strategy"),
