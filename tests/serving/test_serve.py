@@ -174,6 +174,8 @@ def test_what_was_accepted_is_answered(server):
     """The last test of this server, because it ends it."""
     lines = [f"{letter} b c d e f g h" for letter in "abcdefghijklmnop"] * 3
 
+    # In another order no test has asked it before.
+    server.post("/translate", q="a b", source="en", target="de")
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
         metrics = answer.read().decode()
     assert 'requests_total{api="libretranslate",status="200"}' in metrics
