@@ -170,11 +170,11 @@ def test_a_signal_while_it_is_idle(checkpoint, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_accepted_is_answered(server):
-    """The last test of this server, because it ends it."""
+def test_what_was_accepted_is_answered(checkpoint, tmp_path):
+    """It ends its server, so it has one of its own."""
+    server = Server(checkpoint, tmp_path / "log")
     lines = [f"{letter} b c d e f g h" for letter in "abcdefghijklmnop"] * 3
 
-    # In another order no test has asked it before.
     server.post("/translate", q="a b", source="en", target="de")
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
         metrics = answer.read().decode()
