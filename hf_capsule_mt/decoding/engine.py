@@ -194,6 +194,7 @@ class Engine:
 def _return_freed_memory() -> None:
     """Give freed memory back to the system. The C library of Linux may keep a gigabyte of weights that became int8."""
     if sys.platform == "linux":
+        library = ctypes.CDLL(None)
         # Other C libraries than GNU's have no such function.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
-        trim(0)
+        if hasattr(library, "malloc_trim"):
+            library.malloc_trim(0)

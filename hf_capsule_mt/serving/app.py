@@ -23,6 +23,8 @@ from .service import ServerSettings, Service
 if TYPE_CHECKING:
     from .metrics import Metrics
 
+_HAS_KNOWN_HOST = "hf_capsule_mt.has_known_host"
+
 
 def build_app(
     models: Sequence[ServedModel], settings: ServerSettings | None = None, metrics: "Metrics | None" = None
@@ -65,29 +67,28 @@ def _error(path: str, message: str) -> dict[str, str]:
 
 
 class _KnownHosts:
-    """Refuses requests to an unknown name, in JSON. Starlette's own refusal is plain text."""
+    """Refuses requests to an unknown name, in JSON. Starlette's own refusal is plain text, and is dropped."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         self._app = app
-        self._hosts = [*hosts]
+        self._check = TrustedHostMiddleware(_note_known, allowed_hosts=[*hosts], www_redirect=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_known = False
-
-        async def note_known(scope: Scope, receive: Receive, send: Send) -> None:
-            nonlocal is_known
-            is_known = True
-
-        async def drop(message: Message) -> None:
-            pass
-
-        check = TrustedHostMiddleware(note_known, allowed_hosts=self._hosts, www_redirect=False)
-        await check(scope, receive, drop)
-        if is_known:
+        await self._check(scope, receive, _drop)
+        if _HAS_KNOWN_HOST in scope:
             await self._app(scope, receive, send)
             return
         content = _error(scope["path"], "The server does not know this name. Its --allowed_hosts must have it.")
         await JSONResponse(content, status_code=400)(scope, receive, send)
+
+
+async def _note_known(scope: Scope, receive: Receive, send: Send) -> None:
+    """Note that Starlette lets a request through."""
+    scope[_HAS_KNOWN_HOST] = True
+
+
+async def _drop(message: Message) -> None:
+    """Send nothing."""
 
 
 class _OperatorRoutes:

@@ -90,10 +90,10 @@ def job(
     _check_refused(fields)
     source, target = _languages(fields)
     reading = _reading(fields, _glossary(fields, source, target, glossaries, owner))
-    named = required_model(source, target, models) if source else None
+    named_model = required_model(source, target, models) if source else None
     sources = []
     for text in texts:
-        model = named or required_model(detector.best(text).language, target, models)
+        model = named_model or required_model(detector.best(text).language, target, models)
         sources.append(SourceText(text, model, reading))
     return ClientJob(sources)
 

@@ -198,18 +198,18 @@ class Service:
         logged.describe(job)
         self._check_size(job)
         with self._batcher.admitted(job.characters // _CHARACTERS_OF_TOKEN):
-            prepared = await self._done_for(job, self._prepare, job.sources)
+            prepared = await self._in_thread_if_long(job, self._prepare, job.sources)
             logged.sentences = sum(len(text.sentences) for text in prepared)
             submitted = self._submitted(prepared, job)
         decoding = asyncio.ensure_future(_decoded(prepared, submitted))
         translations = await answered(request, decoding, self.settings.timeout)
         self.translated_characters += job.characters
-        translated = await self._done_for(job, _join, prepared, translations)
+        translated = await self._in_thread_if_long(job, _join, prepared, translations)
         self._log_texts(job, translated)
         return translated
 
-    async def _done_for(self, job: ClientJob, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns that prepares or joins the texts of a job, in a thread if it takes long."""
+    async def _in_thread_if_long(self, job: ClientJob, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function returns that prepares or joins the texts of a job, in a thread if they are long."""
         if job.characters < _FEW and not any(self._has_parts(source) for source in job.sources):
             return function(*arguments)
         pool = self._for_short if job.characters < _SHORT else self._for_long
