@@ -32,7 +32,8 @@ _OURS = ("capsule_aggregated_marian", "capsule_aggregated_m2m_100", "caps_nmt", 
 def commit_of(name: str | Path, revision: str | None = None) -> str | None:
     """Return the commit that a branch or tag of a model on the Hub is at, or in the cache when offline.
 
-    All files of one commit belong together. A folder has no commit. A commit is not looked for.
+    All files of one commit belong together. A folder has no commit. A `revision` that is a commit is
+    returned as it is.
 
     Raises:
         OSError: if there is neither such a folder nor such a model on the Hub.
@@ -40,7 +41,7 @@ def commit_of(name: str | Path, revision: str | None = None) -> str | None:
     if Path(name).is_dir():
         return None
     try:
-        # Otherwise it would warn that the Hub cannot be reached, which a user who works offline knows.
+        # Without `local_files_only` it would warn that the Hub cannot be reached, which a user who works offline knows.
         return resolve_revision(str(name), revision=revision, local_files_only=is_offline_mode()).resolved
     except (OSError, HFValidationError, RevisionResolutionError) as error:
         # Whoever misspells a folder must not look for faults of the network.

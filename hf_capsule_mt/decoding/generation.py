@@ -100,8 +100,9 @@ def generate(
             for each form its token ids. `force_words_ids` of `generate()` is the same for all sentences.
         boundaries: which tokens may stand in one word, so that forms are whole words.
         bank_width: how many hypotheses there are for each number of written terms. See [`default_bank_width`].
-        num_translations: how many translations of a sentence with terms are returned, also more than beams, at most 8.
-            The default is `num_return_sequences`. If fewer are found, the last one is repeated.
+        num_translations: how many translations of a sentence with terms are returned. It may be larger than the number
+            of beams. The default is `num_return_sequences`. A search finds at most 8, or the width of its banks if that
+            is larger. If it finds fewer than are asked for, the last one is repeated.
         return_scores: whether the engine returns an object with `sequences` and `sequences_scores`, not only token ids.
             Greedy search has no scores. Where Transformers decodes, it returns what `generation_config` says.
         model_kwargs: the encoder's output, and other arguments of the model.
@@ -250,8 +251,8 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
 def keep_engines(model: PreTrainedModel) -> None:
     """Promise that a model will not change, so that no batch has to look whether it has.
 
-    This saves a tenth of the time of a single sentence with a small model. If the model does change, its engines go on
-    to decode with the old weights.
+    This saves a tenth of the time of a single sentence with a small model. If the model does change, its engines
+    decode with the old weights until [`release`] is called.
     """
     _unchanging.add(model)
 

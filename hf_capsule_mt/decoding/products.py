@@ -376,7 +376,8 @@ class Int8Choice:
         few_rows_wide: the one for a few rows, and weights as wide as a vocabulary.
         many_rows_wide: the one for many rows, and wide weights.
         reduces_range: whether activations have 7 bits.
-        float32_rows: rows up to which small weights are multiplied in float32. Outputs that do not say it had none.
+        float32_rows: rows up to which small weights are multiplied in float32. Older outputs do
+            not say it, and had none.
     """
 
     few_rows: str

@@ -86,7 +86,8 @@ class TokenBlock:
         for part in scores.split(rows_at_a_time):
             of_groups = self.in_groups(part).amax(1)
             largest = of_groups.amax(1, keepdim=True)
-            # It is faster than `exp`, most of all where exponentials are too small for float32.
+            # A log-probability is a score minus the logarithm of the sum. `log_softmax` is faster than `exp`, most of
+            # all where exponentials are too small for float32.
             largest_log_probability = part.log_softmax(1).amax(1, keepdim=True)
             maxima.append(of_groups)
             log_sums.append(largest - largest_log_probability)

@@ -158,6 +158,7 @@ class Vocabulary:
         """
         (block,) = self._blocks
         log_probabilities = scores.log_softmax(1)
+        # A log-probability is a score minus the logarithm of the sum.
         log_sums = scores.amax(1) - log_probabilities.amax(1)
         self.watch(hidden, log_sums)
         if suppressed is not None:
