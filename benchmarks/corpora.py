@@ -24,6 +24,7 @@ import psutil
 import pyarrow as pa
 from pyarrow import parquet
 
+from benchmarks.serving_process import cpu_seconds
 from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.data import row_files
@@ -112,7 +113,8 @@ def run_shares(words: Sequence[str], processes: int, waits: Sequence[float] = ()
     left = list(waits)
     while running:
         if left:
-            _kill_after(running[victims.choice(sorted(running))], left.pop(0))
+            victim = running[victims.choice(sorted(running))]
+            _kill_after(victim, left.pop(0))
         time.sleep(0.1)
         for number, process in sorted(running.items()):
             if process.is_alive():
@@ -132,8 +134,8 @@ def _kill_after(process: ForkServerProcess, seconds: float) -> None:
     """Kill a process when it has used so many CPU seconds more, unless it ends before."""
     with suppress(psutil.NoSuchProcess):
         state = psutil.Process(process.pid)
-        end = sum(state.cpu_times()[:2]) + seconds
-        while process.is_alive() and sum(state.cpu_times()[:2]) < end:
+        end = cpu_seconds(state) + seconds
+        while process.is_alive() and cpu_seconds(state) < end:
             time.sleep(0.05)
     process.kill()
 
@@ -205,7 +207,8 @@ def memory(args: argparse.Namespace) -> None:
         step = ""
         while process.is_alive():
             # Joining and the last check take seconds.
-            time.sleep(min(args.every, 1) if step.startswith(str(args.rows)) else args.every)
+            is_read = step.startswith(f"{args.rows} rows")
+            time.sleep(min(args.every, 1) if is_read else args.every)
             step = _step(output, args.name, args.rows)
             megabytes = _private_megabytes(process.pid)
             if megabytes is not None:

@@ -7,21 +7,21 @@ numbers of a small model, so its translations are those of the small one, and en
 """
 
 import argparse
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from sentencepiece import sentencepiece_model_pb2
+from tokenizers.decoders import ByteLevel
 from transformers import AutoTokenizer, MarianMTModel, PreTrainedTokenizerBase
 
 from benchmarks.opus_mt import check_same_logits, enlarged
 from benchmarks.speed.decode import ctranslate2_spec
+from hf_capsule_mt.files import write_json
 
 PAIRS = (("en", "de", "English", "German"), ("de", "en", "German", "English"))
 """LibreTranslate wants both directions. Only the first is called."""
 SPECIAL = ("<pad>", "<unk>", "</s>")
 SPACE = "▁"
+BYTE_LEVEL = ByteLevel()
 
 
 def pieces_of(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
@@ -41,24 +41,8 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
 
 def decoded(token: str) -> str | None:
     """Return the text of a byte-level token, or None if it is no whole characters, or SentencePiece refuses it."""
-    try:
-        text = bytes(BYTES[character] for character in token).decode()
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text else text
-
-
-def byte_of_character() -> dict[str, int]:
-    """Return which byte each character of byte-level tokens stands for."""
-    # Printable characters stand for themselves, and others for those behind 255.
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    characters = {chr(byte): byte for byte in printable}
-    characters |= {chr(256 + index): byte for index, byte in enumerate(others)}
-    return characters
-
-
-BYTES = byte_of_character()
+    text = BYTE_LEVEL.decode([token])
+    return None if "\0" in text or "\N{REPLACEMENT CHARACTER}" in text else text
 
 
 def sentencepiece_model(pieces: list[str]) -> bytes:
@@ -88,7 +72,14 @@ def write_model(large: MarianMTModel, pieces: list[str], folder: Path) -> None:
 
 
 def write_package(large: MarianMTModel, pieces: list[str], pair: tuple[str, str, str, str], folder: Path) -> None:
-    """Write a package of Argos Translate, which LibreTranslate loads, in int8."""
+    """Write a package of Argos Translate, which LibreTranslate loads, in int8.
+
+    Args:
+        large: a model for this package only. Its weights are multiplied by the scales of int8.
+        pieces: its vocabulary.
+        pair: the codes of its languages, and their names.
+        folder: a new folder.
+    """
     source, target, source_name, target_name = pair
     (folder / "model").mkdir(parents=True)
     spec = ctranslate2_spec(large, pieces)
@@ -97,7 +88,7 @@ def write_package(large: MarianMTModel, pieces: list[str], pair: tuple[str, str,
     spec.optimize(quantization="int8")
     spec.save(str(folder / "model"))
     (folder / "sentencepiece.model").write_bytes(sentencepiece_model(pieces))
-    described = {
+    metadata = {
         "package_version": "1.0",
         "argos_version": "1.9",
         "from_code": source,
@@ -106,12 +97,7 @@ def write_package(large: MarianMTModel, pieces: list[str], pair: tuple[str, str,
         "to_name": target_name,
         "type": "translate",
     }
-    write_json(folder / "metadata.json", described)
-
-
-def write_json(path: Path, fields: Mapping[str, Any]) -> None:
-    """Write an object."""
-    path.write_text(json.dumps(fields, ensure_ascii=False), encoding="utf-8")
+    write_json(folder / "metadata.json", metadata)
 
 
 def main() -> None:
@@ -126,7 +112,7 @@ def main() -> None:
     pieces = pieces_of(AutoTokenizer.from_pretrained(args.folder), large.config.vocab_size)
     write_model(large, pieces, args.output_dir / "model")
     for pair in PAIRS:
-        write_package(large, pieces, pair, args.output_dir / "packages" / f"{pair[0]}_{pair[1]}")
+        write_package(enlarged(small), pieces, pair, args.output_dir / "packages" / f"{pair[0]}_{pair[1]}")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,7 @@ class ServerProcess:
 
     def cpu_seconds(self) -> float:
         """Return the seconds of CPU that it has used."""
-        times = self._state.cpu_times()
-        return times.user + times.system
+        return cpu_seconds(self._state)
 
     def memory(self) -> float:
         """Return its resident memory in MiB."""
@@ -51,6 +50,12 @@ class ServerProcess:
         """Send SIGTERM, and return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(120)
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return the seconds of CPU that a process has used."""
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 class Client:

@@ -234,8 +234,9 @@ def search(
         limits = [2 * len(sentence.source) + 20 for sentence in batch]
         settings = settings_of_search(model, engine, max(limits))
         encoded = engine.encode(input_ids, mask.long())
-        for sentence, found in zip(batch, engine.translate(encoded, mask, settings, limits, banks), strict=True):
-            alternatives = tokenizer.batch_decode(found.sequences, skip_special_tokens=True)
+        translations = engine.translate(encoded, mask, settings, limits, banks)
+        for sentence, translation in zip(batch, translations, strict=True):
+            alternatives = tokenizer.batch_decode(translation.sequences, skip_special_tokens=True)
             texts.append(best_of(alternatives, sentence) if way.avoids_copies else alternatives[0])
     return texts, time.process_time() - before
 

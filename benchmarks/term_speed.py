@@ -59,9 +59,11 @@ def with_share(terms: Sequence[list[Term]], sentences: int, share: float) -> lis
     left = round(sentences * share)
     chosen: list[list[Term]] = []
     for of_line in terms[:sentences]:
-        has_terms = bool(of_line) and left > 0
-        left -= has_terms
-        chosen.append(of_line if has_terms else [])
+        if of_line and left > 0:
+            chosen.append(of_line)
+            left -= 1
+        else:
+            chosen.append([])
     return chosen
 
 

@@ -7,6 +7,7 @@ transformer on a CPU (pip install "hf-capsule-mt[benchmark]").
 """
 
 import argparse
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -184,14 +185,19 @@ def ctranslate2_spec(model: MarianMTModel, words: Sequence[str]) -> Any:
     """
     from ctranslate2.converters.transformers import BartLoader
 
-    config = model.config
+    # Shallow copies share the weights, and the given configuration stays as it is.
+    model = copy.copy(model)
+    config = copy.copy(model.config)
+    model.config = config
     # As its loader of Marian has it, which also drops the last word and the start token's embedding, for OPUS-MT.
-    config.normalize_before = config.normalize_embedding = False
+    config.normalize_before = False
+    config.normalize_embedding = False
     spec = BartLoader().get_model_spec(model)
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
-    start = config.decoder_start_token_id
-    spec.config.bos_token = spec.config.decoder_start_token = words[start]
-    spec.config.eos_token, spec.config.unk_token = words[config.eos_token_id], words[FIRST_WORD - 1]
+    spec.config.bos_token = words[config.decoder_start_token_id]
+    spec.config.decoder_start_token = words[config.decoder_start_token_id]
+    spec.config.eos_token = words[config.eos_token_id]
+    spec.config.unk_token = words[FIRST_WORD - 1]
     spec.validate()
     return spec

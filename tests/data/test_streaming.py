@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def here(folder, monkeypatch):
+def data_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
 
 
@@ -99,14 +99,14 @@ def test_a_pass_that_is_resumed_is_not_counted(tmp_path, capsys):
     """Only a part of it is read."""
     rows = file_rows(find_corpora(["p-a.tsv"], Columns()), Columns())
 
-    def of(state):
+    def stream_from(state):
         stream = TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, window=10)
         stream.load_state(state)
         return stream
 
-    batches, following = first_pass(of(None))
+    batches, following = first_pass(stream_from(None))
     assert "pass 1: 31 pairs read" in capsys.readouterr().out
-    assert next(islice(of(batches[-2].state), 1, None)) == following
+    assert next(islice(stream_from(batches[-2].state), 1, None)) == following
     assert "pass 1:" not in capsys.readouterr().out
 
 

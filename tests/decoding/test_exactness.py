@@ -115,9 +115,7 @@ def test_no_step_follows_the_last_end(models, engine_calls, monkeypatch):
     """With this penalty longer translations would be better, but nobody asks for them."""
     model = copy.deepcopy(models("marian"))
     model.final_logits_bias[:, EOS] += 3
-    blocks = engine_of(model).vocabulary._blocks
-    steps = []
-    monkeypatch.setattr(blocks[0], "scores", counted(blocks[0].scores, steps))
+    steps = counted_steps(model, monkeypatch)
     options = {"num_beams": 3, "early_stopping": True, "num_return_sequences": 3, "max_new_tokens": 40}
     options["length_penalty"] = 4.0
     found = model.generate(**sources(1), **options, custom_generate=generate)
@@ -129,9 +127,7 @@ def test_no_greedy_step_follows_the_second_of_two_ends(models, monkeypatch):
     model = models("marian")
     options = {"max_new_tokens": 40, "custom_generate": generate}
     plain = model.generate(**sources(1), **options)
-    blocks = engine_of(model).vocabulary._blocks
-    steps = []
-    monkeypatch.setattr(blocks[0], "scores", counted(blocks[0].scores, steps))
+    steps = counted_steps(model, monkeypatch)
     second = plain[0, 3].item()
     assert second != EOS
     found = model.generate(**sources(1), eos_token_id=[EOS, second], **options)
@@ -141,35 +137,53 @@ def test_no_greedy_step_follows_the_second_of_two_ends(models, monkeypatch):
 @pytest.mark.parametrize("early_stopping", [True, False, "never"])
 def test_a_search_has_as_many_steps_as_that_of_transformers(early_stopping, models, monkeypatch):
     """It ends when no running beam can get a better score, by the length that `generate()` expects of it."""
-    model = copy.deepcopy(models("marian"))
+    model = with_the_same_scores(models("marian"), end=20.25)
+    steps = counted_steps(model, monkeypatch)
+    for limit in (8, 16):
+        options = {"num_beams": 2, "early_stopping": early_stopping, "max_new_tokens": limit}
+        expected = steps_of_transformers(model, options)
+        steps.clear()
+        model.generate(**sources(1), **options, custom_generate=generate)
+        assert len(steps) == expected < limit
+
+
+def with_the_same_scores(model, end):
+    """A copy of a model whose words have the same scores in each step, whatever the source. `end` is that of EOS."""
+    model = copy.deepcopy(model)
     with torch.no_grad():
-        # Scores are those of the bias, whatever the source.
+        # Scores are those of the bias.
         model.model.decoder.layers[-1].final_layer_norm.weight.mul_(0.001)
         model.model.decoder.layers[-1].final_layer_norm.bias.zero_()
     model.final_logits_bias[:] = -50
     model.final_logits_bias[:, 7:11] = torch.tensor([20.0, 17.5, 17.4, 17.3])
-    model.final_logits_bias[:, EOS] = 20.25
-    blocks = engine_of(model).vocabulary._blocks
+    model.final_logits_bias[:, EOS] = end
+    return model
+
+
+def counted_steps(model, monkeypatch):
+    """A list that gets an entry for each step of the model's engine."""
     steps = []
-    monkeypatch.setattr(blocks[0], "scores", counted(blocks[0].scores, steps))
-    for limit in (8, 16):
-        options = {"num_beams": 2, "early_stopping": early_stopping, "max_new_tokens": limit}
-        expected = []
-        hears = LogitsProcessorList([lambda tokens, scores, heard=expected: heard.append(tokens) or scores])
-        model.generate(**sources(1), **options, logits_processor=hears)
-        steps.clear()
-        model.generate(**sources(1), **options, custom_generate=generate)
-        assert len(steps) == len(expected) < limit
+    block = engine_of(model).vocabulary._blocks[0]
+    scores = block.scores
+
+    def counted(*args):
+        steps.append(args)
+        return scores(*args)
+
+    monkeypatch.setattr(block, "scores", counted)
+    return steps
 
 
-def counted(function, calls):
-    """The same function, which adds to a list whenever it is called."""
+def steps_of_transformers(model, options):
+    """How many steps `generate()` of Transformers takes."""
+    steps = []
 
-    def called(*args):
-        calls.append(args)
-        return function(*args)
+    def count(tokens, scores):
+        steps.append(tokens)
+        return scores
 
-    return called
+    model.generate(**sources(1), **options, logits_processor=LogitsProcessorList([count]))
+    return len(steps)
 
 
 @pytest.mark.parametrize("early_stopping", [True, False])
@@ -192,14 +206,7 @@ def test_two_likely_ends(early_stopping, models, engine_calls):
 
 def test_how_long_never_searches_where_short_translations_are_better(models, engine_calls):
     """After four steps there are four ends. The fifth finds a better one, and one of full length would be worse."""
-    model = copy.deepcopy(models("marian"))
-    with torch.no_grad():
-        # Scores are those of the bias, whatever the source.
-        model.model.decoder.layers[-1].final_layer_norm.weight.mul_(0.001)
-        model.model.decoder.layers[-1].final_layer_norm.bias.zero_()
-    model.final_logits_bias[:] = -50
-    model.final_logits_bias[:, 7:11] = torch.tensor([20.0, 17.5, 17.4, 17.3])
-    model.final_logits_bias[:, EOS] = 17.6
+    model = with_the_same_scores(models("marian"), end=17.6)
     options = {"num_beams": 4, "num_return_sequences": 4, "early_stopping": "never", "length_penalty": -1.0}
     options |= {"sequence_bias": {(7, 7, 7, 7, EOS): 2.5}, "max_new_tokens": 30}
     check_agreement(model, sources(2), engine_calls, **options)

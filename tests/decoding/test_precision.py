@@ -104,14 +104,14 @@ def product_in_float32(inputs, weight, bias):
 def test_a_choice_says_up_to_how_many_rows_small_weights_are_float32(monkeypatch):
     """Otherwise an output would be continued with other products. That of an earlier version does not say it."""
     monkeypatch.setattr(products, "_used_choice", None)
-    own = products.int8_choice()
+    choice = products.int8_choice()
     weight, inputs = torch.randn(64, 96), torch.randn(3, 64)
     expected = int8_map(weight)(inputs)
     monkeypatch.setattr(products, "_FLOAT32_ROWS", 0)
     assert not torch.equal(int8_map(weight)(inputs), expected)
-    products.use_int8_choice(own)
+    products.use_int8_choice(choice)
     assert torch.equal(int8_map(weight)(inputs), expected)
-    earlier = asdict(own)
+    earlier = asdict(choice)
     del earlier["float32_rows"]
     products.use_int8_choice(products.Int8Choice(**earlier))
     monkeypatch.setattr(products, "_FLOAT32_ROWS", 8)

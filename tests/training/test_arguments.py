@@ -14,9 +14,12 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.training import arguments as arguments_module
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 
-BEST = {"load_best_model_at_end": True}
-BEST |= {
-    f"{event}_{name}": value for event in ("eval", "save") for name, value in (("strategy", "steps"), ("steps", 2))
+BEST = {
+    "load_best_model_at_end": True,
+    "eval_strategy": "steps",
+    "eval_steps": 2,
+    "save_strategy": "steps",
+    "save_steps": 2,
 }
 
 

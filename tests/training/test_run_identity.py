@@ -27,7 +27,7 @@ PAIRS = {"max_tokens_per_batch": 0}
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def new_folder(tmp_path, monkeypatch):
     """Trainers make their output folders."""
     monkeypatch.chdir(tmp_path)
 

@@ -19,21 +19,28 @@ def scores_of(model, sources, targets):
     return [forced.score for forced in force_targets(model, sources, targets)]
 
 
+def translated(model, tokenizer, texts, **options):
+    """The token ids of texts and of their translations by `generate()`, and the scores of the translations."""
+    sources = tokenizer(texts)["input_ids"]
+    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
+    options = {"num_beams": 2, "length_penalty": 1.0, **options}
+    output = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
+    limits = [options["max_new_tokens"]] * len(sources)
+    written = words_before_end(output.sequences, model.generation_config, limits)
+    return sources, [row.ids for row in written], output.sequences_scores
+
+
 @pytest.mark.parametrize("most", [1, 1 << 25])
 def test_scores_are_those_of_generate(monkeypatch, most):
     monkeypatch.setattr(trust, "_MOST_SCORES", most)
-    model, tokenizer = tiny_model(), tiny_tokenizer()
-    sources = tokenizer(["a b c d e f", "g h"])["input_ids"]
-    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
-    options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 40}
-    found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
-    written = words_before_end(found.sequences, model.generation_config, [options["max_new_tokens"]] * len(sources))
-    targets = [each.ids for each in written]
+    model = tiny_model()
+    texts = ["a b c d e f", "g h"]
+    sources, targets, expected = translated(model, tiny_tokenizer(), texts, max_new_tokens=40)
     # The end that generate() forces at the limit has the probability of 1 there.
     ends = [len(target) < 40 for target in targets]
     assert any(ends)
     scores = torch.tensor(scores_of(model, sources, targets))
-    torch.testing.assert_close(scores[ends], found.sequences_scores[ends])
+    torch.testing.assert_close(scores[ends], expected[ends])
 
 
 @pytest.mark.parametrize("kind", ["mbart", "nllb"])
@@ -42,28 +49,21 @@ def test_a_forced_code_of_the_language_does_not_count(kind):
     model, tokenizer = getattr(tiny_multilingual, kind)()
     code = {"mbart": "de_DE", "nllb": "deu_Latn"}[kind]
     model.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids(code)
-    sources = tokenizer(["the old house", "two dogs see the house"])["input_ids"]
-    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
-    options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 30, "forced_eos_token_id": None}
-    found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
-    written = words_before_end(found.sequences, model.generation_config, [options["max_new_tokens"]] * len(sources))
-    targets = [each.ids for each in written]
+    texts = ["the old house", "two dogs see the house"]
+    options = {"max_new_tokens": 30, "forced_eos_token_id": None}
+    sources, targets, scores = translated(model, tokenizer, texts, **options)
     assert {target[0] for target in targets} == {model.generation_config.forced_bos_token_id}
     lengths = torch.tensor([len(target) for target in targets])
-    by_generate = found.sequences_scores * lengths / (lengths - 1)
-    torch.testing.assert_close(torch.tensor(scores_of(model, sources, targets)), by_generate)
+    expected = scores * lengths / (lengths - 1)
+    torch.testing.assert_close(torch.tensor(scores_of(model, sources, targets)), expected)
 
 
 def test_scores_of_t5():
     """Its states are scaled before the output projection."""
     model, tokenizer = tiny_multilingual.t5()
-    sources = tokenizer(["the old house", "two dogs see the house"])["input_ids"]
-    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
-    options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 30}
-    found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
-    written = words_before_end(found.sequences, model.generation_config, [options["max_new_tokens"]] * len(sources))
-    scores = torch.tensor(scores_of(model, sources, [each.ids for each in written]))
-    torch.testing.assert_close(scores, found.sequences_scores)
+    texts = ["the old house", "two dogs see the house"]
+    sources, targets, expected = translated(model, tokenizer, texts, max_new_tokens=30)
+    torch.testing.assert_close(torch.tensor(scores_of(model, sources, targets)), expected)
 
 
 def test_a_target_that_is_only_a_code_of_a_language():
