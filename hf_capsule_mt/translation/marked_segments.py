@@ -11,7 +11,7 @@ import html
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import regex
 
@@ -59,7 +59,7 @@ class MarkedSegment(Segment):
     def put_back(self, translation: str, align: Align | None = None) -> str:
         """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
         copies = self._copies(translation)
-        spans_of_copies = {span for spans in copies.values() for span in spans}
+        spans_of_copies = set(chain.from_iterable(copies.values()))
         words = word_spans(translation, sorted(spans_of_copies))
         number_of = {span: number for number, span in enumerate(words)}
         words_of_copies = {}
@@ -76,15 +76,11 @@ class MarkedSegment(Segment):
 
         `:` is one in "Write <code>:</code> at the end: it is needed."
         """
-        kept_ranges = DisjointRanges()
-        for span in self.kept_spans:
-            kept_ranges.add(span)
-        return {
-            word for word in self.kept if _free_copies(self.text, self.kept[word], *self._is_joined(word), kept_ranges)
-        }
+        twins = self._copies(self.text, outside_of=self.kept_spans)
+        return {word for word, spans in twins.items() if spans}
 
-    def _copies(self, translation: str) -> dict[int, list[Span]]:
-        """Return the places of copies of kept parts in a translation, by the word of the source.
+    def _copies(self, text: str, outside_of: Sequence[Span] = ()) -> dict[int, list[Span]]:
+        """Return the places of copies of kept parts in a text, by their words in the source.
 
         Copies do not overlap. A copy is part of a longer word only if the kept part is, too. Kept parts with the same
         text share their copies.
@@ -95,12 +91,14 @@ class MarkedSegment(Segment):
             return -len(self.kept[word]), any(self._is_joined(word))
 
         taken = DisjointRanges()
+        for span in outside_of:
+            taken.add(span)
         shared: dict[tuple[str, bool, bool], list[Span]] = {}
         copies: dict[int, list[Span]] = {}
         for word in sorted(self.kept, key=rank):
             key = (self.kept[word], *self._is_joined(word))
             if key not in shared:
-                shared[key] = _free_copies(translation, *key, taken)
+                shared[key] = _free_copies(text, *key, taken)
             copies[word] = shared[key]
         return copies
 

@@ -37,12 +37,10 @@ class SentenceWriter:
         owners = owners_of(weights, replaceable_words(translation, words), copies)
         self._alignment = TagAlignment(weights, owners)
         # A copy of a kept part that is written elsewhere is left out. If the part has a twin, it may be the twin's.
-        self._dropped = {
-            number
-            for word, numbers in copies.items()
-            for number in numbers
-            if owners[number] is None and word not in with_twins
-        }
+        self._dropped: set[int] = set()
+        for kept_word, numbers in copies.items():
+            if kept_word not in with_twins:
+                self._dropped.update(number for number in numbers if owners[number] is None)
         self._written: list[str] = []
         self._last_character = ""
         self._needs_space = False

@@ -269,6 +269,8 @@ def test_each_of_two_equal_kept_parts_has_a_copy_of_its_own():
     [
         ("a <code>:</code> b: c", "a: b: c", "a<code>:</code> b: c"),
         ("a <code>x</code> b x", "x b a x", "<code>x</code> b a x"),
+        # Two kept parts may have one twin.
+        ("<code>:</code> a <code>:</code> b: c", ": a : b: c", "<code>:</code> a <code>:</code> b: c"),
         # Without a twin one copy is the kept part, and others are left out.
         ("a <code>x</code> b", "x b a x", "<code>x</code> b a"),
     ],

@@ -56,7 +56,9 @@ def _messages(elements: Sequence[Element], target_lang: str | None) -> Iterator[
     version = _OLD if is_old else _NEW
     for element in elements:
         if element.local_name == version.root and target_lang and version.language not in element.attributes:
-            end = element.inner_start - len(">")
+            # An empty element ends with "/>".
+            ending = element.first_tag[len(element.first_tag.rstrip("/>")) :]
+            end = element.inner_start - len(ending)
             yield _constant(end, end, f' {version.language}="{target_lang}"')
         elif element.local_name == version.unit and _is_open(element):
             if not is_old:

@@ -54,6 +54,8 @@ def test_a_language_that_the_file_names_stays(tmp_path):
     assert 'target-language="de-AT"' in written
     unnamed = translated(tmp_path, OLD.replace(' target-language="de"', ""), target_lang="de")
     assert 'target-language="de"' in unnamed
+    empty = '<xliff version="1.2"><file original="a"/></xliff>'
+    assert '<file original="a" target-language="de"/>' in translated(tmp_path, empty, target_lang="de")
 
 
 def test_every_other_byte_stays(tmp_path):
