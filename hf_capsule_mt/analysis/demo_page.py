@@ -234,6 +234,14 @@ def _connect(
     }
 
     def respond(name: str | None, sentence: str, shown: bool, title: str | None) -> list[Any]:
+        """Return what fills the panel, unless another panel is shown.
+
+        Args:
+            name: of the model.
+            sentence: the source.
+            shown: whether the panel is shown.
+            title: of the picture that is shown.
+        """
         if not shown:
             return [gr.skip()] * len(panel)
         return _respond(reply, name, sentence, title)

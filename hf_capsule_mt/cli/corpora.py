@@ -66,7 +66,7 @@ def translate_rows(args: argparse.Namespace) -> None:
     # The processes of a launcher share the files of their part.
     number = (number - 1) * state.num_processes + state.process_index + 1
     paths = share_of(paths, number, count * state.num_processes)
-    if args.sentences is None and not _are_text(paths):
+    if args.sentences is None and any(map(has_columns, paths)):
         logger.warning("Without --sentences a line with several sentences is translated as one, or cut.")
     translator = CorpusTranslator(
         **vars(decoding.decoding_options(args)),
@@ -115,25 +115,24 @@ def _files(args: argparse.Namespace) -> list[Path]:
     return paths
 
 
-def _are_text(paths: Sequence[Path]) -> bool:
-    return not any(map(has_columns, paths))
-
-
 def _check_kinds(args: argparse.Namespace, paths: Sequence[Path]) -> None:
     """Refuse files of several kinds, and what does not go with theirs."""
     for path in paths:
         if has_columns(path) != has_columns(paths[0]):
             raise UserError(f"{paths[0]} and {path} are of two kinds, text and rows. Translate each kind by itself.")
+        # It refuses other formats. Nothing is read yet.
         open_rows(path, args.text_column)
-    if not _are_text(paths):
+    if has_columns(paths[0]):
         if args.format is not None:
             raise UserError(f"--format is for text, and {paths[0]} has rows. Leave it out.")
         return
     for name, default in (("text_column", "text"), ("translation_column", "translation"), ("report_column", None)):
         if getattr(args, name) != default:
             raise UserError(f"--{name} is for rows, and {paths[0]} is plain text. Leave it out.")
+    # Whoever gives --tags knows what is in the files.
+    format_name = LINES if args.tags and args.format is None else args.format
     for path in paths:
-        file_format = recognise(path, LINES if args.tags and args.format is None else args.format)
+        file_format = recognise(path, format_name)
         if file_format is not None:
             raise UserError(f"{path} is {file_format.title}. Translate it by itself, with --output_file.")
 

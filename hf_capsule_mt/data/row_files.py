@@ -1,4 +1,4 @@
-"""Files of rows, Parquet, JSONL and lines, in parts of about equal text, and the same rows with new columns.
+"""Reads files of Parquet, JSONL and plain text in parts of about equal text, and writes their rows with new columns.
 
 The parts follow only from the file. Columns are never converted: a row of Parquet stays in Arrow, and a row of JSONL
 keeps its bytes and gets new keys at its end. A line of plain text has only its translation in the output.
@@ -28,7 +28,7 @@ PART_SIZE = 250_000
 _READ_TOGETHER = 1000
 """Rows of Parquet that are read at a time."""
 _WRITTEN = (".gz", ".zst")
-_WITH_COLUMNS = (".parquet", ".jsonl", ".json")
+_WITH_COLUMNS = ("parquet", "jsonl")
 
 Row = TypeVar("Row")
 Columns = Mapping[str, Sequence[Any]]
@@ -236,18 +236,18 @@ class ParquetFile(RowFile):
 
 def has_columns(path: Path) -> bool:
     """Return whether a file is of a format with columns, by its name."""
-    return without_compression(path).suffix in _WITH_COLUMNS
+    return file_format(path) in _WITH_COLUMNS
 
 
 def open_rows(path: Path, text_column: str) -> RowFile:
     """Return the reader of a file of rows. Raise a UserError for a format that is not read and written."""
-    kind = without_compression(path).suffix
+    kind = file_format(path)
     is_compressed = without_compression(path) != path
-    if kind == ".parquet" and not is_compressed:
+    can_be_written = not is_compressed or path.suffix in _WRITTEN
+    if kind == "parquet" and not is_compressed:
         return ParquetFile(path, text_column)
-    if not is_compressed or path.suffix in _WRITTEN:
-        if kind in (".jsonl", ".json"):
-            return JSONLFile(path, text_column)
-        if file_format(path) == "text":
-            return TextFile(path, text_column)
+    if kind == "jsonl" and can_be_written:
+        return JSONLFile(path, text_column)
+    if kind == "text" and can_be_written:
+        return TextFile(path, text_column)
     raise UserError(f"{path}: rows are read from .parquet, .jsonl and text files. The last two may be .gz or .zst.")

@@ -143,7 +143,7 @@ def spelling_ids(tokenizer: PreTrainedTokenizerBase, scripts: Iterable[str]) -> 
     """Return the tokens that spell any word: single letters of some scripts, digits, punctuation, and bytes."""
     scripts = set(scripts)
     special = special_ids(tokenizer)
-    # There a letter stands for a byte of any script.
+    # In byte-level BPE a letter stands for a byte of any script.
     is_of_bytes = is_byte_level(tokenizer)
     ids = []
     for piece, token_id in tokenizer.get_vocab().items():

@@ -64,7 +64,7 @@ def most_without_overlap(spans_of_terms: Sequence[Sequence[Span]]) -> list[Span 
     Returns:
         The span of each term, or None.
     """
-    # To try terms with the same spans in every order would take forever, for ten or more. Their order does not matter.
+    # The order of terms with the same spans does not matter. To try all orders of ten such terms would take forever.
     terms_of_kind: dict[tuple[Span, ...], list[int]] = {}
     for term, spans in enumerate(spans_of_terms):
         terms_of_kind.setdefault(tuple(spans), []).append(term)
@@ -111,14 +111,14 @@ def _largest_choice(candidates: Sequence[_Candidate], terms_left: _TermsLeft) ->
         kind = candidate.kind
         next_if_skipped = index + 1
         next_if_taken = bisect_left(starts, candidate.end)
-        prevents_none = next_if_taken == next_if_skipped
+        overlaps_later = next_if_taken != next_if_skipped
         for left, choice in largest[index].items():
             can_take = left[kind] > 0
             if can_take:
                 left_then = _with_number(left, kind, left[kind] - 1)
                 _remember(largest[next_if_taken], left_then, choice.with_next(candidate))
-            # A candidate that prevents no later one is always taken: to skip it never gives more.
-            if not can_take or not prevents_none:
+            # A candidate that overlaps no later one is always taken if it can be. To skip it never gives more.
+            if overlaps_later or not can_take:
                 # Terms of a kind without a later candidate make no difference any more. To count them as none
                 # lets more choices agree, so fewer are remembered.
                 left_then = _with_number(left, kind, 0) if last_of_kind[kind] == index else left

@@ -52,7 +52,7 @@ class Quality:
     """What is expected of a translation."""
 
     quality: float  # The expected score by the metric of the calibration.
-    interval: tuple[float, float]  # Between which 80% of the scores lie.
+    interval: tuple[float, float]  # 80% of the scores lie between these.
     p_bad: float  # The probability that the score is below the limit of the calibration.
 
 
@@ -70,7 +70,7 @@ class Calibration:
         bounds: the lowest and the highest score.
         length_edges: longest sources, in tokens, of the groups of short and middle sources.
         half_widths: of the intervals, by group.
-        score_range: between which the mean log-probabilities of 90% of the sentences lie.
+        score_range: the mean log-probabilities of 90% of the sentences lie between these.
         least_coverage: only 0.5% of the translations have less coverage. None for models without attention.
         held_out: what was measured on sentences that it was not fitted on.
         settings: the model and how it decodes, by [`calibration_settings`].

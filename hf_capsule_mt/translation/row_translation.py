@@ -159,8 +159,9 @@ class _FileOfRows:
         whole_file = self.folder / f"whole-{self.output.name}"
         record_file = self.folder / _RECORD
         self._join(len(records), whole_file)
-        self._check_rows(whole_file, hashes, sum(record["rows"] for record in records))
-        write_json(record_file, self._record(records, settings["input_sha256"], hash_file(whole_file)))
+        record = self._record(records, settings["input_sha256"], hash_file(whole_file))
+        self._check_rows(whole_file, hashes, record["rows"])
+        write_json(record_file, record)
         self.record_file.parent.mkdir(exist_ok=True)
         os.replace(whole_file, self.output)
         os.replace(record_file, self.record_file)
@@ -196,13 +197,13 @@ class _FileOfRows:
             for number in range(parts):
                 write((self.folder / f"part-{number:06}").read_bytes())
 
-    def _check_rows(self, whole_file: Path, hashes: Sequence[str], number: int) -> None:
+    def _check_rows(self, whole_file: Path, hashes: Sequence[str], num_rows: int) -> None:
         """Check that every row is in the output once, in its place. A difference is a fault of the package."""
         written = open_rows(whole_file, self.translator.text_column)
         if self.rows.has_sources:
             is_whole = [_hash(written.texts(rows)) for rows in written.parts()] == hashes
         else:
-            is_whole = sum(map(len, written.parts())) == number
+            is_whole = sum(map(len, written.parts())) == num_rows
         if not is_whole:
             raise RuntimeError(f"{self.output} does not have the rows of {self.rows.path}.")
 

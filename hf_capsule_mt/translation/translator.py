@@ -219,9 +219,9 @@ class _BatchDecoder:
         self._model = model
         self._encoded = encoded
         self._forced_terms = forced_terms
-        self._translations = options["num_return_sequences"]
+        self._num_translations = options["num_return_sequences"]
         if forced_terms is not None:
-            self._translations = forced_terms.translations
+            self._num_translations = forced_terms.translations
         self._dtype = dtype
         self._vocabulary_size = model.get_input_embeddings().weight.shape[0]
         self._max_new_tokens = max_new_tokens
@@ -262,7 +262,9 @@ class _BatchDecoder:
             check.check()
         sequences = getattr(generated, "sequences", generated)
         scores = getattr(generated, "sequences_scores", None)
-        limits_of_rows = [limit for limit in limits for _ in range(self._translations)]
+        limits_of_rows: list[int] = []
+        for limit in limits:
+            limits_of_rows += [limit] * self._num_translations
         written = words_before_end(sequences, self._settings, limits_of_rows)
         return batch, sequences, with_scores(written, scores)
 

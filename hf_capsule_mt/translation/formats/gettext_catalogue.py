@@ -71,7 +71,7 @@ class _Catalogue(Document):
 
 def _is_open(unit: "pounit") -> bool:
     """Return whether a message has words, and no translation yet."""
-    # Neither a header nor what is obsolete is translatable.
+    # The header and obsolete messages are not translatable.
     if not unit.istranslatable() or unit.istranslated():
         return False
     # A fuzzy message has a translation, which a reviewer has not seen yet.

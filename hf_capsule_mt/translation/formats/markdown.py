@@ -193,7 +193,9 @@ class _ProseFinder:
         # The place of the text in each of its lines.
         places = []
         for number, text in enumerate(written.split("\n"), start=first):
-            place = self._page.find(text, max(self._end, self._starts[number]), self._starts[number + 1])
+            # Equal texts may stand in one line, as in cells of a table.
+            earliest = max(self._end, self._starts[number])
+            place = self._page.find(text, earliest, self._starts[number + 1])
             if place < 0:
                 return None
             places.append(place)

@@ -131,7 +131,8 @@ def _mark(token: "Token") -> Mark:
         return Mark("break", raw)
     if token.type == "softbreak":
         return Mark("text", raw, " ")
-    if token.type == "code_inline" or (token.type == "text" and raw):
+    is_address = token.type == "text" and raw != ""
+    if token.type == "code_inline" or is_address:
         return Mark("kept", raw, token.content.strip() or raw)
     if token.type == "image":
         return _image(raw, token.content)
