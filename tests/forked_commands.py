@@ -152,10 +152,11 @@ def in_small_parts(size, replaces=None, end="kill"):
 
     row_files.PART_SIZE = row_translation.PART_SIZE = size
     replace, done = os.replace, count()
+    leave = {"kill": kill, "stop": stop}[end]
 
     def replace_or_die(*args):
         if next(done) == replaces:
-            globals()[end]()
+            leave()
         replace(*args)
 
     os.replace = replace_or_die

@@ -46,8 +46,8 @@ def test_the_table_and_the_memory():
 
 
 @needs_ctranslate2
-def test_mbart():
-    """Without goals, which are those of NLLB-600M."""
+def test_the_table_of_mbart_has_no_goals():
+    """They are those of NLLB-600M."""
     args = options("--model", "mbart", "--memory_tokens", "0")
     results, report = nllb.measure(args)
     table = report({**results, "settings": vars(args), "environment": environment("cpu")})

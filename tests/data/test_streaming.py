@@ -4,7 +4,7 @@ import json
 import random
 import threading
 from collections import Counter
-from itertools import islice, takewhile
+from itertools import islice, product, takewhile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -282,12 +282,10 @@ def test_a_text_is_the_same_in_another_folder(tmp_path):
 def test_splits_and_columns_of_a_data_set_are_other_texts(tmp_path):
     for split in ("train", "test"):
         Dataset.from_list([{"en": "a", "de": "b", "fr": "c"}]).to_json(tmp_path / f"{split}.jsonl")
-    texts = [
-        hub_rows(str(tmp_path), None, split, Columns("en", target)).text
-        for split in ("train", "test")
-        for target in ("de", "fr")
-    ]
-    assert len(set(texts)) == 4
+    texts = set()
+    for split, target in product(("train", "test"), ("de", "fr")):
+        texts.add(hub_rows(str(tmp_path), None, split, Columns("en", target)).text)
+    assert len(texts) == 4
 
 
 def test_the_first_process_tells_of_a_pass(tmp_path, capsys):

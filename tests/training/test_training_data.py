@@ -188,9 +188,9 @@ def test_a_corpus_of_three_times_the_weight_is_drawn_three_times_as_often(traine
 
 def test_the_data_seed_mixes_corpora(load):
     data = {"train_file": ["part-0.tsv", "part-1.tsv"], "train_file_weights": [1, 2]}
-    first, same, other = (
-        load(data, **seeds) for seeds in ({"data_seed": 3}, {"data_seed": 3, "seed": 8}, {"data_seed": 4})
-    )
+    first = load(data, data_seed=3)
+    same = load(data, data_seed=3, seed=8)
+    other = load(data, data_seed=4)
     assert list(first.train) == list(same.train) != list(other.train)
     assert first.facts.pairs == {"trained_on": 40, "too_long": 0, "in_an_epoch": len(first.train)}
 

@@ -69,7 +69,8 @@ def test_scores_of_t5():
 def test_a_target_that_is_only_a_code_of_a_language():
     """It has the score of this token, which is all that it has."""
     model = tiny_model()
-    [plain, coded] = (force_targets(model, [[5, 6, 2]], [[7]], first_token=first)[0] for first in (None, 7))
+    [plain] = force_targets(model, [[5, 6, 2]], [[7]])
+    [coded] = force_targets(model, [[5, 6, 2]], [[7]], first_token=7)
     assert coded.log_probabilities == plain.log_probabilities
     assert len(coded.log_probabilities) == 1
     [longer] = force_targets(model, [[5, 6, 2]], [[7, 8]], first_token=7)
