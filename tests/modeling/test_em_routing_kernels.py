@@ -32,7 +32,8 @@ def routed(monkeypatch):
         shapes.append(votes.shape)
         return em_routing_kernels.route(votes, *others)
 
-    monkeypatch.setattr(em_routing, "_implementation", lambda *given: (route, em_routing_kernels.route_backward))
+    by_kernels = em_routing.EMImplementation(route, em_routing_kernels.route_backward)
+    monkeypatch.setattr(em_routing, "_implementation", lambda votes: by_kernels)
     return shapes
 
 
@@ -104,8 +105,8 @@ def test_a_device_has_them_if_it_can_go_back_too(monkeypatch):
         raise RuntimeError("too many registers")
 
     find = em_routing._kernels.__wrapped__
-    implementation = (em_routing_kernels.route, em_routing_kernels.route_backward)
-    assert find(DEVICE) == (em_routing_kernels.fit, implementation)
+    implementation = em_routing.EMImplementation(em_routing_kernels.route, em_routing_kernels.route_backward)
+    assert find(DEVICE) == em_routing.EMKernels(em_routing_kernels.fit, implementation)
     monkeypatch.setattr(em_routing_kernels, "route_backward", fail)
     assert find(DEVICE) is None
 
@@ -135,5 +136,6 @@ def test_a_gpu_has_them(monkeypatch, routed):
     monkeypatch.undo()
     votes = torch.empty(1, 2, 2, 2, device=DEVICE)
     assert em_routing._implementation(votes) == em_routing._kernels(DEVICE).implementation
-    assert em_routing._implementation(votes.double()) == (em_routing._route, em_routing._route_backward)
+    by_pytorch = em_routing.EMImplementation(em_routing._route, em_routing._route_backward)
+    assert em_routing._implementation(votes.double()) == by_pytorch
     assert em_routing._implementation(torch.empty(1, 200, 200, 2, device=DEVICE)).route is em_routing._route
