@@ -86,7 +86,7 @@ class Batcher:
         self._taken_batches = 0
         self._speed = BatchSpeed()
         self._batch_ends = 0.0
-        """When the batch that is decoded now should end."""
+        """When the batch that is decoded now should end, 0 if there is none."""
         self._is_closed = False
         self._is_dead = False
         self._thread = Thread(target=self._run, name="translation engine", daemon=True)
@@ -276,6 +276,8 @@ class Batcher:
         seconds = time.monotonic() - started
         tokens = sum(place.length for place in batch)
         with self._changed:
+            # It may have been thought to take much longer, and an engine that is free lets nobody wait.
+            self._batch_ends = 0.0
             self._speed.add(tokens, seconds)
             for place, translation in zip(batch, translations, strict=True):
                 self._deliver(place, translation)

@@ -7,6 +7,7 @@ from threading import Event
 import pytest
 from tiny_marian import tiny_model, tiny_tokenizer
 
+from hf_capsule_mt.serving import batcher as batcher_module
 from hf_capsule_mt.serving.batch_speed import BatchSpeed
 from hf_capsule_mt.serving.batcher import Batcher
 from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, LateError, StoppedError
@@ -326,6 +327,38 @@ def test_the_wait_is_predicted(make):
     with pytest.raises(BusyError, match="Try again in 4 seconds") as busy, batcher.admitted(200):
         pass
     assert busy.value.seconds == pytest.approx(4)
+
+
+class Clock:
+    """Stands still until it is moved on."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_nobody_waits_for_a_batch_that_ended_early(engine, monkeypatch):
+    """After five batches of one sentence, 50 sentences are thought to take 50 times as long."""
+    clock = Clock()
+    monkeypatch.setattr(batcher_module, "time", clock)
+    predicted = []
+
+    def decode(batch):
+        if len(batch) > 1:
+            predicted.append(batcher.predicted_wait(5))
+        clock.now += 1.0
+        return engine.decode(batch)
+
+    with Batcher({"m": decode}, max_wait=8) as batcher:
+        for name in "abcde":
+            batcher.submit("m", [sentence(name)]).result(TIMEOUT)
+        batcher.submit("m", sentences("s", 50)).result(TIMEOUT)
+        assert predicted == [pytest.approx(50)]
+        assert batcher.predicted_wait(5) == 0
+        with batcher.admitted(5):
+            assert texts_of(batcher.submit("m", [sentence("f")])) == ["F"]
 
 
 def test_a_request_waits_for_those_that_were_admitted_before(make):
