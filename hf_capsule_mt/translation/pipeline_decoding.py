@@ -19,7 +19,8 @@ from .generate_settings import engine_takes, settings_of, warn_of_dtype, with_to
 from .pipeline_translation import length_limits
 from .text_reader import Sentence
 from .texts import TextTranslator, check_glossary_count, with_language
-from .token_rows import Written, pad_rows, with_scores, words_before_end
+from .token_rows import Written, with_scores, words_before_end
+from .translator import decode_within_memory, model_source
 
 
 def dtype_of_engine(model: PreTrainedModel, device: torch.device, dtype: str, engine: str | None) -> str:
@@ -80,7 +81,7 @@ class SentenceDecoder:
     def decode(
         self, sentences: Sequence[Sentence], options: dict[str, Any], *, scores: bool, alignments: bool
     ) -> list[DecodedSentence]:
-        """Decode sentences with token ids and one target language, in one batch.
+        """Decode sentences with token ids and one target language, in one batch, or in halves if memory runs out.
 
         Args:
             sentences: the sentences.
@@ -88,6 +89,16 @@ class SentenceDecoder:
             scores: whether translations have scores.
             alignments: whether all words are aligned. Otherwise only those of sentences with tags or kept parts.
         """
+        decode = partial(self._decode, options=options, scores=scores, alignments=alignments)
+        decoded: list[DecodedSentence] = []
+        for part in decode_within_memory(decode, sentences):
+            decoded += part
+        return decoded
+
+    def _decode(
+        self, sentences: Sequence[Sentence], options: dict[str, Any], scores: bool, alignments: bool
+    ) -> list[DecodedSentence]:
+        """Decode sentences in one batch."""
         with_limits = self._with_limits(sentences, options)
         sequences, sequences_scores = self._generate(sentences, with_limits, scores)
         count = len(sequences) // len(sentences)
@@ -124,13 +135,13 @@ class SentenceDecoder:
         They are `[sentences * translations, length]` and `[sentences * translations]`.
         """
         token_ids = [sentence.token_ids for sentence in sentences]
-        input_ids, mask = pad_rows(token_ids, self._model.config.pad_token_id, self._device)
         options = dict(options)
         engine = options.pop("engine", "fast")
         dtype = name_of(options.pop("dtype", self._dtype))
         options = with_tokenizer(self._model, self._texts.tokenizer, options)
         checks = []
-        if engine == "fast" and engine_takes(self._model, options):
+        is_fast = engine == "fast" and engine_takes(self._model, options)
+        if is_fast:
             options["custom_generate"] = partial(decoding.generate, dtype=dtype, return_scores=return_scores)
         elif options.get("custom_generate") is None:
             warn_of_dtype(dtype)
@@ -138,7 +149,8 @@ class SentenceDecoder:
             checks = [decoding.FiniteScores(self._model)]
             options["logits_processor"] = LogitsProcessorList([*checks, *(options.get("logits_processor") or ())])
         with evaluating(self._model):
-            generated = self._model.generate(input_ids=input_ids, attention_mask=mask.long(), **options)
+            source = model_source(self._model, token_ids, dtype if is_fast else None)
+            generated = self._model.generate(**source, **options)
         for check in checks:
             check.check()
         return getattr(generated, "sequences", generated), getattr(generated, "sequences_scores", None)

@@ -1,10 +1,10 @@
 """Translate lines of text in batches of similar length."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ from .pipeline_translation import copied
 from .token_rows import Written, pad_rows, with_scores, words_before_end
 
 logger = logging.get_logger(__name__)
+
+Item = TypeVar("Item")
+Decoded = TypeVar("Decoded")
 
 _EVERY_LINE = {
     # Whatever the settings of the checkpoint say.
@@ -175,22 +178,30 @@ def generate_batches(
     decoder = _BatchDecoder(model, encoded, max_new_tokens, engine, dtype, options, forced_terms, return_scores)
     with evaluating(model):
         for batch in batches:
-            yield from _decoded_within_memory(decoder, batch)
+            yield from decode_within_memory(decoder.decode, batch)
 
 
-def _decoded_within_memory(
-    decoder: "_BatchDecoder", batch: Sequence[int]
-) -> Iterator[tuple[Sequence[int], Tensor, list[Written]]]:
-    """Yield a batch decoded as a whole, or in parts that are small enough for the memory."""
+def decode_within_memory(decode: Callable[[Sequence[Item]], Decoded], batch: Sequence[Item]) -> Iterator[Decoded]:
+    """Yield what is decoded of a batch as a whole, or of parts in order that are small enough for the memory.
+
+    Args:
+        decode: decodes a batch. It may raise a `torch.OutOfMemoryError`.
+        batch: the sentences, or their indices.
+
+    Raises:
+        torch.OutOfMemoryError: if there is no memory for a single sentence.
+    """
     waiting = [batch]
     while waiting:
         part = waiting.pop(0)
         try:
-            decoded = decoder.decode(part)
+            decoded = decode(part)
         except torch.OutOfMemoryError:
             if len(part) == 1:
                 raise
-            logger.warning_once("The memory is full, so batches are halved. Lower max_tokens_per_batch.")
+            logger.warning_once(
+                "The memory is full, so batches are halved. Lower max_tokens_per_batch, or batch_size of a pipeline."
+            )
             middle = len(part) // 2
             waiting = [part[:middle], part[middle:], *waiting]
         else:
@@ -223,7 +234,6 @@ class _BatchDecoder:
         if forced_terms is not None:
             self._num_translations = forced_terms.translations
         self._dtype = dtype
-        self._vocabulary_size = model.get_input_embeddings().weight.shape[0]
         self._max_new_tokens = max_new_tokens
         self._limit = new_tokens_limit(model, max_new_tokens, options.get("generation_config"))
         self._criteria = options.pop("stopping_criteria", None) or ()
@@ -241,7 +251,6 @@ class _BatchDecoder:
     def decode(self, batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
         """Return a batch, its token ids `[batch, length]`, and what was written."""
         sources = [self._encoded[index] for index in batch]
-        self._check_vocabulary(sources)
         limits = self._limits(sources)
         criteria = [NewTokenLimits(torch.tensor(limits, device=self._model.device)), *self._criteria]
         options = self._options
@@ -250,7 +259,7 @@ class _BatchDecoder:
         # The engine looks at the scores by itself.
         checks = [] if "custom_generate" in options else [FiniteScores(self._model)]
         generated = self._model.generate(
-            **self._source(sources),
+            **model_source(self._model, sources, self._dtype if self._is_fast else None),
             stopping_criteria=StoppingCriteriaList(criteria),
             logits_processor=LogitsProcessorList([*checks, *self._processors]),
             # The start token, and one to spare, or `forced_eos_token_id` would only act on the longest sentences.
@@ -287,21 +296,29 @@ class _BatchDecoder:
             num_translations=forced.translations,
         )
 
-    def _check_vocabulary(self, sources: Sequence[Sequence[int]]) -> None:
-        largest = max(max(source) for source in sources)
-        if largest >= self._vocabulary_size:
-            # PyTorch's own error names no token, and on a GPU it ends the process.
-            raise UserError(
-                f"The tokenizer has token id {largest}, but {self._model.name_or_path} has only "
-                f"{self._vocabulary_size} embeddings. The tokenizer is another model's. Put the right one next to the "
-                "weights."
-            )
 
-    def _source(self, sources: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """Return what the model reads, with the encoder's states if the engine can make them."""
-        input_ids, mask = pad_rows(sources, self._model.config.pad_token_id, self._model.device)
-        source: dict[str, Any] = {"input_ids": input_ids, "attention_mask": mask.long()}
-        if self._is_fast and not torch.is_autocast_enabled(self._model.device.type):
-            with suppress(UnsupportedModelError):
-                source["encoder_outputs"] = engine_of(self._model, self._dtype).encode(**source)
-        return source
+def model_source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str | None) -> dict[str, Any]:
+    """Return the arguments of `generate()` for sources, with the encoder's output if the engine can make it.
+
+    Args:
+        model: the model, in evaluation mode.
+        sources: token ids of each sentence.
+        dtype: the precision of the engine, or None if Transformers decodes.
+
+    Raises:
+        UserError: if a token id is not in the model's vocabulary, or the engine has no such `dtype`.
+    """
+    largest = max(max(source) for source in sources)
+    vocabulary_size = model.get_input_embeddings().weight.shape[0]
+    if largest >= vocabulary_size:
+        # PyTorch's own error names no token, and on a GPU it ends the process.
+        raise UserError(
+            f"The tokenizer has token id {largest}, but {model.name_or_path} has only {vocabulary_size} embeddings. "
+            "The tokenizer is another model's. Put the right one next to the weights."
+        )
+    input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
+    arguments: dict[str, Any] = {"input_ids": input_ids, "attention_mask": mask.long()}
+    if dtype is not None and not torch.is_autocast_enabled(model.device.type):
+        with suppress(UnsupportedModelError):
+            arguments["encoder_outputs"] = engine_of(model, dtype).encode(**arguments)
+    return arguments

@@ -1,18 +1,20 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 import tiny_multilingual
 import torch
-from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
+from tiny_marian import WORDS, marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, StoppingCriteriaList, pipeline
 from transformers.utils import logging
 
 import hf_capsule_mt
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
-from hf_capsule_mt.decoding import Engine
+from hf_capsule_mt.cli import translate
+from hf_capsule_mt.decoding import Engine, products
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import pipeline_translation
 from hf_capsule_mt.translation.glossary import Entry, Glossary
@@ -499,6 +501,60 @@ def test_the_precision_of_the_constructor_is_the_engines(marian, engine_dtypes, 
     translator("a b", dtype="float32")
     assert engine_dtypes == [name, "float32"]
     assert translator.model.dtype == torch.float32
+
+
+@pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
+def test_int8_writes_the_words_of_the_command(tmp_path):
+    """The encoder is in int8 too."""
+    folder = save_tiny_marian(tmp_path / "marian")
+    generator = random.Random(0)
+    lines = [" ".join(generator.choices(WORDS, k=15)) for _ in range(30)]
+    source = tmp_path / "in"
+    source.write_text("\n".join(lines) + "\n")
+    target = tmp_path / "out"
+    # A batch of one line, as in the pipeline: the sentences of a batch share their scales.
+    options = ["--dtype", "int8", "--device", "cpu", "--max_tokens_per_batch", "16"]
+    translate.main(["--model", str(folder), "--input_file", str(source), "--output_file", str(target), *options])
+    translator = hf_capsule_mt.pipeline(folder, device="cpu", dtype="int8")
+    texts = [result["translation_text"] for result in translator(lines)]
+    assert texts == target.read_text().splitlines()
+    # Otherwise these lines would show nothing.
+    assert texts != [result["translation_text"] for result in translator(lines, dtype="float32")]
+
+
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+def test_a_batch_that_does_not_fit_in_memory_is_halved(marian, monkeypatch, engine):
+    translator = pipeline("translation", model=str(marian), device="cpu", engine=engine, num_beams=2)
+    options = {"batch_size": 4, "return_scores": True, "num_return_sequences": 2}
+    expected_results = translator(SENTENCES, **options)
+    generate = translator.model.generate
+    sizes = []
+
+    def in_little_memory(input_ids, **options):
+        sizes.append(len(input_ids))
+        if len(input_ids) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return generate(input_ids=input_ids, **options)
+
+    monkeypatch.setattr(translator.model, "generate", in_little_memory)
+    most = 2
+    results = translator(SENTENCES, **options)
+    assert sizes == [4, 2, 2]
+    for result, ranked in zip(results, expected_results, strict=True):
+        assert [row["translation_text"] for row in result] == [row["translation_text"] for row in ranked]
+        assert [row["score"] for row in result] == pytest.approx([row["score"] for row in ranked], abs=1e-5)
+    most = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        translator(SENTENCES, **options)
+
+
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+def test_the_tokenizer_of_another_model_is_refused(marian, translator, engine):
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["straße"])
+    foreign = pipeline("translation", model=translator.model, tokenizer=tokenizer, device="cpu", engine=engine)
+    with pytest.raises(UserError, match=r"has only 29 embeddings. The tokenizer is another model's"):
+        foreign("a straße")
 
 
 def test_terms_are_written_in_the_precision_of_the_engine(marian, engine_dtypes):
