@@ -38,10 +38,8 @@ _TOKEN = regex.compile(
     |<(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+)(?=[\s/>])(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^<>=]|=(?!\s*+["']))*+>""",
     regex.VERBOSE,
 )
-_TRANSLATE_NO = regex.compile(
-    r"""(?i)\stranslate\s*=\s*["']?no["'\s/>]
-    |\sclass\s*=\s*(?:"(?:[^"]*\s)?notranslate[\s"]|'(?:[^']*\s)?notranslate[\s']|notranslate[\s/>])""",
-    regex.VERBOSE,
+_ATTRIBUTE = regex.compile(
+    r"""(?P<name>[^\s/>=]++)(?:\s*+=\s*+(?P<value>"[^"]*+"|'[^']*+'|(?!["'])(?:[^\s>/]|/(?!>))++))?+"""
 )
 _NAMED = regex.compile(r"&([a-zA-Z][\w.:-]*;)")
 _REFERENCE = regex.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z]\w*);?")
@@ -67,6 +65,15 @@ class Run(NamedTuple):
     items: list[Item]
     raw: str
     line: int = 0
+
+
+class Attribute(NamedTuple):
+    """An attribute of a tag: its name in lower case, the characters of its value, and where that is written."""
+
+    name: str
+    value: str
+    start: int
+    end: int
 
 
 class _Token(NamedTuple):
@@ -113,9 +120,25 @@ def read_markup(source: str, ignored: frozenset[str] = frozenset()) -> list[Run 
     return parts
 
 
+def attributes(tag: str) -> Iterator[Attribute]:
+    """Yield the attributes of an opening or empty tag that have a value."""
+    for match in _ATTRIBUTE.finditer(tag, _TOKEN.match(tag).end("name")):
+        if match["value"] is not None:
+            value = match["value"]
+            if value[0] in "\"'":
+                value = value[1:-1]
+            yield Attribute(match["name"].lower(), html.unescape(value), *match.span("value"))
+
+
 def is_untranslated(tag: str) -> bool:
     """Return whether an opening tag says that its element is not translated."""
-    return _TRANSLATE_NO.search(tag) is not None
+    for attribute in attributes(tag):
+        value = attribute.value.strip().lower()
+        if attribute.name == "translate" and value == "no":
+            return True
+        if attribute.name == "class" and "notranslate" in value.split():
+            return True
+    return False
 
 
 def edit_tags(source: str, edit: Callable[[str], str]) -> str:

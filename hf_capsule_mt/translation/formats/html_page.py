@@ -4,16 +4,14 @@ import html
 import re
 from collections.abc import Sequence
 
-from hf_capsule_mt.translation.markup import edit_tags, is_untranslated
+from hf_capsule_mt.translation.markup import Attribute, attributes, edit_tags, is_untranslated
 
-from .base import Document, FileFormat, Text, decoded
+from .base import Document, FileFormat, Text, decoded, replaced
 
-# A reader sees or hears them.
-_ATTRIBUTE = re.compile(
-    r"""(?P<before>\s(?:alt|title|placeholder|aria-label)\s*=\s*)(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)')""",
-    re.IGNORECASE,
-)
-_LANGUAGE = re.compile(r"""(?P<before><html\b[^>]*?\slang\s*=\s*)(?:"[^"]*"|'[^']*'|[^\s>]+)""", re.IGNORECASE)
+# Attributes that a reader sees or hears.
+_WORDS = ("alt", "title", "placeholder", "aria-label")
+_LANGUAGE = ("lang", "xml:lang")
+_ROOT = re.compile(r"<html[\s/>]", re.IGNORECASE)
 
 
 class HtmlPage(FileFormat):
@@ -41,12 +39,9 @@ class _Page(Document):
 
     def _collect(self, tag: str) -> str:
         """Note the words in the attributes of a tag."""
-        if is_untranslated(tag):
-            return tag
-        for match in _ATTRIBUTE.finditer(tag):
-            value = _value(match)
-            if any(map(str.isalpha, value)) and value not in self._values:
-                self._values.append(value)
+        for attribute in _attributes_with_words(tag):
+            if attribute.value not in self._values:
+                self._values.append(attribute.value)
         return tag
 
     def written(self, translations: Sequence[str]) -> bytes:
@@ -54,23 +49,26 @@ class _Page(Document):
         page, *values = translations
         translation_of = dict(zip(self._values, values, strict=True))
 
-        def translated(match: re.Match) -> str:
-            value = _value(match)
-            if value not in translation_of:
-                return match[0]
-            return f'{match["before"]}"{html.escape(translation_of[value])}"'
-
         def edited(tag: str) -> str:
-            if not is_untranslated(tag):
-                tag = _ATTRIBUTE.sub(translated, tag)
-            if self._target_lang is not None:
-                tag = _LANGUAGE.sub(rf'\g<before>"{self._target_lang}"', tag)
-            return tag
+            parts = []
+            for attribute in _attributes_with_words(tag):
+                parts.append(_with_value(attribute, translation_of[attribute.value]))
+            tag = replaced(tag, parts)
+            if self._target_lang is None or _ROOT.match(tag) is None:
+                return tag
+            languages = [attribute for attribute in attributes(tag) if attribute.name in _LANGUAGE]
+            return replaced(tag, [_with_value(language, self._target_lang) for language in languages])
 
         return edit_tags(page, edited).encode()
 
 
-def _value(match: re.Match) -> str:
-    """Return the characters of an attribute's value."""
-    raw = match["single"] if match["double"] is None else match["double"]
-    return html.unescape(raw)
+def _attributes_with_words(tag: str) -> list[Attribute]:
+    """Return the attributes of a tag that are translated."""
+    if is_untranslated(tag):
+        return []
+    return [each for each in attributes(tag) if each.name in _WORDS and any(map(str.isalpha, each.value))]
+
+
+def _with_value(attribute: Attribute, value: str) -> tuple[int, int, str]:
+    """Return the place of the value of an attribute, and how another one is written."""
+    return attribute.start, attribute.end, f'"{html.escape(value)}"'

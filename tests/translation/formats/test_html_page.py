@@ -36,6 +36,11 @@ def test_a_page(tmp_path):
 def test_the_language_of_the_page(tmp_path):
     assert '<html lang="de" class="a">' in translated(tmp_path, PAGE, target_lang="de")
     assert '<HTML class=a Lang="de">' in translated(tmp_path, "<HTML class=a Lang=en><p>a", target_lang="de")
+    page = '<html xmlns="x" xml:lang="en" lang="en" data-lang="en"><p>a</p></html>'
+    expected = '<html xmlns="x" xml:lang="de" lang="de" data-lang="en"><p>A</p></html>'
+    assert translated(tmp_path, page, target_lang="de") == expected
+    page = """<html data-x=" lang='en' " lang="en"><p>a</p></html>"""
+    assert translated(tmp_path, page, target_lang="de") == page.replace('"en"', '"de"').replace("<p>a", "<p>A")
     # A page that names none gets none.
     assert translated(tmp_path, "<html><p hreflang=en>a", target_lang="de") == "<html><p hreflang=en>A"
 
@@ -46,6 +51,33 @@ def test_attributes_of_what_is_not_translated_stay(tmp_path):
     written = translated(tmp_path, page)
     assert '<img alt="A DOG">' in written
     assert '<img translate="no" alt="a dog">' in written
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        (
+            """<a onclick="show(' title = \'a dog\'')" title="a dog">""",
+            """<a onclick="show(' title = \'a dog\'')" title="A DOG">""",
+        ),
+        ("""<a data-x='<b alt="a dog">' alt='b'>""", """<a data-x='<b alt="a dog">' alt="B">"""),
+        ("""<a data-title="a dog" x:title="a dog">""", """<a data-title="a dog" x:title="a dog">"""),
+        (
+            """<a title=dog><img alt=dog/></a><a href=a/ title = 'dog'>""",
+            """<a title="DOG"><img alt="DOG"/></a><a href=a/ title = "DOG">""",
+        ),
+        ("""<a hidden href="x"title="dog">""", """<a hidden href="x"title="DOG">"""),
+        (
+            """<a data-x=" translate=no class='notranslate' " title="dog">""",
+            """<a data-x=" translate=no class='notranslate' " title="DOG">""",
+        ),
+        ("""<a class="b NoTranslate" title="dog">""", """<a class="b NoTranslate" title="dog">"""),
+        ("""<a translate=NO title="dog">""", """<a translate=NO title="dog">"""),
+    ],
+)
+def test_only_attributes_that_readers_see_are_translated(tmp_path, tag, expected):
+    """An attribute may have the text of others in it, such as a program."""
+    assert translated(tmp_path, f"<p>{tag}c</a></p>").startswith(f"<p>{expected}")
 
 
 def test_marks_and_ends_of_lines_stay(tmp_path):
