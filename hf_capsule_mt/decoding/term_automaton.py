@@ -70,6 +70,10 @@ class TermAutomaton:
             self._num_placed[state] = placed.bit_count()
         return self._num_placed[state]
 
+    def num_begun(self, state: State) -> int:
+        """Return how many tokens a hypothesis has of a term that it has begun, and 0 if the term is whole."""
+        return 0 if self._is_whole(state) else len(state.walk)
+
     def continuations(self, state: State) -> list[int]:
         """Return the tokens that begin a missing term, or go on with the one that is begun."""
         tokens = self._tokens_after(state.walk, state.placed)

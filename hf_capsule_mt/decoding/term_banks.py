@@ -142,7 +142,7 @@ class SentenceBanks:
 
         Args:
             proposed: the continuations to choose from.
-            closed: the rows that have no continuation.
+            closed: the rows that have no continuation but the rest of a term that they have begun.
             ends: the tokens that end a translation.
             is_at_limit: whether the translation ends with this token.
         """
@@ -150,7 +150,7 @@ class SentenceBanks:
         least = NEVER / 2
         for (row, token), score in proposed.items():
             # The same as `is_live`, many times in every step.
-            if score <= least or (row in closed and not is_at_limit):
+            if score <= least:
                 continue
             is_end = token in ends
             # The end belongs to no word, so it changes nothing in the terms.
@@ -158,10 +158,16 @@ class SentenceBanks:
             if state is None:
                 # The token would make another word of a term, as "s" after "house".
                 continue
+            if row in closed and not is_at_limit and not self._goes_on_with_term(row, state):
+                continue
             ends_too_early = is_end and self.missing(state) > 0
             if is_at_limit or not ends_too_early:
                 candidates.append(Candidate(score, row, token, state))
         return sorted(candidates, key=_best_first)
+
+    def _goes_on_with_term(self, row: int, state: State) -> bool:
+        """Whether a row is inside a term, and the state has one more token of it."""
+        return 0 < len(self.states[row].walk) < len(state.walk)
 
     def finish(self, ended: Finished) -> None:
         """Keep the best translations that have ended."""
@@ -178,9 +184,26 @@ class SentenceBanks:
         # The bank without any term comes first, and the one with all of them last.
         for placed, bank in enumerate(banks):
             if placed < self.automaton.num_terms:
-                bank = _with_begun_terms(bank, self.width)
+                bank = self._with_begun_terms(bank)
             chosen += bank[: self.width]
         return chosen
+
+    def _with_begun_terms(self, bank: Sequence[Candidate]) -> list[Candidate]:
+        """Return the candidates of a bank, so that half of its places are for those that are inside a term.
+
+        Those that are furthest inside get these places. Otherwise a better hypothesis that begins a term would take
+        the place of one that is inside, step after step, and no long term would be written to its end.
+        """
+        inside = []
+        for candidate in bank:
+            length = self.automaton.num_begun(candidate.state)
+            if length > 0:
+                inside.append((length, candidate))
+        # Of equally long beginnings the best stays first.
+        inside.sort(key=_longest_first)
+        begun = [candidate for _, candidate in inside[: max(1, self.width // 2)]]
+        others = [candidate for candidate in bank if candidate not in begun]
+        return [*begun, *others]
 
     def complete_scores(self) -> list[float]:
         """Return the best scores of translations that have ended with all terms, as many as a bank is wide."""
@@ -206,14 +229,6 @@ def _best_first(candidate: Candidate) -> tuple[float, int, int]:
     return -candidate.score, candidate.parent, candidate.token
 
 
-def _with_begun_terms(bank: Sequence[Candidate], width: int) -> list[Candidate]:
-    """Return the candidates of a bank, so that half of its places are for those that have begun a term."""
-    begun: list[Candidate] = []
-    others: list[Candidate] = []
-    for candidate in bank:
-        has_place = len(begun) < max(1, width // 2)
-        if candidate.state.walk and has_place:
-            begun.append(candidate)
-        else:
-            others.append(candidate)
-    return [*begun, *others]
+def _longest_first(inside: tuple[int, Candidate]) -> int:
+    """Return the key that sorts candidates by the tokens of a term that stand in front of them."""
+    return -inside[0]

@@ -86,7 +86,9 @@ def search(
             tokens = (*running[row][0], token)
             if totals[row, token] == float("-inf"):
                 continue
-            if not at_limit and (closed[row] or (token in ends and lacking[row])):
+            walk, longer = (read(part, terms, boundaries, ended=False)[1] for part in (tokens[:-1], tokens))
+            goes_on = token not in ends and 0 < len(walk) < len(longer)
+            if not at_limit and ((closed[row] and not goes_on) or (token in ends and lacking[row])):
                 continue
             if token not in ends and makes_longer_word(tokens, terms, boundaries):
                 continue
@@ -120,15 +122,27 @@ def continuations(tokens, terms, boundaries):
     return following
 
 
+def begun_tokens(tokens, terms, boundaries):
+    """Return how many of the last tokens begin a form of a missing term, and 0 if they are a whole form."""
+    placed, walk = read(tokens, terms, boundaries, ended=False)
+    missing = [tuple(form) for term in range(len(terms)) if term not in placed for form in terms[term]]
+    return 0 if walk in missing else len(walk)
+
+
 def banks(candidates, terms, boundaries, width):
-    """Return the best hypotheses for every number of terms that they have, half of them within a term."""
+    """Return the best hypotheses for every number of terms that they have.
+
+    In a bank that lacks terms half of the places are for those within a term, the longest beginnings first.
+    """
     chosen = []
     for count in range(len(terms) + 1):
         bank = [
             candidate for candidate in candidates if len(read(candidate[0], terms, boundaries, ended=True)[0]) == count
         ]
         if count < len(terms):
-            begun = [c for c in bank if read(c[0], terms, boundaries, ended=False)[1]][: max(1, width // 2)]
+            lengths = {tokens: begun_tokens(tokens, terms, boundaries) for tokens, _ in bank}
+            within = [candidate for candidate in bank if lengths[candidate[0]]]
+            begun = sorted(within, key=lambda candidate: -lengths[candidate[0]])[: max(1, width // 2)]
             bank = begun + [candidate for candidate in bank if candidate not in begun]
         chosen += bank[:width]
     return chosen

@@ -1,7 +1,8 @@
 """Strings of Android: what users read is translated, and every other byte stays."""
 
 import pytest
-from stand_in_translator import UpperCase
+from lxml import etree
+from stand_in_translator import UpperCase, Writes
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import recognise, translate_file
@@ -92,6 +93,24 @@ def test_refused(tmp_path, content, words):
     (tmp_path / "strings.xml").write_text(content)
     with pytest.raises(UserError, match=words):
         translate_file(UpperCase(), tmp_path / "strings.xml", tmp_path / "b", "en", file_format="android")
+
+
+def test_what_a_model_writes_is_no_markup(tmp_path):
+    """Also the end of a section of characters is none."""
+    (tmp_path / "strings.xml").write_text(
+        '<resources><string name="a">dog</string><string name="b"><![CDATA[dog]]></string></resources>'
+    )
+    translate_file(Writes("a ]]> <c> & b"), tmp_path / "strings.xml", tmp_path / "out.xml", "en")
+    plain, in_section = etree.parse(tmp_path / "out.xml").getroot()
+    assert plain.text == "a ]]> <c> & b"
+    assert in_section.text == "a ]]> <c> & b"
+
+
+def test_attributes_that_say_what_stays(tmp_path):
+    head = '<resources xmlns:xliff="urn:x"><string name="a">'
+    kept = '<xliff:g id="x" translate="no">b</xliff:g>, <annotation translate="no">c</annotation></string></resources>'
+    source = rf"{head}see translate=\"no\" and {kept}"
+    assert translated(tmp_path, source) == rf"{head}SEE TRANSLATE=\"NO\" AND {kept}"
 
 
 def test_attributes_of_tools_stay(tmp_path):

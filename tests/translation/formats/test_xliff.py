@@ -87,6 +87,29 @@ def test_what_a_model_writes_is_no_markup(tmp_path):
     assert "".join(target.itertext()) == "a < b & c"
 
 
+def test_attributes_that_say_what_stays(tmp_path):
+    """The source has one, on an element, on a code and as text."""
+    source = 'see translate="no" and <mrk translate="no">b</mrk> <ph translate="no" id="2">c</ph> <g id="3">d</g>'
+    expected = source.replace("see", "SEE").replace(" and ", " AND ").replace('"3">d', '"3">D')
+    expected = expected.replace('SEE translate="no"', 'SEE TRANSLATE="NO"')
+    found = translated(tmp_path, OLD.replace("<source>late", f"<source>{source}"))
+    assert f'<target state="needs-review-translation">{expected}</target>' in found
+
+
+def test_a_target_stands_behind_the_segments_of_its_source(tmp_path):
+    segments = '<seg-source><mrk mtype="seg" mid="0">dog</mrk></seg-source>'
+    content = f'<xliff version="1.2"><trans-unit><source>dog</source>{segments}<note>n</note></trans-unit></xliff>'
+    target = '<target state="needs-review-translation">DOG</target>'
+    assert translated(tmp_path, content) == content.replace("<note>", f"{target}<note>")
+
+
+def test_codes_with_a_prefix_stay(tmp_path):
+    unit = '<a:trans-unit><a:source>dog <a:ph id="1">c</a:ph></a:source></a:trans-unit>'
+    content = f'<a:xliff xmlns:a="urn:a" version="1.2">{unit}</a:xliff>'
+    target = '<a:target state="needs-review-translation">DOG <a:ph id="1">c</a:ph></a:target>'
+    assert translated(tmp_path, content) == content.replace("</a:source>", f"</a:source>{target}")
+
+
 def test_ends_of_lines(tmp_path):
     found = translated(tmp_path, OLD.replace("\n", "\r\n"))
     assert found == translated(tmp_path, OLD).replace("\n", "\r\n")
