@@ -7,6 +7,8 @@ from xml.parsers import expat
 from hf_capsule_mt.errors import UserError
 
 _FIRST_TAG = re.compile(rb"""<(?:"[^"]*"|'[^']*'|[^"'>])*>""")
+# What may stand in front of the first element.
+_BEFORE_ELEMENTS = re.compile(r"\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE\s[^<>\[]*(?:\[.*?\]\s*)?>", re.DOTALL)
 
 
 @dataclass
@@ -46,8 +48,13 @@ class Element:
 
 def first_element_is(name: str, beginning: str) -> bool:
     """Return whether a file begins with an element, after declarations, comments and white space."""
-    before = r"(?:<\?.*?\?>|<!--.*?-->|<!DOCTYPE\s[^<>\[]*(?:\[.*?\]\s*)?>|\s)*"
-    return re.match(rf"{before}<{name}[\s>]", beginning, re.DOTALL) is not None
+    place = 0
+    # One after the other: as a repetition in one expression, each could also end at every later "-->".
+    while (match := _BEFORE_ELEMENTS.match(beginning, place)) is not None:
+        place = match.end()
+    end = place + len(f"<{name}")
+    behind = beginning[end : end + 1]
+    return beginning[place:end] == f"<{name}" and (behind == ">" or behind.isspace())
 
 
 def read_elements(data: bytes) -> list[Element]:
