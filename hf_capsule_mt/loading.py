@@ -2,8 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +101,23 @@ def load_model(
     return model
 
 
-def readable_weights(name: str | Path) -> AbstractContextManager[None]:
+@contextmanager
+def readable_weights(name: str | Path) -> Iterator[None]:
     """Raise a UserError for whatever a library finds wrong with a checkpoint while it builds and fills the model.
 
     Weights may be damaged, a pickle may hold more than tensors, and a configuration may have values of wrong types.
+
+    Raises:
+        PermissionError: if this process may not read the weights.
     """
-    return blamed_on_user(Exception, about=f"The weights of {name} cannot be loaded")
+    try:
+        with blamed_on_user(Exception, about=f"The weights of {name} cannot be loaded"):
+            yield
+    except FileNotFoundError:
+        # Of a file that it may not read, safetensors says that there is none.
+        for file in Path(name).glob("*.safetensors"):
+            file.open("rb").close()
+        raise
 
 
 def unfit_weights(model: PreTrainedModel, report: Mapping[str, Any]) -> set[str]:

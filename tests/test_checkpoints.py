@@ -1,7 +1,11 @@
 """Checkpoints of a run, and the number of a model's parameters."""
 
+import ctypes
 import json
+import os
+import stat
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,8 +23,10 @@ from benchmarks.speed.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.cli import train, translate
 from hf_capsule_mt.decoding.generation import logger
-from hf_capsule_mt.loading import check_decodes, count_parameters
+from hf_capsule_mt.loading import check_decodes, count_parameters, load_model
+from hf_capsule_mt.training.averaging import average_checkpoints
 from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint
+from hf_capsule_mt.training.moving_average import TRAINING_WEIGHTS
 
 WEIGHTS = "model.safetensors"
 
@@ -80,6 +86,55 @@ def test_card_record_and_benchmark_agree(corpus, tmp_path):
     compared = compare_with_plain(small_config("em-routing"), Namespace(**work, **others))
     assert compared["parameters"] == counted > compared["plain_parameters"]
     assert count_parameters(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run")) == counted
+
+
+@pytest.fixture
+def group_reads():
+    """New files may be read by the group of their owner, not by others."""
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+def test_whoever_may_read_other_files_may_read_weights(group_reads, corpus, tmp_path):
+    """By themselves safetensors are only for their owner, as a server with a user of its own is not."""
+    AutoModelForSeq2SeqLM.from_config(small_config("em-routing")).save_pretrained(tmp_path / "saved")
+    start = save_tiny_marian(tmp_path / "start")
+    options = {"model": start, "method": None, "size": None, "config_overrides": None, "tokenizer_name": None}
+    options |= {"max_source_length": 32, "max_target_length": 32, "save_strategy": "steps", "save_steps": 1}
+    train.main(arguments(corpus, tmp_path / "run", **options, ema_decay=0.5))
+    run_checkpoints = checkpoints(tmp_path / "run")
+    average_checkpoints(run_checkpoints, tmp_path / "average")
+    folders = [tmp_path / "saved", tmp_path / "run", *run_checkpoints, tmp_path / "average"]
+    modes = {}
+    for file in (file for folder in folders for file in folder.iterdir() if file.is_file()):
+        modes[str(file.relative_to(tmp_path))] = oct(stat.S_IMODE(file.stat().st_mode))
+    assert modes == dict.fromkeys(modes, "0o640")
+    assert {"saved/model.safetensors", "run/model.safetensors", "average/model.safetensors"} < modes.keys()
+    assert {f"run/checkpoint-1/{name}" for name in (WEIGHTS, TRAINING_WEIGHTS)} < modes.keys()
+
+
+def without_rights_of_root(function, *args):
+    """Call a function in a thread that may not read what its user may not read. Linux gives each thread its rights."""
+
+    def run():
+        if os.geteuid() == 0:
+            header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+            nothing = (ctypes.c_uint32 * 6)()
+            assert ctypes.CDLL(None).capset(header, nothing) == 0
+        return function(*args)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
+
+
+def test_weights_that_may_not_be_read(tmp_path):
+    folder = save_tiny_marian(tmp_path / "marian")
+    (folder / WEIGHTS).chmod(0)
+    with pytest.raises(PermissionError, match=rf"Permission denied: '{folder / WEIGHTS}'"):
+        without_rights_of_root(load_model, folder)
+    (folder / WEIGHTS).chmod(0o600)
+    without_rights_of_root(load_model, folder)
 
 
 ROOT = Path(__file__).parents[1]

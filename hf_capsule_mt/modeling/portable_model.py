@@ -1,7 +1,9 @@
 """The base of all models. They save the Python files that load them without this package."""
 
 import os
-from collections.abc import Callable
+import secrets
+import stat
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -56,6 +58,8 @@ class PortableModel:
             super().save_pretrained(save_directory, *args, **kwargs)
         finally:
             self.config = config
+        if writes:
+            allow_readers(Path(save_directory).glob("*model*.safetensors"))
         if writes and push_to_hub:
             self.push_to_hub(**{"repo_id": Path(save_directory).name, **to_hub})
 
@@ -74,6 +78,20 @@ class PortableModel:
             return package_source(self, folder)
         custom_object_save(self, folder)
         return self.config
+
+
+def allow_readers(weights: Iterable[Path]) -> None:
+    """Let those read files of weights who may read new files. By itself safetensors lets only their owner.
+
+    Args:
+        weights: the files, which have just been written.
+    """
+    for path in weights:
+        new_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        # Python can read the umask only by changing it, which would affect the files of other threads.
+        new_file.touch()
+        path.chmod(stat.S_IMODE(new_file.stat().st_mode))
+        new_file.unlink()
 
 
 def _has_adapter(model: Any) -> bool:

@@ -13,6 +13,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import new_folder, read_json, write_json
 from hf_capsule_mt.loading import load_config
+from hf_capsule_mt.modeling.portable_model import allow_readers
 
 from .checkpoint_folders import TRAINER_STATE, checkpoints, is_whole, step_of
 from .resuming import SavedRun
@@ -53,6 +54,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
                 if file == path:
                     averages[name] = _average([tensors[name] for tensors in files], name)
             save_file(averages, temporary / path.name, metadata={"format": "pt"})
+            allow_readers([temporary / path.name])
         write_json(temporary / RECORD, {"checkpoints": folders})
 
 

@@ -4,6 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hf_capsule_mt.modeling.portable_model import allow_readers
+
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, Trainer
@@ -71,5 +73,7 @@ def with_adapter(model: "PreTrainedModel", args: "ModelArguments") -> "PeftModel
 def merge_adapter(trainer: "Trainer") -> None:
     """Save the adapter of a trainer's model, and continue with the model that it is merged into."""
     if trainer.is_world_process_zero():
-        trainer.model.save_pretrained(Path(trainer.args.output_dir) / FOLDER)
+        folder = Path(trainer.args.output_dir) / FOLDER
+        trainer.model.save_pretrained(folder)
+        allow_readers(folder.glob("*model*.safetensors"))
     trainer.replace_model(trainer.model.merge_and_unload())

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
+from hf_capsule_mt.modeling.portable_model import allow_readers
+
 TRAINING_WEIGHTS = "training_weights.safetensors"
 """A file of checkpoints with averaged weights: the weights that training continues with."""
 
@@ -70,6 +72,7 @@ class WeightAverage(TrainerCallback):
         """Write the weights that training continues with into a checkpoint."""
         weights = {name: weight.detach().contiguous() for name, weight in self._weights.items()}
         save_file(weights, folder / TRAINING_WEIGHTS)
+        allow_readers([folder / TRAINING_WEIGHTS])
 
     @torch.no_grad()
     def _put_into_model(self, values: Sequence[Tensor]) -> None:

@@ -10,6 +10,7 @@ from transformers import Seq2SeqTrainer
 
 from hf_capsule_mt.data.streaming import state_file
 from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.modeling.portable_model import allow_readers
 
 from .callbacks import DivergenceError
 from .checkpoint_folders import TRAINER_STATE, step_of
@@ -40,6 +41,9 @@ class SavingTrainer(Seq2SeqTrainer):
         with self._averages_in_model():
             self._check_finite()
             super().save_model(output_dir, *args, **kwargs)
+        if self.args.should_save:
+            # Models of Transformers and adapters leave them to their owner.
+            allow_readers(folder.glob("*model*.safetensors"))
         if is_checkpoint and self._average is not None and self.args.should_save:
             self._average.save_training_weights(folder)
         if is_checkpoint and self._stream_state is not None:

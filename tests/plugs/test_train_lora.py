@@ -55,6 +55,9 @@ def test_the_run_holds_a_model_and_its_adapter(family, corpus, tmp_path):
     torch.testing.assert_close(logits(with_adapter), merged, rtol=1e-4, atol=1e-4)
     assert not torch.equal(merged, before)
     assert with_adapter.peft_config["default"].base_model_name_or_path == str(base)
+    # Whoever may read other files may read the adapter.
+    modes = {file.stat().st_mode for file in (tmp_path / "run" / "adapter").iterdir()}
+    assert len(modes) == 1
 
 
 def test_translate_and_resume(corpus, tmp_path, capsys):
