@@ -240,7 +240,11 @@ def _reading(fields: Fields, glossary: Glossary | None) -> Reading:
     tags = fields.get("tag_handling") or ""
     if tags not in ("", "xml", "html"):
         raise RequestError(400, "Value for 'tag_handling' not supported.")
-    split = str(fields.get("split_sentences") or ("nonewlines" if tags == "html" else "1"))
+    split = fields.get("split_sentences")
+    if split in (None, ""):
+        split = "nonewlines" if tags == "html" else "1"
+    # Clients write 0 and 1 as texts or as numbers.
+    split = str(split)
     if split not in _SPLITS:
         raise RequestError(400, "Value for 'split_sentences' not supported.")
     ignored_tags = _ignored_tags(fields, bool(tags))

@@ -59,7 +59,9 @@ def test_where_texts_are_cut(client):
     assert translated(text) == translated(text, split_sentences="1") == f"{first} {second}\n{third}"
     joined = lines_of("g h i j")[0]
     assert translated("g h\ni j", split_sentences="nonewlines") == joined
-    assert translated("A b c? D e f!", split_sentences="0") == lines_of("A b c? D e f!")[0]
+    for never in ("0", 0):
+        assert translated("A b c? D e f!", split_sentences=never) == lines_of("A b c? D e f!")[0]
+    assert translated(text, split_sentences=1) == translated(text, split_sentences="") == translated(text)
 
 
 def test_weblate(client):
