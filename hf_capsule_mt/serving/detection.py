@@ -44,9 +44,11 @@ class LanguageDetector:
         return self._lingua is not None
 
     def ranked(self, text: str) -> list[Detected]:
-        """Return the languages of a text, the most likely first. Without letters, or a detector, none is likely."""
-        if len(self._languages) == 1:
-            return [Detected(self._languages[0], 100.0)]
+        """Return the languages of a text, the most likely first.
+
+        The confidence is 0 if nothing was detected: in a text without letters, without a detector, and with only one
+        source language, which may be wrong.
+        """
         if self._lingua is None:
             return [Detected(self._languages[0], 0.0)]
         language_of = {_iso_code(language): language for language in self._languages}

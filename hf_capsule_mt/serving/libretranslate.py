@@ -102,7 +102,7 @@ def languages(models: Sequence[ServedModel]) -> list[dict[str, Any]]:
 
 
 def detection(fields: Fields, detector: LanguageDetector) -> list[dict[str, Any]]:
-    """Return the languages of a text, the most likely first. Nothing is likely without letters, or a detector."""
+    """Return the languages of a text, as [`LanguageDetector.ranked`] does."""
     check_known(fields, _FIELDS_OF_DETECTION)
     texts, is_list = _texts(fields)
     if is_list:

@@ -83,5 +83,12 @@ def test_without_the_library(monkeypatch):
         assert found.status_code == 400
         assert "one of en, fr. It is not detected: lingua is not installed" in found.json()["error"]
         assert client.post("/detect", json={"q": ENGLISH}).json() == [{"confidence": 0.0, "language": "en"}]
+
+
+def test_one_source_language():
+    """It is taken for every text, and nobody has looked whether it is right."""
     with client_of(("en", "de")) as client:
-        assert client.post("/translate", json={"q": "a", "source": "auto", "target": "de"}).status_code == 200
+        assert client.post("/detect", json={"q": "Le chien court."}).json() == [{"confidence": 0.0, "language": "en"}]
+        found = client.post("/translate", json={"q": "a", "source": "auto", "target": "de"})
+    assert found.status_code == 200
+    assert found.json()["detectedLanguage"] == {"confidence": 0.0, "language": "en"}
