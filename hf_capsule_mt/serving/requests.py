@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from hf_capsule_mt.errors import UserError
 
+CLIENT_GONE = 499
+"""Nobody reads this status. It is for logs and metrics."""
 Fields = dict[str, Any]
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -31,6 +33,11 @@ class RequestError(Exception):
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+def client_gone() -> RequestError:
+    """Return the error of a request whose client has closed the connection."""
+    return RequestError(CLIENT_GONE, "The client has closed the connection.")
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,8 @@ async def _read_body(request: Request, limits: BodyLimits) -> bytes:
 
     try:
         await asyncio.wait_for(read(), limits.seconds)
+    except ClientDisconnect as error:
+        raise client_gone() from error
     except TimeoutError as error:
         raise RequestError(408, f"The body did not come within {limits.seconds:g} seconds.") from error
     return bytes(body)

@@ -26,15 +26,13 @@ from .glossaries import GlossaryStore
 from .jobs import ClientJob, SentenceQuality, SourceText, TranslatedText
 from .models import ServedModel
 from .refusals import BusyError, LateError
-from .requests import ApiKeys, BodyLimits, RequestError
+from .requests import ApiKeys, BodyLimits, RequestError, client_gone
 
 if TYPE_CHECKING:
     from .metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-CLIENT_GONE = 499
-"""Nobody reads this status. It is for logs and metrics."""
 _CHARACTERS_OF_TOKEN = 3
 """A low estimate, so that a wait is rather predicted too long."""
 _TOKENS_OF_SENTENCE = 32
@@ -367,7 +365,7 @@ async def answered(request: Request, future: asyncio.Future, seconds: float) -> 
         if future.done():
             return future.result()
         if gone.done():
-            raise RequestError(CLIENT_GONE, "The client has closed the connection.")
+            raise client_gone()
         raise LateError("The translation took too long.")
     finally:
         future.cancel()

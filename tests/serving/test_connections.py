@@ -79,6 +79,16 @@ def test_a_client_that_goes_away_is_not_translated(held, caplog):
     assert held.decoded == ["a b", "f"]
 
 
+def test_a_client_that_goes_away_while_it_sends(held, caplog):
+    """That is no fault of the server."""
+    caplog.set_level("INFO", "hf_capsule_mt.serving")
+    with running(app_of(held)) as port:
+        with connected(port) as client:
+            client.sendall(post("/translate", b'{"q"', length=99))
+        wait_for_log(caplog, "libretranslate - 499")
+    assert "Traceback" not in caplog.text
+
+
 def test_a_body_that_does_not_come(held):
     held.may_go.set()
     with running(app_of(held, body=BodyLimits(seconds=0.1))) as port, connected(port) as slow, connected(port) as other:
