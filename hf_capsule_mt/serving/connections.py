@@ -1,4 +1,4 @@
-"""Connections that must say something. uvicorn waits for the head of a request for ever."""
+"""Connections that must say something. uvicorn waits for ever for the head and the rest of a request."""
 
 import asyncio
 from typing import Any
@@ -8,10 +8,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class TimedConnection(H11Protocol):
-    """A connection that is closed if the head of a request does not come in time.
+    """A connection that is closed if the head of a request does not come in time, or the rest of an answered one.
 
-    Otherwise whoever opens many connections, and sends nothing, takes the places of others. The body of a request has a
-    limit of its own, and so has a connection between two requests.
+    Otherwise whoever opens many connections, and sends nothing or without end, takes the places of others. A body that
+    is read has a limit of its own, and so has a connection between two requests.
     """
 
     seconds = 10.0
@@ -27,9 +27,15 @@ class TimedConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Wait no more once the head is there, and wait again if it is the beginning of the next one."""
         super().data_received(data)
-        if self.conn.our_state is not h11.IDLE:
+        if self.conn.our_state is h11.SEND_RESPONSE:
             self._stop()
-        elif self._timer is None:
+        elif self.conn.our_state is h11.IDLE and self._timer is None:
+            self._start()
+
+    def on_response_complete(self) -> None:
+        """Wait for the rest of a body that was not read before the answer."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and self._timer is None:
             self._start()
 
     def connection_lost(self, exc: Exception | None) -> None:

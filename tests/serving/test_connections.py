@@ -60,6 +60,18 @@ def wait_for_log(caplog, words):
         time.sleep(0.02)
 
 
+def is_closed_while_it_sends(client):
+    """Send parts of a body until the connection is closed."""
+    until = time.monotonic() + 60
+    try:
+        while time.monotonic() < until:
+            client.sendall(b"1\r\na\r\n")
+            time.sleep(0.02)
+    except ConnectionError:
+        return True
+    return False
+
+
 def test_a_client_that_goes_away_is_not_translated(held, caplog):
     """Whether its sentence waits, or is decoded."""
     caplog.set_level("INFO", "hf_capsule_mt.serving")
@@ -123,6 +135,27 @@ def test_a_second_head_that_does_not_come(held):
         time.sleep(2 * ImpatientConnection.seconds)
         client.sendall(request("b")[:20])
         assert client.recv(1000) == b""
+
+
+@pytest.mark.parametrize("path", ["/suggest", "/absent", "/translate_file", "/v2/document"])
+@pytest.mark.parametrize("kind", ["Content-Length: 1000000", "Transfer-Encoding: chunked"])
+def test_the_rest_of_a_body_that_is_not_read(held, path, kind):
+    """It is answered at once. Whoever goes on to send has no more time than for a head."""
+    app = app_of(held, file_body=BodyLimits(size=0))
+    with running(app, http=ImpatientConnection) as port, connected(port) as endless:
+        endless.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{kind}\r\n\r\n".encode())
+        assert endless.recv(1000)[9:12] in (b"403", b"404")
+        assert is_closed_while_it_sends(endless)
+
+
+def test_the_rest_of_a_body_may_come(held):
+    """The connection is kept for the next request."""
+    held.may_go.set()
+    with running(app_of(held)) as port, connected(port) as client:
+        client.sendall(post("/suggest", b"a", length=2))
+        assert client.recv(1000).startswith(b"HTTP/1.1 403")
+        client.sendall(b"b" + request("a"))
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
 
 
 def test_many_idle_connections(held):
