@@ -21,9 +21,9 @@ from .vocabulary import Vocabulary
 class TermSearch(Search):
     """Writes the terms of each sentence.
 
-    A bank keeps its best `width` hypotheses. In a bank that lacks terms, half of the places are for hypotheses that
-    have begun a term. A sentence is finished when `width` of its translations have ended with all terms, and no
-    hypothesis with all terms can be better.
+    A bank keeps its best `width` hypotheses. In a bank that lacks terms, half of the places are for hypotheses that are
+    inside a term, and those that are furthest inside come first. A sentence is finished when `width` of its
+    translations have ended with all terms, and no hypothesis with all terms can be better.
 
     Args:
         decoding: runs the decoder for all sentences and rows.

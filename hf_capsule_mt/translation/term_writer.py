@@ -4,6 +4,7 @@ The first search knows no terms, so a translation that has them by itself stays 
 translations lack a term are searched again.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,8 @@ from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms
 from .token_rows import Written
 from .translator import ForcedTerms, generate_batches
 from .word_spans import IN_WORD
+
+logger = logging.getLogger(__name__)
 
 _LETTER = regex.compile(IN_WORD)
 _PART_OF_LETTER = "\N{REPLACEMENT CHARACTER}"
@@ -79,6 +82,8 @@ class TermWriter:
     ) -> list[tuple[Written, tuple[PlacedTerm, ...]]]:
         """Return the translation of each sentence with its terms, and what became of them.
 
+        A warning counts the terms that are missing.
+
         Args:
             sentences: with their translations by the same options.
             options: of [`generate_batches`].
@@ -106,6 +111,14 @@ class TermWriter:
                 # With more terms than the search has room for, it may lose some that the model has written.
                 if _num_missing(after) < _num_missing(before):
                     results[index] = (written, after)
+        missing = sum(_num_missing(placed) for _, placed in results)
+        if missing:
+            # It does not name them, because they are texts of a server's client.
+            logger.warning(
+                "%d terms of the glossary are missing in the translations. There was no room for them: a translation "
+                "has a limit of tokens, and of 15 terms.",
+                missing,
+            )
         return results
 
     def _placed_again(

@@ -199,12 +199,43 @@ def test_tokens_are_those_of_the_reference(kind, num_beams, changes):
     limits = [8, 9, 8, 2][: len(terms)]
     banks = TermBanks.of(terms, default_bank_width(num_beams), boundaries)
     found = translate(model, source, settings(model, **changes), limits, banks)
+    assert_as_reference(model, source, found, terms, boundaries, banks.width, limits, changes)
+
+
+@pytest.mark.parametrize("num_beams", [1, 2, 4, 8])
+def test_long_terms_are_written_to_their_end(num_beams):
+    """No token of them is likely, so other hypotheses always have better scores."""
+    model = ending("marian")
+    size = model.get_output_embeddings().weight.shape[0]
+    source = sources(2)
+    tokens = random.Random(1).sample(range(3, size), 20)
+    terms = [[[tuple(tokens[:9])]], [[tuple(tokens[9:16])], [tuple(tokens[16:])]]]
+    limits = [10, 12]
+    banks = TermBanks.of(terms, default_bank_width(num_beams))
+    found = translate(model, source, settings(model), limits, banks)
+    for translation, of_sentence in zip(found, terms):
+        best = translation.sequences[0].tolist()
+        assert all(holds(best, form) for [form] in of_sentence)
+    assert_as_reference(model, source, found, terms, None, banks.width, limits, {})
+
+
+def test_only_the_rest_of_a_term_may_follow_a_hypothesis_that_wants_to_end():
+    """The end is likely behind "18." of "Node.js 18.x"."""
+    banks = SentenceBanks(TermAutomaton([[(1, 2, 3)], [(4,)]]), rows=6, width=2)
+    banks.states = [State(walk=(1, 2)), *[State()] * 5]
+    proposed = {(0, 3): -5.0, (0, 4): -1.0, (0, 5): -1.0, (1, 4): -1.0}
+    allowed = banks.allowed(proposed, closed={0, 1}, ends=frozenset([9]), is_at_limit=False)
+    assert [(candidate.parent, candidate.token) for candidate in allowed] == [(0, 3)]
+
+
+def assert_as_reference(model, source, found, terms, boundaries, width, limits, changes):
+    """Compare the translations of each sentence with those of the search in plain Python."""
     for row in range(len(terms)):
         expected = reference.search(
             log_probabilities_of(model, source, row),
             terms[row],
             boundaries,
-            width=banks.width,
+            width=width,
             ends=[model.generation_config.eos_token_id],
             limit=limits[row],
             start=model.generation_config.decoder_start_token_id,

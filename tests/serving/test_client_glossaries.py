@@ -61,6 +61,13 @@ def test_translations_have_the_terms(client):
     assert one == with_terms
 
 
+def test_a_term_without_room_is_a_warning(client, caplog):
+    number = create(client, entries="dog\t" + "Quark " * 40).json()["glossary_id"]
+    asked = {"text": "The dog.", "source_lang": "EN", "target_lang": "DE", "glossary_id": number}
+    assert "Quark Quark Quark" not in client.post("/v2/translate", json=asked).json()["translations"][0]["text"]
+    assert "1 terms of the glossary are missing" in caplog.text
+
+
 def test_what_is_known_of_a_glossary(client):
     made = create(client)
     assert made.status_code == 201

@@ -91,6 +91,61 @@ def test_the_pipeline_writes_as_the_command(files, translator):
         translator(LINES[0], glossary=str(files / "terms.tsv"), engine="transformers")
 
 
+LONG = [
+    "HP-LaserJet 4200dtn",
+    "Rhabarberbarbara",
+    "Geschäft (GmbH)",
+    "Node.js 18.x",
+    "Rindfleischetikettierung",
+    "IEC 60601-1-2:2014",
+]
+
+
+@pytest.mark.parametrize("num_beams", [1, 2, 4, 8])
+def test_long_terms_are_written_with_any_number_of_beams(translator, num_beams):
+    for form in LONG:
+        glossary = Glossary([Entry(("house",), (form,), "x:1")])
+        results = translator(
+            ["The house.", "Tom gave Mary the house."], glossary=glossary, num_beams=num_beams, batch_size=2
+        )
+        assert all(form in result["translation_text"] for result in results)
+
+
+def test_several_long_terms_of_one_sentence_are_written(translator):
+    sources = ["printer", "dog", "law"]
+    chosen = [LONG[0], LONG[1], LONG[4]]
+    glossary = Glossary([Entry((source,), (form,), "x:1") for source, form in zip(sources, chosen)])
+    [result] = translator("I saw the printer, the dog and the <b>law</b> in the shop.", glossary=glossary, tags=True)
+    assert all(form in result["translation_text"] for form in chosen)
+
+
+def test_fifteen_terms_of_one_sentence_are_written(translator):
+    animals = ["dog", "cat", "fish", "bird"]
+    food = ["bread", "milk", "cheese", "apple"]
+    words = [*animals, *food, "book", "table", "chair", "door", "window", "tree", "car"]
+    glossary = Glossary([Entry((word,), (f"Quark{word}",), "x:1") for word in words])
+    [result] = translator(f"I have a {', a '.join(words)}.", glossary=glossary)
+    assert all(f"Quark{word}" in result["translation_text"] for word in words)
+
+
+def test_a_term_without_room_is_a_warning_and_missing_in_the_report(files, translator, caplog):
+    (files / "in.en").write_text("The house.\n")
+    (files / "terms.tsv").write_text(f"house\t{LONG[0]}\n")
+    warning = "1 terms of the glossary are missing"
+    result = translator("The house.", glossary=str(files / "terms.tsv"), max_new_tokens=5)
+    assert LONG[0] not in result[0]["translation_text"]
+    assert warning in caplog.text
+    caplog.clear()
+    translator("The house.", glossary=str(files / "terms.tsv"))
+    assert not caplog.text
+    report = files / "report.jsonl"
+    options = ["--output_file", str(files / "out.de"), "--report_file", str(report), "--max_new_tokens", "5"]
+    translate(files, *options, "--glossary", str(files / "terms.tsv"))
+    [row] = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(term["form"], term["state"]) for term in row["terms"]] == [(None, "missing")]
+    assert warning in caplog.text
+
+
 def test_the_score_is_that_of_the_translation_with_its_terms(translator):
     glossary = Glossary([Entry(("dog",), ("Tier",), "x:1")])
     options = {"glossary": glossary, "return_scores": True, "length_penalty": 1.0}
