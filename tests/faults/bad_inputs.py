@@ -6,7 +6,6 @@ whether each answer is JSON and none is an error of the server.
 """
 
 import contextlib
-import io
 import json
 import logging
 import random
@@ -14,14 +13,14 @@ import re
 import shutil
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
+import bad_texts
 import torch
 import transformers
 from bad_requests import send
 from mutations import byte_damage, json_damage, strange_value
+from outcomes import Finding, Outcome, quiet
 from safetensors.torch import load, load_file, save
 from tiny_checkpoints import FAMILIES, tiny_checkpoint
 from tokenizers import Tokenizer
@@ -43,23 +42,6 @@ NOTHING = ["no word is the best, or all are"]
 WEIGHTS, CONFIG, SETTINGS = "model.safetensors", "config.json", "generation_config.json"
 
 
-class Outcome(Enum):
-    """What came of one damaged input. The last two must not happen, nor a hang."""
-
-    REFUSED = "refused"
-    RIGHT = "accepted and right"
-    TRACEBACK = "traceback"
-    SILENT_CHANGE = "silent change"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one attack, and what there is to know about it if it is a bad one."""
-
-    outcome: Outcome
-    about: str = ""
-
-
 def attack(area: str, seed: int, folder: Path) -> Finding:
     """Carry out the attack number `seed` of an area in an empty folder."""
     return AREAS[area](random.Random(f"{area} {seed}"), folder)
@@ -68,28 +50,18 @@ def attack(area: str, seed: int, folder: Path) -> Finding:
 def _judge(use: Callable[[], object], is_right: Callable[[object], str]) -> Finding:
     """Call `use`. An error of the user is a refusal, and a result is right if `is_right` says nothing against it."""
     try:
-        with _quiet(), report_user_errors():
+        with quiet(), report_user_errors():
             result = use()
     except SystemExit:
         return Finding(Outcome.REFUSED, traceback.format_exc())
     except Exception:
         return Finding(Outcome.TRACEBACK, traceback.format_exc())
     try:
-        with _quiet():
+        with quiet():
             against = is_right(result)
     except Exception:
         against = f"accepted, but by hand there is {traceback.format_exc()}"
     return Finding(Outcome.SILENT_CHANGE if against else Outcome.RIGHT, against)
-
-
-@contextlib.contextmanager
-def _quiet():
-    logging.disable(logging.WARNING)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 # Checkpoints.
@@ -303,7 +275,7 @@ def text(rng: random.Random, folder: Path) -> Finding:
     pairs = [(f"{number} {_words(rng)}", f"{number} {_words(rng)}") for number in range(rng.randrange(1, 8))]
     names = {"text": ["a.en", "a.de"], "tsv": ["a.tsv"], "jsonl": ["a.jsonl"]}[kind]
     files = [folder / name for name in names]
-    with _quiet():
+    with quiet():
         write_parallel_text(files, *zip(*pairs), "en", "de")
     damaged = rng.choice(files)
     damage = rng.choice([byte_damage, _line_damage])
@@ -381,3 +353,5 @@ AREAS = {
     function.__name__.replace("_", " "): function
     for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text, server)
 }
+DAMAGED = list(AREAS)
+AREAS |= bad_texts.AREAS

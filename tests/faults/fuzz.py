@@ -1,4 +1,4 @@
-"""Attack with damaged inputs for a while, and print a table of what came of it.
+"""Attack with damaged inputs and hard texts for a while, and print a table of what came of it.
 
     python tests/faults/fuzz.py --minutes 30
 
@@ -18,9 +18,7 @@ from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-PATIENCE = 300
-"""Seconds after which an attack has hung; most take less than one."""
-COLUMNS = ("refused", "accepted and right", "traceback", "death", "hang", "silent change")
+COLUMNS = ("refused", "accepted and right", "traceback", "death", "hang", "silent change", "wrong refusal")
 BAD = COLUMNS[2:]
 
 
@@ -30,6 +28,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=30, help="how long to attack (default: %(default)s)")
     parser.add_argument("--area", help="attack this area alone")
     parser.add_argument("--seed", type=int, help="one attack of --area, with all that is known about it")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=300,
+        help="seconds after which an attack has hung; most take less than one (default: %(default)s)",
+    )
     parser.add_argument("--first_seed", type=int, default=0, help="where the seeds begin (default: %(default)s)")
     return parser
 
@@ -61,7 +65,8 @@ def _die_with_parent() -> None:
 class Worker:
     """A process that attacks, and another in its place once it hangs or dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
         self._start()
 
     def _start(self) -> None:
@@ -76,9 +81,9 @@ class Worker:
         """Return the outcome of an attack and what is known about it."""
         self._pipe.send((area, seed))
         try:
-            if self._pipe.poll(PATIENCE):
+            if self._pipe.poll(self._patience):
                 return self._pipe.recv()
-            outcome = "hang", f"no answer in {PATIENCE} seconds"
+            outcome = "hang", f"no answer in {self._patience:g} seconds"
         except EOFError:
             self._process.join()
             outcome = "death", f"the process died with exit code {self._process.exitcode}"
@@ -89,7 +94,7 @@ class Worker:
 
 def table(counts: dict[str, Counter]) -> str:
     """Return the table of outcomes by area, in Markdown."""
-    rows = [["damaged", "tried", *COLUMNS], ["---", *["---:"] * (len(COLUMNS) + 1)]]
+    rows = [["area", "tried", *COLUMNS], ["---", *["---:"] * (len(COLUMNS) + 1)]]
     rows += [[area, count.total(), *(count[column] for column in COLUMNS)] for area, count in counts.items()]
     total = sum(counts.values(), Counter())
     rows.append(["all", total.total(), *(total[column] for column in COLUMNS)])
@@ -99,7 +104,7 @@ def table(counts: dict[str, Counter]) -> str:
 def main() -> int:
     """Attack, print each bad outcome as it comes and the table at the end, and return the exit status."""
     args = build_parser().parse_args()
-    worker = Worker()
+    worker = Worker(args.patience)
     areas = [args.area] if args.area else worker.areas
     if args.seed is not None:
         print(*worker.attack(areas[0], args.seed), sep="\n")

@@ -2,12 +2,13 @@
 
 import bad_inputs
 import pytest
-from bad_inputs import AREAS, Outcome, attack
+from bad_inputs import DAMAGED, attack
+from outcomes import Outcome
 
 DAMAGES = ("byte_damage", "json_damage", "_header_damage", "_tensor_damage", "_line_damage")
 
 
-@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.parametrize("area", DAMAGED)
 def test_damage_is_refused_or_does_no_harm(area, tmp_path):
     for seed in range(4):
         folder = tmp_path / str(seed)
@@ -16,7 +17,7 @@ def test_damage_is_refused_or_does_no_harm(area, tmp_path):
         assert finding.outcome in (Outcome.REFUSED, Outcome.RIGHT), f"{area} {seed}: {finding.about}"
 
 
-@pytest.mark.parametrize("area", [area for area in AREAS if area != "checkpoint"])
+@pytest.mark.parametrize("area", [area for area in DAMAGED if area != "checkpoint"])
 def test_what_is_not_damaged_is_accepted(area, tmp_path, monkeypatch):
     """Otherwise a command that refuses everything would pass the test above."""
     for damage in DAMAGES:
