@@ -85,7 +85,7 @@ def without_compression(path: Path) -> Path:
     return path
 
 
-def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Iterator[bytes]:
+def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False, keep_mark: bool = False) -> Iterator[bytes]:
     """Yield the lines of a plain or compressed file.
 
     Only a line feed ends a line, with or without a carriage return before it. `datasets` and `str.splitlines` break
@@ -95,6 +95,7 @@ def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Ite
         path: the file.
         begin: the byte to begin at (default: the first).
         keep_returns: whether a carriage return before a line feed stays in the line.
+        keep_mark: whether a byte order mark of UTF-8 stays in the first line.
 
     Raises:
         UserError: if the file is UTF-16, or cannot be decompressed to its end.
@@ -106,19 +107,20 @@ def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Ite
         is_first = begin == 0
         for line in file:
             if is_first:
-                line = _without_byte_order_mark(line, path)
+                _check_encoding(line, path)
                 is_first = False
+                if not keep_mark:
+                    line = line.removeprefix(codecs.BOM_UTF8)
             line = line.removesuffix(b"\n")
             if not keep_returns:
                 line = line.removesuffix(b"\r")
             yield line
 
 
-def _without_byte_order_mark(line: bytes, path: Path) -> bytes:
+def _check_encoding(line: bytes, path: Path) -> None:
     # UTF-16 of Latin letters is valid UTF-8 with NUL characters.
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UserError(f"{path} is UTF-16. Convert it with: iconv -f utf-16 -t utf-8")
-    return line.removeprefix(codecs.BOM_UTF8)
 
 
 def decode(line: bytes) -> str | None:

@@ -4,6 +4,7 @@ The parts follow only from the file. Columns are never converted: a row of Parqu
 keeps its bytes and gets new keys at its end. A line of plain text has only its translation in the output.
 """
 
+import codecs
 import io
 import json
 from abc import ABC, abstractmethod
@@ -107,8 +108,9 @@ class JSONLFile(RowFile):
     """JSON objects, one a line. Blank lines are no rows."""
 
     def _rows(self) -> Iterator[tuple[bytes, str | None]]:
-        for number, line in enumerate(byte_lines(self.path), start=1):
-            if not line.strip():
+        lines = byte_lines(self.path, keep_returns=True, keep_mark=True)
+        for number, line in enumerate(lines, start=1):
+            if not line.removeprefix(codecs.BOM_UTF8).strip():
                 continue
             where = f"{self.path}:{number}"
             if decode(line) is None:
@@ -134,8 +136,10 @@ class JSONLFile(RowFile):
             if existing:
                 raise UserError(f"{self.path} has a key {min(existing)!r} already: {row.decode():.200}")
             # The row itself stays as it is: to read and write numbers again would change some.
-            begin = row.rstrip().removesuffix(b"}").rstrip()
-            lines.append(begin + b", " + json.dumps(new, ensure_ascii=False).encode()[1:] + b"\n")
+            content = row.rstrip()
+            space = row[len(content) :]
+            begin = content.removesuffix(b"}").rstrip()
+            lines.append(begin + b", " + json.dumps(new, ensure_ascii=False).encode()[1:] + space + b"\n")
         return b"".join(lines)
 
 

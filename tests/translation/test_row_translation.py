@@ -1,5 +1,6 @@
 """Rows in the command `translate`: formats, shares, and what goes on after an interruption, to the byte."""
 
+import codecs
 import gzip
 import hashlib
 import json
@@ -110,12 +111,17 @@ def test_the_bytes_of_other_keys_stay(checkpoint, tmp_path):
     """A reader of JSON would change these numbers, and keep one of two equal keys."""
     line = b'{ "n": 1e400, "id": 12345678901234567890123, "x": 1.10, "x": 2, "text": "a \\ud800\\u0062",  "y":[ ] }'
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.jsonl").write_bytes(line + b" \r\n\n" + line)
+    # Blank lines are no rows, also with a byte order mark.
+    mark = codecs.BOM_UTF8
+    (tmp_path / "in" / "a.jsonl").write_bytes(mark + line + b" \r\n\n" + line)
+    (tmp_path / "in" / "b.jsonl").write_bytes(mark + b"\r\n" + line)
     translate(checkpoint, tmp_path / "in", tmp_path / "out")
-    first, second = (tmp_path / "out" / "a.jsonl").read_bytes().splitlines()
-    assert first == second
-    assert first.startswith(line.removesuffix(b" }") + b', "translation": "')
-    assert first.endswith(b'"}')
+    first, second, end = (tmp_path / "out" / "a.jsonl").read_bytes().split(b"\n")
+    assert first == mark + second + b" \r"
+    assert second.startswith(line.removesuffix(b" }") + b', "translation": "')
+    assert second.endswith(b'"}')
+    assert end == b""
+    assert (tmp_path / "out" / "b.jsonl").read_bytes() == second + b"\n"
 
 
 def test_a_column_of_numbers(checkpoint, folder, tmp_path):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from .base import Document, FileFormat
-from .messages import Message
+from .messages import Message, without_halves
 from .placed_messages import PlacedMessage, PlacedMessages
 from .placeholders import PLACEHOLDERS, is_code
 
@@ -48,7 +48,7 @@ def _messages(data: bytes, encoding: str) -> Iterator[PlacedMessage]:
     for match in _ENTRY.finditer(data):
         value = _ESCAPE.sub(_character, match["value"].decode(encoding))
         # Characters above U+FFFF are two references.
-        value = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        value = without_halves(value)
         if is_code(value):
             continue
         has_arguments = _ARGUMENT.search(value) is not None

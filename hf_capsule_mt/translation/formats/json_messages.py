@@ -8,11 +8,11 @@ from functools import partial
 from hf_capsule_mt.errors import UserError
 
 from .base import Document, FileFormat, decoded
-from .messages import Message
+from .messages import Message, without_halves
 from .placed_messages import PlacedMessage, PlacedMessages
 from .placeholders import is_code
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"(?P<is_key>\s*:)?', re.DOTALL)
+_PART = re.compile(rb'(?P<begin>\{)|(?P<end>\})|"(?:[^"\\]|\\.)*"(?P<is_key>\s*:)?', re.DOTALL)
 
 
 class JsonMessages(FileFormat):
@@ -36,12 +36,18 @@ class JsonMessages(FileFormat):
 
 
 def _messages(data: bytes, write: partial[str]) -> Iterator[PlacedMessage]:
-    """Yield the strings that are messages. Those of keys such as "@name" or "_comment" are for programmers."""
-    key = b""
-    for match in _STRING.finditer(data):
-        if match["is_key"]:
-            key = match[0]
-            continue
-        string = json.loads(match[0])
-        if not is_code(string) and not key.startswith((b'"@', b'"_comment')):
-            yield PlacedMessage(match.start(), match.end(), Message(string), write)
+    """Yield the strings that are messages. What keys such as "@name" or "_comment" have is for programmers."""
+    # Of the value that follows, and of the objects around it.
+    is_comment = False
+    outer: list[bool] = []
+    for match in _PART.finditer(data):
+        if match["begin"]:
+            outer.append(is_comment)
+        elif match["end"]:
+            is_comment = outer.pop()
+        elif match["is_key"]:
+            is_comment = outer[-1] or match[0].startswith((b'"@', b'"_comment'))
+        elif not is_comment:
+            string = without_halves(json.loads(match[0]))
+            if not is_code(string):
+                yield PlacedMessage(match.start(), match.end(), Message(string), write)

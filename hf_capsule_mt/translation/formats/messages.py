@@ -37,6 +37,11 @@ def is_named_as_messages(path: Path) -> bool:
     return _NAMED.fullmatch(stem) is not None or not _FOLDERS.isdisjoint(folders)
 
 
+def without_halves(string: str) -> str:
+    """Return a string in which two halves of a character above U+FFFF are one. A half by itself becomes U+FFFD."""
+    return string.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 @dataclass
 class _Part:
     """A part of a message between two gaps, with the lengths of its lines if it has several."""

@@ -56,6 +56,27 @@ def test_references_to_characters(tmp_path, content, expected):
     assert json.loads(expected) == {"a": "Ä DOG"}
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"_comment": {"a": "dog"}, "b": "dog"}', '{"_comment": {"a": "dog"}, "b": "DOG"}'),
+        ('{"a": ["dog", {"@b": "dog"}, "dog"]}', '{"a": ["DOG", {"@b": "dog"}, "DOG"]}'),
+        ('{"@a": ["dog", {"b": {"c": "dog"}}, "dog"]}', '{"@a": ["dog", {"b": {"c": "dog"}}, "dog"]}'),
+        ('{"a": {"_comment_b": "dog"}, "c": [{}, "dog"]}', '{"a": {"_comment_b": "dog"}, "c": [{}, "DOG"]}'),
+        ('[{"@a": "{"}, "dog", [{"@a": "}"}, ["dog"]]]', '[{"@a": "{"}, "DOG", [{"@a": "}"}, ["DOG"]]]'),
+    ],
+)
+def test_comments_end_with_their_value(tmp_path, content, expected):
+    assert translated(tmp_path, content) == expected
+
+
+def test_half_of_a_character(tmp_path):
+    """Nobody can read or write it."""
+    assert translated(tmp_path, r'{"a": "\ud83d dog", "b": "\ud83d\ude00 dog"}') == (
+        r'{"a": "\ufffd DOG", "b": "\ud83d\ude00 DOG"}'
+    )
+
+
 def test_damaged(tmp_path):
     with pytest.raises(UserError, match="The JSON is damaged"):
         translated(tmp_path, '{"a": "b",}')
