@@ -22,7 +22,8 @@ class AggregationFields:
         layer_aggregation (`str`, *optional*):
             How the outputs of a stack's layers are aggregated: `None` (only the top layer, as in Transformers),
             `"linear"` (Eq. 3), `"dynamic"` (Eq. 4), `"dynamic_routing"` (Eq. 5-9), `"em_routing"` (Eq. 10-16), or
-            `"attention"` (arXiv 2603.15031).
+            `"attention"` (arXiv 2603.15031). Others can be entered in `COMBINATIONS` and `ROUTINGS`, so only the model
+            refuses an unknown name.
         layer_aggregation_sides (`list[str]`, *optional*, defaults to `["encoder", "decoder"]`):
             The stacks whose layers are aggregated.
         layer_aggregation_context (`str`, *optional*, defaults to `"all"`):

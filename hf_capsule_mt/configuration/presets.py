@@ -107,7 +107,8 @@ def preset_config(method: str, size: str, /, **overrides: Any) -> PreTrainedConf
         size: one of `SIZES`: `tiny` (4+4 layers, width 128, FFN 256, 4 heads, dropout 0.3, the usual size for
             Multi30k), `base` or `big` (Vaswani et al. 2017, Table 3). CapsNMT has 4+3 layers, dropout 0.3, and width
             128, 512 or 1024 (Wang et al. 2019, section 4.2). RNMT has one encoder layer, the same widths and dropout.
-        **overrides: other values for fields of the configuration.
+        **overrides: other values for fields of the configuration. The model checks the names of aggregations when it is
+            made: a program may have entered its own.
 
     Raises:
         ValueError: if the method, the size or an overriding field is unknown, or a value is not allowed.

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from .. import modeling
+from ..modeling.aggregation import COMBINATIONS
 from ..modeling.portable_model import PortableModel
 from ..modeling.routing import ROUTINGS
 from ..modeling.warm_start import is_plain
@@ -77,7 +78,7 @@ def write_source(model: PreTrainedModel, folder: Path) -> PreTrainedConfig:
         if isinstance(model, plain_class) and is_plain(model.config):
             return _as_plain(model, plain_class, config_class)
     model_class = _class_of_package(model)
-    files = files_of(model_class, _routing_modules(model.config))
+    files = files_of(model_class, _aggregation_modules(model.config))
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     references: dict[str, Any] = {"auto_map": _auto_map(model_class)}
@@ -125,23 +126,30 @@ def _as_plain(
     return SavedAsPlain.from_dict(fields)
 
 
-def _routing_modules(config: PreTrainedConfig) -> tuple[str, ...]:
-    """Return the modules of the package that define a model's algorithms of routing. Warn of one from elsewhere."""
+def _aggregation_modules(config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return the modules of the package that define a model's aggregations. Warn of one from elsewhere."""
     prefix = f"{modeling.__name__}."
     names = set()
     for field_name in ("layer_aggregation", "head_aggregation"):
-        algorithm = getattr(config, field_name, None)
-        if algorithm not in ROUTINGS:
+        aggregation = getattr(config, field_name, None)
+        if field_name == "layer_aggregation" and aggregation in COMBINATIONS:
+            module = COMBINATIONS[aggregation].__module__
+            register = "COMBINATIONS"
+        elif aggregation in ROUTINGS:
+            module = ROUTINGS[aggregation].route.__module__
+            register = "ROUTINGS"
+        else:
             continue
-        module = ROUTINGS[algorithm].route.__module__
         if module.startswith(prefix):
             names.add(module.removeprefix(prefix))
         else:
             logger.warning(
-                "The checkpoint does not carry the routing %r, which is defined in %s. To load it, first run the code "
-                "that enters the routing in ROUTINGS. To carry it, move the function into hf_capsule_mt/modeling/.",
-                algorithm,
+                "The checkpoint does not carry the %s %r, which is defined in %s. To load it, first run the code "
+                "that enters it in %s. To carry it, move that code into hf_capsule_mt/modeling/.",
+                field_name,
+                aggregation,
                 module,
+                register,
             )
     return tuple(sorted(names))
 
@@ -164,22 +172,22 @@ def _classifies(model_class: type[PreTrainedModel]) -> bool:
 
 
 @cache
-def files_of(model_class: type[PreTrainedModel], routing_modules: tuple[str, ...]) -> dict[str, str]:
+def files_of(model_class: type[PreTrainedModel], aggregation_modules: tuple[str, ...]) -> dict[str, str]:
     """Return the text of the files for a model, by name.
 
     Args:
         model_class: the class of the model, of this package.
-        routing_modules: modules of `modeling/` with the algorithms of routing that the model uses.
+        aggregation_modules: modules of `modeling/` with the aggregations that the model uses.
     """
     family = model_class.config_class.model_type
     configuration_file = f"configuration_{family}"
     modeling_file = f"modeling_{family}"
-    roots = [model_class.__module__.rpartition(".")[2], *routing_modules]
+    roots = [model_class.__module__.rpartition(".")[2], *aggregation_modules]
     files = {
         f"{configuration_file}.py": _concatenate("configuration", [configuration_file]),
         f"{modeling_file}.py": _concatenate("modeling", roots, configuration_file),
     }
-    if "em_routing" in routing_modules:
+    if "em_routing" in aggregation_modules:
         files[f"{_KERNELS}.py"] = _concatenate("modeling", [_KERNELS])
     if not _classifies(model_class):
         files[f"{_PIPELINE}.py"] = (_PACKAGE / "translation" / f"{_PIPELINE}.py").read_text(encoding="utf-8")

@@ -155,11 +155,14 @@ class LayerAggregation(nn.Module):
     def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
         super().__init__()
         width = config.d_model
-        combination = COMBINATIONS.get(config.layer_aggregation)
-        if combination is None:
+        name = config.layer_aggregation
+        if name in COMBINATIONS:
+            self.aggregator = COMBINATIONS[name](num_layers, width)
+        elif name in ROUTINGS:
             self.aggregator = RoutedAggregation(config, num_layers)
         else:
-            self.aggregator = combination(num_layers, width)
+            known = ", ".join([*COMBINATIONS, *ROUTINGS])
+            raise ValueError(f"There is no layer_aggregation {name!r:.80}. Use one of {known}.")
         self.layer_norm = nn.LayerNorm(width)
         self.input_norm = config.layer_aggregation_input_norm
         is_residual = config.layer_aggregation_output == "residual"

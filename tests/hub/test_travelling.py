@@ -35,6 +35,7 @@ from hf_capsule_mt import (
     preset_config,
     simple_routing,
 )
+from hf_capsule_mt.modeling.aggregation import COMBINATIONS, LayerAttention
 from hf_capsule_mt.modeling.routing import ROUTINGS, RoutingAlgorithm
 
 TINY = {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
@@ -206,9 +207,31 @@ def test_a_routing_that_is_not_carried_is_named(tmp_path, monkeypatch, caplog):
     assert not caplog.records
     save(tmp_path / "own", "transformer", head_aggregation="halves")
     (warning,) = caplog.records
-    assert "does not carry the routing 'halves'" in warning.getMessage()
+    assert "does not carry the head_aggregation 'halves'" in warning.getMessage()
     assert "test_travelling" in warning.getMessage()
+    assert "ROUTINGS" in warning.getMessage()
     assert (tmp_path / "own" / "modeling_capsule_aggregated_marian.py").is_file()
+
+
+class LargestLayer(LayerAttention):
+    def forward(self, layers, output_routing=False):
+        return layers.amax(-2), None
+
+
+def test_an_aggregation_that_is_not_carried_is_named(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(COMBINATIONS, "maxpool", LargestLayer)
+    save(tmp_path / "ours", "linear-combination")
+    assert not caplog.records
+    save(tmp_path / "own", "transformer", layer_aggregation="maxpool")
+    (warning,) = caplog.records
+    assert "does not carry the layer_aggregation 'maxpool'" in warning.getMessage()
+    assert "test_travelling" in warning.getMessage()
+    assert "COMBINATIONS" in warning.getMessage()
+    AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own")
+    monkeypatch.delitem(COMBINATIONS, "maxpool")
+    names = "linear, dynamic, attention, dynamic_routing, simple_routing, em_routing"
+    with pytest.raises(ValueError, match=rf"There is no layer_aggregation 'maxpool'. Use one of {names}\."):
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own")
 
 
 def test_code_for_attention_of_a_stranger_is_refused(tmp_path):
