@@ -23,7 +23,7 @@ _MARKUP = ("&", "<")
 """Characters that would be read as XML, so their escapes stay."""
 _DECODED = {"n": "\n", "'": "'", '"': '"', "@": "@", "?": "?"}
 # Tags that stand in a string as characters, and escapes that are not decoded.
-_KEEP = rf"</?[a-zA-Z][^<>]*>|\\.|{PLACEHOLDERS}"
+_KEEP = rf"</?[a-zA-Z][^<>]*>|\\u[0-9a-fA-F]{{4}}|\\.|{PLACEHOLDERS}"
 _STAYS = ' translate="no"'
 
 
@@ -83,7 +83,7 @@ def _message(data: bytes, start: int, end: int) -> PlacedMessage | None:
     if characters is None:
         return None
     characters = characters.replace("<xliff:g", f"<xliff:g{_STAYS}")
-    message = Message(characters, _KEEP, tags=cdata is None)
+    message = Message(characters, _KEEP, tags=cdata is None, signs="\\")
     return PlacedMessage(start, end, message, _written)
 
 

@@ -1,16 +1,26 @@
 """Catalogues of gettext (.po): messages without a translation get one, which is marked as fuzzy for a reviewer."""
 
+import gettext
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.errors import UserError
 
 from .base import Document, FileFormat
-from .messages import Message
-from .placeholders import has_words
+from .messages import Message, warn_of_untranslated
+from .placeholders import has_words, with_placeholders_of
 
 if TYPE_CHECKING:
     from translate.storage.pypo import pounit
+
+_PERCENT_FORMATS = tuple(
+    f"{language}-format"
+    for language in (
+        *("c", "objc", "gcc-internal", "python", "perl", "php", "ruby", "lua", "awk", "object-pascal", "javascript"),
+        "java-printf",
+    )
+)
+"""Flags of messages in which every `%` is the sign of a placeholder."""
 
 
 class Catalogue(FileFormat):
@@ -45,7 +55,8 @@ class _Catalogue(Document):
         self._messages: list[list[Message]] = []
         self.texts = []
         for unit in self._units:
-            messages = [Message(string) for string in _as_list(unit.source)]
+            is_format = any(map(unit.hastypecomment, _PERCENT_FORMATS))
+            messages = [Message(string, is_format=is_format) for string in _as_list(unit.source)]
             self._messages.append(messages)
             for message in messages:
                 self.texts += message.texts
@@ -53,20 +64,39 @@ class _Catalogue(Document):
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the catalogue with its translations."""
         rest = iter(translations)
+        untranslated = []
         for unit, messages in zip(self._units, self._messages, strict=True):
             targets = [message.written(rest) for message in messages]
+            if None in targets:
+                untranslated.append(unit.line_number)
+                continue
             unit.target = self._plurals(*targets) if unit.hasplural() else targets[0]
             unit.markfuzzy(True)
+        warn_of_untranslated(untranslated, len(self._units))
         return bytes(self._store)
 
     def _plurals(self, singular: str, plural: str) -> list[str]:
         """Return as many forms as the language of the catalogue has. A reviewer finds those that differ."""
-        number, _ = self._store.getheaderplural()
+        number, rule = self._store.getheaderplural()
         # A template does not tell yet.
         number = int(number) if number and number.isdecimal() else 2
         if number == 1:
             return [plural]
-        return [singular, *[plural] * (number - 1)]
+        # "one file" has no number.
+        has_same_placeholders = with_placeholders_of(plural, singular) == singular
+        first = singular if has_same_placeholders or _is_for_one(rule) else plural
+        return [first, *[plural] * (number - 1)]
+
+
+def _is_for_one(rule: str | None) -> bool:
+    """Return whether the first plural form is only for one thing. In Russian it is also for 21."""
+    try:
+        # It has no page in Python's documentation. Nothing else in Python's library reads a rule without a catalogue.
+        form_of = gettext.c2py(rule or "")
+    except ValueError:
+        # The rule of a template, or a damaged one.
+        return True
+    return [count for count in range(200) if form_of(count) == 0] == [1]
 
 
 def _is_open(unit: "pounit") -> bool:

@@ -1,15 +1,20 @@
 """Messages of programs: their lines and columns stay, and are translated by themselves."""
 
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import regex
 
 from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.translation.documents import is_language
 
 from .base import Text, cut_in_proportion, text_with_tags, without_new_references, xml_text
-from .placeholders import PLACEHOLDERS, has_words
+from .placeholders import PLACEHOLDERS, has_words, with_placeholders_of
+
+logger = logging.getLogger(__name__)
 
 # The end of a line, or the space between columns.
 _GAP = re.compile(r"([ \t]*\r?\n\s*|[ \t]{2,}|\t)")
@@ -22,6 +27,23 @@ _NAMED = re.compile(
 )
 _LANGUAGE = re.compile(r"([a-z]{2})(?:[-_][A-Za-z]{2,4})?")
 _FOLDERS = {"locales", "locale", "i18n", "l10n", "lang", "langs", "translations"}
+
+
+def warn_of_untranslated(lines: Sequence[int], count: int) -> None:
+    """Warn of messages whose translations programs could not use.
+
+    Args:
+        lines: where they stand in the file.
+        count: the number of messages that were to be translated.
+    """
+    if lines:
+        logger.warning(
+            "%d of %d messages stay untranslated, because a placeholder such as %%s or {name} would get lost or be "
+            "another one. See line %d.",
+            len(lines),
+            count,
+            lines[0],
+        )
 
 
 def is_named_as_messages(path: Path) -> bool:
@@ -55,7 +77,15 @@ class _Part:
 class Message:
     """A message, whose parts are the texts that are translated."""
 
-    def __init__(self, message: str, keep: str = PLACEHOLDERS, tags: bool = False, lines: bool = True) -> None:
+    def __init__(
+        self,
+        message: str,
+        keep: str = PLACEHOLDERS,
+        tags: bool = False,
+        lines: bool = True,
+        is_format: bool = False,
+        signs: str = "",
+    ) -> None:
         """Read a message.
 
         Args:
@@ -63,9 +93,15 @@ class Message:
             keep: a regular expression for parts that are not translated.
             tags: whether it is XML, where `&` and `<` are always written as references.
             lines: whether its lines and columns stay.
+            is_format: whether the program reads every `%` in it as the sign of a placeholder.
+            signs: more characters that the program reads.
         """
+        self._message = message
+        self._is_format = is_format
+        self._signs = signs
         self._parts = [_Part(message, "", [])]
-        if lines and has_words(message):
+        has_lines_in_placeholder = any(_GAP.search(found[0]) for found in regex.finditer(PLACEHOLDERS, message))
+        if lines and has_words(message) and not has_lines_in_placeholder:
             self._parts = _parts(message)
         self._is_xml = tags
         self.texts: list[Text] = []
@@ -75,8 +111,11 @@ class Message:
             if part.text is not None:
                 self.texts.append(part.text)
 
-    def written(self, translations: Iterator[str]) -> str:
-        """Return the message in which its texts have the next translations."""
+    def written(self, translations: Iterator[str]) -> str | None:
+        """Return the message in which its texts have the next translations.
+
+        None is returned if a program could not use it, because it has not the placeholders of the source.
+        """
         written = []
         for part in self._parts:
             content = part.source
@@ -87,7 +126,11 @@ class Message:
                 if len(part.line_lengths) > 1:
                     content = "\n".join(cut_in_proportion(content, part.line_lengths))
             written.append(content + part.gap)
-        return "".join(written)
+        translation = "".join(written)
+        if "'{" not in self._message:
+            # Some programs would read this apostrophe as the beginning of a quote.
+            translation = translation.replace("'{", "’{")
+        return with_placeholders_of(self._message, translation, self._is_format, self._signs)
 
 
 def _parts(message: str) -> list[_Part]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .base import Document, replaced
-from .messages import Message
+from .messages import Message, warn_of_untranslated
 
 
 class PlacedMessage(NamedTuple):
@@ -32,7 +32,12 @@ class PlacedMessages(Document):
         """Return the file with its translations."""
         rest = iter(translations)
         parts = []
+        untranslated = []
         for start, end, message, write in self._placed:
-            translated = write(message.written(rest))
-            parts.append((start, end, translated.encode(self._encoding)))
+            translated = message.written(rest)
+            if translated is None:
+                untranslated.append(self._content.count(b"\n", 0, start) + 1)
+            else:
+                parts.append((start, end, write(translated).encode(self._encoding)))
+        warn_of_untranslated(untranslated, sum(bool(placed.message.texts) for placed in self._placed))
         return replaced(self._content, parts)

@@ -1,4 +1,7 @@
-"""Parts of messages of programs that are not translated."""
+"""Parts of messages of programs that are not translated, and whether a translation has them all."""
+
+import html
+from collections import Counter
 
 import regex
 
@@ -16,13 +19,18 @@ def _nested(opening: str, closing: str) -> str:
 
 
 # Quantifiers are possessive, and addresses begin where a word does, so that the time grows with the length only.
-PLACEHOLDERS = (
+_FORMAT = (
     # %s, %1$d, %(name)s, %% and Qt's %1. After a space it must be the end of a word: "100% sure" has none.
-    r"%(?:\(\w++\)|\d++\$)?+[-+#0]*+(?:\*|\d++)?+(?:\.\d++)?+(?:hh|h|ll|l|z|j|t)?[a-zA-Z@]|% [dioxX](?!\w)|%%|%L?\d+"
+    r"%(?:\(\w++\)|\d++\$)?+[-+#0]*+(?:\*|\d++)?+(?:\.(?:\*|\d++))?+(?:hh|h|ll|l|z|j|t)?[a-zA-Z@]"
+    r"|% [dioxX](?!\w)|%%|%L?\d+"
     # Keys in keys: $t(key, {"count": 1}). Braces in quotes: '{'.
     rf"|\$t{_nested('(', ')')}|'\{{[^']*'"
     # {name}, {{name}}, and messages of ICU with braces in braces.
     rf"|\$?{_nested('{', '}')}|\$\w+\$?"
+)
+"""A regular expression for what programs fill in."""
+PLACEHOLDERS = (
+    rf"{_FORMAT}"
     # Addresses, options, references to characters. An address may stand right after a placeholder such as %n.
     r"|https?://[^\s<>\"]+|(?:(?<![\w.+-])|(?<=%[a-zA-Z]))[\w.+-]++@[\w-]++\.\w+"
     r"|<?--[\w-]+|(?<!\S)-\w(?!\w)|&\#?\w+;"
@@ -33,6 +41,15 @@ _PLACEHOLDER = regex.compile(PLACEHOLDERS)
 _SIGN_OF_CODE = regex.compile(r"\w_\w|[\\#=@]|\w[.:]\w")
 """Stands in identifiers, colours and addresses."""
 _ONE_CHARACTER = regex.compile(r"\W*+\w?+\W*+")
+_ANY_FORMAT = regex.compile(_FORMAT)
+# Programs that are given values read any % as a sign, such as "% s" in "100% sure".
+_STRICT_FORMAT = regex.compile(
+    r"%(?:\(\w++\)|\d++\$)?+[-+#0' ]*+(?:\*|\d++)?+(?:\.(?:\*|\d++)?+)?+(?:hh|h|ll|l|z|j|t|L|q)?[a-zA-Z@]"
+    rf"|{_FORMAT}"
+)
+# Neither %2$s nor %(name)s, {name} and Qt's %1.
+_TAKES_THE_NEXT_VALUE = regex.compile(r"%(?!\d+\$|L?\d+$|[(%])|\{(?:[:!].*)?\}")
+_TAG = r"</?[a-zA-Z][^<>]*>"
 _DATE = regex.compile(r"(?=.*(?:YY|yy|HH|hh|mm))[GYyMLdDEaHhmsSZz.,:/' -]+")
 
 
@@ -54,3 +71,68 @@ def _is_word_of_code(string: str) -> bool:
     behind_slash = string.partition("/")[2]
     is_path = string.startswith(("/", "./", "../")) or "/" in behind_slash or "." in behind_slash
     return is_path or bool(_ONE_CHARACTER.fullmatch(string) or _SIGN_OF_CODE.search(string))
+
+
+def with_placeholders_of(source: str, translation: str, is_format: bool = False, signs: str = "") -> str | None:
+    """Return the translation of a message, if it has exactly the placeholders and signs of its source.
+
+    Signs that only the model wrote are left out. A `%` after a number stays, since it may mean percent.
+
+    Args:
+        source: the message.
+        translation: its translation, into which the placeholders have been put back.
+        is_format: whether every `%` is read by the program. Otherwise it is if the source has such a placeholder.
+        signs: more characters than `%`, `{` and `}` that the program reads.
+
+    Returns:
+        The translation, or None if a placeholder is missing, is there too often, would be another one, or those that
+        take one value after the other have another order.
+    """
+    expression = _STRICT_FORMAT if is_format else _ANY_FORMAT
+    placeholders, rest = _split(source, expression)
+    signs += "{}"
+    if is_format or any(placeholder.startswith("%") for placeholder in placeholders):
+        signs += "%"
+
+    def read(message: str) -> tuple[Counter, list[str], Counter]:
+        placeholders, rest = _split(message, expression)
+        if "%" not in signs:
+            # "50% o più" has no placeholder.
+            placeholders = [placeholder for placeholder in placeholders if not placeholder.startswith("% ")]
+        in_order = list(filter(_TAKES_THE_NEXT_VALUE.match, placeholders))
+        return Counter(placeholders), in_order, Counter(character for character in rest if character in signs)
+
+    expected = read(source)
+    if read(translation) == expected:
+        return translation
+    longest_first = sorted(set(placeholders), key=len, reverse=True)
+    pieces = regex.split("|".join([f"({_TAG}", *map(regex.escape, longest_first)]) + ")", translation)
+    # Behind a placeholder, which may be a number, comes a piece that the model wrote.
+    if any(map(expression.search, pieces[::2])):
+        return None
+    for sign in signs:
+        if sign not in rest:
+            may_be_percent = sign == "%" and "%%" not in placeholders
+            pieces[::2] = [_without_sign(piece, sign, may_be_percent) for piece in pieces[::2]]
+    mended = "".join(pieces)
+    return mended if read(mended) == expected else None
+
+
+def _split(message: str, expression: regex.Pattern) -> tuple[list[str], str]:
+    """Return the placeholders of a message, and what stands between them. Tags are left out."""
+    characters = html.unescape(regex.sub(_TAG, "", message))
+    placeholders = [match[0] for match in expression.finditer(characters)]
+    return placeholders, expression.sub(" ", characters)
+
+
+def _without_sign(piece: str, sign: str, may_be_percent: bool) -> str:
+    """Return what a model wrote behind a placeholder without a sign, and without the spaces that this leaves over."""
+    not_behind_number = r"(?<!^ ?|\d ?)" if may_be_percent else ""
+    escaped = regex.escape(sign)
+
+    def space(match: regex.Match) -> str:
+        if match["end"]:
+            return match["end"]
+        return " " if " " in match[0] else ""
+
+    return regex.sub(rf"{not_behind_number} ?{escaped}(?: ?{escaped})*+ ?+(?P<end>[.,;:!?)])?", space, piece)

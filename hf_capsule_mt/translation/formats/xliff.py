@@ -61,8 +61,6 @@ def _messages(elements: Sequence[Element], target_lang: str | None) -> Iterator[
             end = element.inner_start - len(ending)
             yield _constant(end, end, f' {version.language}="{target_lang}"')
         elif element.local_name == version.unit and _is_open(element):
-            if not is_old:
-                yield _constant(element.start, element.inner_start, _with_state(element.first_tag, "translated"))
             yield _target(element, is_old)
 
 
@@ -78,19 +76,23 @@ def _target(unit: Element, is_old: bool) -> PlacedMessage:
     if target is None:
         start = end = source.end
         # It is on a line of its own if its source is.
-        before = unit.data[unit.inner_start : source.start].decode()
-        space = before[len(before.rstrip()) :]
+        indent = unit.data[unit.inner_start : source.start].decode()
+        space = indent[len(indent.rstrip()) :]
         tag = f"<{name}>"
     else:
         start = target.start
         end = target.end
         space = ""
         tag = target.first_tag.replace("/>", ">")
+    before = ""
     if is_old:
         tag = _with_state(tag, "needs-review-translation")
+    else:
+        before = _with_state(unit.first_tag, "translated") + unit.data[unit.inner_start : start].decode()
+        start = unit.start
 
     def written(translation: str) -> str:
-        return f"{space}{tag}{translation.replace(_STAYS, '')}</{name}>"
+        return f"{before}{space}{tag}{translation.replace(_STAYS, '')}</{name}>"
 
     inner = _CODE.sub(rf"<\1{_STAYS}", source.inner)
     return PlacedMessage(start, end, Message(inner, tags=True, lines=False), written)

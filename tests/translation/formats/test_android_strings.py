@@ -76,7 +76,7 @@ def test_a_sign_at_the_start(tmp_path):
 def test_references_to_characters_of_markup_stay(tmp_path):
     """As characters they would be read as XML, or not be seen."""
     content = r'<resources><string name="a">a \u003c dog \u0026 \u200b cat \u00e9</string></resources>'
-    expected = r'<resources><string name="a">A \u003C DOG \u0026 \u200B CAT É</string></resources>'
+    expected = r'<resources><string name="a">A \u003c DOG \u0026 \u200b CAT É</string></resources>'
     assert translated(tmp_path, content) == expected
 
 
