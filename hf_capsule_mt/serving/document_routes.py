@@ -1,6 +1,5 @@
 """The routes of DeepL's documents: sent in one request, asked about, and fetched when they are translated."""
 
-import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from starlette.routing import Route
 from . import deepl
 from .deepl import FieldsOfKey
 from .endpoints import DEEPL, EXPECTED_ERRORS, FAILED, Logged, protocol_route
-from .file_jobs import read_file_job
+from .file_jobs import FileJob, read_file_job
 from .file_store import StoredFile, file_response
 from .requests import RequestError, read_upload
 from .service import Service
@@ -31,19 +30,21 @@ class _Document:
 
     key: str
     characters: int
-    translating: asyncio.Task[str]
-    """Its result is the secret name of the translated file."""
+    secret: str | None = None  # The name of the translated file.
+    error: str | None = None  # Why there is none. The exception itself would keep all that was read of the document.
     is_fetched: bool = False
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether its translation is there, or has failed."""
+        return self.secret is not None or self.error is not None
 
     def status(self) -> dict[str, Any]:
         """Return what DeepL says of a document."""
-        if not self.translating.done():
+        if not self.is_translated:
             return {"status": "translating"}
-        if self.translating.cancelled():
-            return {"status": "error", "error_message": FAILED}
-        error = self.translating.exception()
-        if error is not None:
-            return {"status": "error", "error_message": _reason(error)}
+        if self.error is not None:
+            return {"status": "error", "error_message": self.error}
         return {"status": "downloaded" if self.is_fetched else "done", "billed_characters": self.characters}
 
 
@@ -85,15 +86,22 @@ class DocumentRoutes:
         job = await service.in_file_thread(read_file_job, upload, model, settings.keep, glossary)
         service.check_file_turns()
 
-        async def translate() -> str:
-            data = await service.translate_file(job, logged)
-            return service.files.add(StoredFile(job.name, data))
-
         number = token_hex(16).upper()
-        document = _Document(token_hex(32).upper(), job.characters, service.in_background(translate()))
+        document = _Document(token_hex(32).upper(), job.characters)
         self._documents[number] = document
+        service.in_background(self._translate(document, job, logged))
         self._forget()
         return JSONResponse({"document_id": number, "document_key": document.key})
+
+    async def _translate(self, document: _Document, job: FileJob, logged: Logged) -> None:
+        """Translate a document, and note what came of it."""
+        try:
+            data = await self._service.translate_file(job, logged)
+        except BaseException as error:
+            # What a bug says is not for clients.
+            document.error = str(error) if isinstance(error, EXPECTED_ERRORS) else FAILED
+            raise
+        document.secret = self._service.files.add(StoredFile(job.name, data))
 
     async def _status(self, request: Request, logged: Logged) -> Response:
         document = await self._asked(request, logged)
@@ -106,12 +114,11 @@ class DocumentRoutes:
             raise RequestError(503, "The document is not translated yet.")
         if status["status"] == "error":
             raise RequestError(400, status["error_message"])
-        secret = document.translating.result()
-        file = self._service.files.find(secret)
+        file = self._service.files.find(document.secret)
         if file is None:
             raise RequestError(404, "The document was fetched already, or is too old.")
         document.is_fetched = True
-        self._service.files.remove(secret)
+        self._service.files.remove(document.secret)
         return file_response(file)
 
     async def _asked(self, request: Request, logged: Logged) -> _Document:
@@ -127,11 +134,6 @@ class DocumentRoutes:
         """Forget the oldest documents that are not being translated, if there are too many."""
         surplus = len(self._documents) - _MOST_DOCUMENTS
         for number, document in [*self._documents.items()]:
-            if surplus > 0 and document.translating.done():
+            if surplus > 0 and document.is_translated:
                 del self._documents[number]
                 surplus -= 1
-
-
-def _reason(error: BaseException) -> str:
-    """Return what a client is told of an error. What a bug says is not for clients."""
-    return str(error) if isinstance(error, EXPECTED_ERRORS) else FAILED

@@ -253,12 +253,11 @@ class Service:
         if self._files >= _MOST_FILES:
             raise BusyError(_SECONDS_OF_FILES)
 
-    def in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task:
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work for which no request waits. It is given up when the server stops."""
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._end_of_background)
-        return task
 
     def _end_of_background(self, task: asyncio.Task) -> None:
         self._background.discard(task)

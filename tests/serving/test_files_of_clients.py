@@ -1,16 +1,18 @@
 """Files over both protocols: sent, translated by format, and fetched."""
 
 import asyncio
+import gc
 import hashlib
 import io
 import time
+import weakref
 
 import pytest
 from running_server import running
 from stand_in_translator import UpperCase
 from starlette.testclient import TestClient
 
-from hf_capsule_mt.serving import file_jobs, service
+from hf_capsule_mt.serving import document_routes, file_jobs, service
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.file_store import FileStore, StoredFile
 from hf_capsule_mt.serving.models import ServedModel
@@ -203,6 +205,32 @@ def test_a_document_that_is_not_translated(serve, model, monkeypatch):
     status = client.post(path, json=key).json()
     assert (status["status"], status["error_message"]) == ("error", "The server failed. Its log says why.")
     assert client.post(f"{path}/result", json=key).status_code == 400
+
+
+def test_a_document_that_failed_is_forgotten(serve, monkeypatch):
+    """The server remembers only that it failed, and not what was read of it."""
+    jobs = []
+
+    def read(*arguments):
+        job = file_jobs.read_file_job(*arguments)
+        jobs.append(weakref.ref(job))
+        return job
+
+    monkeypatch.setattr(document_routes, "read_file_job", read)
+    client = serve()
+    # It is read, but its only word has too many tags.
+    page = "<!doctype html><p>" + "<b>" * 99 + "a" + "</b>" * 99 + "<i>b</i><i>c</i>"
+    made = document(client, "a.html", page.encode()).json()
+    path = f"/v2/document/{made['document_id']}"
+    key = {"document_key": made["document_key"]}
+    until = time.monotonic() + 60
+    while client.post(path, json=key).json()["status"] != "error":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    gc.collect()
+    [job] = jobs
+    assert job() is None
+    assert "over 100 tags" in client.post(path, json=key).json()["error_message"]
 
 
 @pytest.mark.parametrize(
