@@ -21,7 +21,7 @@ for variable in ("HF_DATASETS_CACHE", "TRACKIO_DIR", "WANDB_DIR"):
     atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
 os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true")
 if not torch.cuda.is_available():
-    # Triton, if it is installed, runs kernels without a GPU. It reads this when it is imported.
+    # Triton runs kernels without a GPU. It reads this when it is imported.
     os.environ["TRITON_INTERPRET"] = "1"
     # Without a GPU, PyTorch stores every seed for later, with a stack trace. That is slow.
     torch.cuda.manual_seed_all = lambda seed: None

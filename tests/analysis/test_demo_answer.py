@@ -3,7 +3,6 @@
 import json
 import shutil
 from functools import cache, partial
-from importlib.util import find_spec
 
 import pytest
 from tiny_checkpoints import tiny_checkpoint
@@ -15,7 +14,6 @@ from hf_capsule_mt.analysis.routing_figures import follows_step, look_for, sente
 from hf_capsule_mt.loading import count_parameters
 from hf_capsule_mt.translation.translator import translate_lines
 
-pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
 EVERYTHING = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing", "guided_routing": "gdr"}
 EVERYTHING |= {"head_aggregation_decoder_layers": [0], "head_aggregation_cross_layers": [0], "guided_capsule_dim": 4}
 

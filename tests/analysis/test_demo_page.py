@@ -3,7 +3,6 @@
 import ipaddress
 import socket
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -14,10 +13,7 @@ from tiny_checkpoints import tiny_checkpoint
 from hf_capsule_mt.cli.demo import build_demo
 from hf_capsule_mt.translation.translator import translate_lines
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"'),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """The measurement at NLLB's shape, with a small model."""
 
 from argparse import ArgumentParser
-from importlib.util import find_spec
 
-import pytest
 import torch
 
 from benchmarks.speed import nllb
@@ -12,16 +10,12 @@ from hf_capsule_mt.environment import environment
 SMALL = ["--vocab_size", "700", "--layers", "4", "--d_model", "64", "--words", "300", "--length", "4", "--rounds", "2"]
 
 
-needs_ctranslate2 = pytest.mark.skipif(find_spec("ctranslate2") is None, reason="compares with CTranslate2")
-
-
 def options(*more):
     parser = ArgumentParser()
     nllb.add_options(parser)
     return parser.parse_args([*SMALL, "--batch_sizes", "1", "2", "--precisions", "float32", *more])
 
 
-@needs_ctranslate2
 def test_the_table_and_the_memory():
     args = options("--memory_tokens", "512")
     results, report = nllb.measure(args)
@@ -45,7 +39,6 @@ def test_the_table_and_the_memory():
     assert "| seconds of generate() | 2.0 (2.0–2.0) | 2.0 (2.0–2.0) |  |  |" in table
 
 
-@needs_ctranslate2
 def test_the_table_of_mbart_has_no_goals():
     """They are those of NLLB-600M."""
     args = options("--model", "mbart", "--memory_tokens", "0")
@@ -55,7 +48,6 @@ def test_the_table_of_mbart_has_no_goals():
     assert "goal" not in table
 
 
-@needs_ctranslate2
 def test_the_conversion_changes_no_weight(monkeypatch):
     """Otherwise the others would decode with other weights, which may take longer."""
     models = []

@@ -3,7 +3,6 @@
 import json
 import runpy
 from argparse import Namespace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -87,7 +86,6 @@ def test_memory(device):
 
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_all_decoders_write_the_same(num_beams):
-    pytest.importorskip("ctranslate2")
     batch = {"input_ids": torch.tensor([[3, 4, 5, 6, 2], [7, 8, 2, 0, 0]])}
     batch["attention_mask"] = (batch["input_ids"] != 0).long()
     found = decode.decoders(tiny_model(), num_beams)
@@ -154,7 +152,7 @@ def test_latency_and_trained_models(tmp_path, capsys):
     texts = ["--input_file", tmp_path / "source", "--references", tmp_path / "reference"]
     texts += ["--num_beams", 2, "--rounds", 2]
     found, printed = run(tmp_path, capsys, "trained", "--models", f"plain={tmp_path / 'model'}", *texts)
-    names = [*ENGINES, *(["CTranslate2 float32", "CTranslate2 int8"] if find_spec("ctranslate2") else [])]
+    names = [*ENGINES, "CTranslate2 float32", "CTranslate2 int8"]
     assert list(found["models"]["plain"]) == names
     score = score_translations(expected, [references], tokenize="none", metrics=("bleu",))["bleu"]["score"]
     assert found["models"]["plain"]["engine float32"]["bleu"]["score"] == score > 0

@@ -62,7 +62,6 @@ def test_the_list_needs_no_library():
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_completion(capsys):
-    pytest.importorskip("shtab", reason='needs shtab; pip install -e ".[completion]"')
     door.main(["--completion", "bash"])
     script = capsys.readouterr().out
     for words, expected in (("train_t", "train_tokenizer"), ("train --max_st", "--max_steps")):

@@ -4,7 +4,6 @@ import json
 import runpy
 import shutil
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from hf_capsule_mt.cli.demo import build_demo, main
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "checkpoints" / "tatoeba-en-de-em-routing"
-pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
 
 
 def test_who_can_choose_other_checkpoints(monkeypatch):

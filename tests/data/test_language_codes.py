@@ -154,7 +154,6 @@ def test_training_text_that_says_no_language(checkpoint, translator, warned, tmp
 
 
 def test_a_sentence_fits_together_with_its_code(translator, read, monkeypatch):
-    pytest.importorskip("sentencex")
     tokenizer = translator.tokenizer
     monkeypatch.setattr(tokenizer, "model_max_length", len(tokenizer("the old house")["input_ids"]))
     translator("the old house", documents="en", tgt_lang="de")
@@ -179,8 +178,6 @@ def translate(checkpoint, folder, text, *options):
     ],
 )
 def test_the_command(checkpoint, translator, tmp_path, text, options):
-    if "--documents" in options:
-        pytest.importorskip("sentencex")
     found = translate(checkpoint, tmp_path, text, "--target_lang", "de", *options)
     kwargs = {"tags": "--tags" in options, "documents": "--documents" in options and "en", "tgt_lang": "de", **ONE_MORE}
     texts = text.splitlines(keepends=True) if not kwargs["documents"] else [text]
@@ -206,7 +203,6 @@ def test_the_command_and_languages_that_it_is_not_told(checkpoint, tmp_path, cap
 
 
 def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeypatch):
-    pytest.importorskip("sentencex")
     text = "A dog.\n\n>>pt_BR<< The house.\n\nA dog.\n\nThe house is old.\n"
     options = ["--documents", "en", "--target_lang", "de", "--chunk_size", "2"]
     whole = translate(checkpoint, tmp_path, text, *options)

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_site_is_built_without_a_warning(tmp_path, monkeypatch):
-    pytest.importorskip("mkdocs")
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 

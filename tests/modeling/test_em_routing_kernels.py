@@ -1,9 +1,7 @@
-"""Triton's kernels of EM routing against its loops: on a GPU, or by Triton's interpreter.
-
-`pip install triton` gives the interpreter to a machine without a GPU.
-"""
+"""Triton's kernels of EM routing against its loops: on a GPU, or by Triton's interpreter."""
 
 import importlib
+import sys
 
 import pytest
 import torch
@@ -14,8 +12,9 @@ em_routing = importlib.import_module("hf_capsule_mt.modeling.em_routing")
 
 
 HAS_CUDA = torch.cuda.is_available()
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")]
 if HAS_CUDA:
-    pytestmark = pytest.mark.cuda
+    pytestmark.append(pytest.mark.cuda)
 DEVICE = torch.device("cuda" if HAS_CUDA else "cpu")
 SHAPES = [(1, 1, 1), (3, 4, 2), (4, 8, 1), (5, 6, 3), (1, 4, 3), (4, 1, 3), (6, 33, 1), (9, 17, 5)]
 
@@ -23,7 +22,6 @@ SHAPES = [(1, 1, 1), (3, 4, 2), (4, 8, 1), (5, 6, 3), (1, 4, 3), (4, 1, 3), (6, 
 @pytest.fixture(autouse=True)
 def routed(monkeypatch):
     """The shapes of the votes that the kernels, which route all, have routed."""
-    pytest.importorskip("triton")
     from hf_capsule_mt.modeling import em_routing_kernels
 
     shapes = []

@@ -71,7 +71,8 @@ def test_a_head_that_is_more_than_its_weight_runs(model):
 @pytest.mark.filterwarnings("ignore:Model with `tie_word_embeddings")
 def test_lora_on_the_head(model):
     """The adapter's weights count in the loss, and they are what is trained."""
-    peft = pytest.importorskip("peft")
+    import peft
+
     before = model(**training_batch()).loss
     adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["lm_head"], init_lora_weights=False)).train()
     states = []

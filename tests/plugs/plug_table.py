@@ -1,7 +1,5 @@
 """The table of docs/integrations.md: what is promised of each plug for each family."""
 
-import importlib
-import os
 import re
 from pathlib import Path
 
@@ -41,10 +39,3 @@ def promised(plug, families=("guided", "CapsNMT", "hybrid")):
         marks = [] if cell == "works" else [fails]
         cases += [pytest.param(name, marks=marks)] if cell and name in families else []
     return pytest.mark.parametrize("family", cases)
-
-
-def library(name):
-    """An optional library; without it tests are skipped, but not on a continuous integration server."""
-    if os.environ.get("CI") == "true":
-        return importlib.import_module(name)
-    return pytest.importorskip(name, reason=f'needs {name}; pip install -e ".[test]"')

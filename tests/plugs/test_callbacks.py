@@ -4,7 +4,7 @@ import functools
 import tempfile
 
 import pytest
-from plug_table import FAMILIES, library, promised
+from plug_table import FAMILIES, promised
 from tiny_marian import tiny_tokenizer
 
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
@@ -19,7 +19,8 @@ def trained(family):
 
     All families log to the run of wandb that is begun first, so the next one replaces its summary.
     """
-    wandb = library("wandb")
+    import wandb
+
     options = {"max_steps": 5, "learning_rate": 0, "warmup_steps": 0, "max_tokens_per_batch": 12}
     options |= {"logging_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "save_steps": 1}
     options |= {"load_best_model_at_end": True, "early_stopping_patience": 1, "generation_max_length": 5}
@@ -35,9 +36,11 @@ def trained(family):
 
 @promised("wandb, trackio")
 def test_trackers_are_told(family):
-    wandb, storage = library("wandb"), library("trackio.sqlite_storage").SQLiteStorage
+    import wandb
+    from trackio.sqlite_storage import SQLiteStorage
+
     trainer, summary = trained(family)
-    logged = storage.get_logs("huggingface", family)
+    logged = SQLiteStorage.get_logs("huggingface", family)
     for name, key in {"loss": "train/loss", "eval_bleu": "eval/bleu"}.items():
         values = [entry[name] for entry in trainer.state.log_history if name in entry]
         assert [entry[key] for entry in logged if key in entry] == pytest.approx(values)

@@ -1,17 +1,17 @@
 """LoRA by PEFT: where adapters go, merging, saving and pushing."""
 
+import peft
 import pytest
 import torch
 from aggregated_models import source_batch, training_batch
 from families import logits
 from loopback_hub import TOKEN
-from plug_table import FAMILIES, library, promised
+from plug_table import FAMILIES, promised
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import LORA_PARAMETERS, LORA_TARGETS, decoding
 
-peft = library("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+import torchao.quantization
 from accelerate import cpu_offload
 from aggregated_models import source_batch, training_batch
 from families import logits, translator
-from plug_table import FAMILIES, library, promised
+from plug_table import FAMILIES, promised
 from torch import equal, nn
 from transformers import AutoModelForSeq2SeqLM, TorchAoConfig
 
@@ -79,7 +80,7 @@ def quantized(tmp_path):
     def make(family, kind="Int8WeightOnlyConfig"):
         model = FAMILIES[family]()
         model.save_pretrained(tmp_path / "model")
-        config = TorchAoConfig(getattr(library("torchao.quantization"), kind)(version=2))
+        config = TorchAoConfig(getattr(torchao.quantization, kind)(version=2))
         return model, AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model", quantization_config=config)
 
     return make

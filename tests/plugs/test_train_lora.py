@@ -4,10 +4,11 @@ import shutil
 import warnings
 from types import SimpleNamespace
 
+import peft
 import pytest
 import torch
 from families import logits
-from plug_table import FAMILIES, library, promised
+from plug_table import FAMILIES, promised
 from safetensors.torch import load_file
 from tiny_marian import tiny_tokenizer
 from tiny_run import arguments, write_corpus
@@ -18,7 +19,6 @@ from hf_capsule_mt.training.arguments import ModelArguments, TranslationTraining
 from hf_capsule_mt.training.lora import LORA_PARAMETERS, LORA_TARGETS, merge_adapter, with_adapter
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
-peft = library("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
 
 

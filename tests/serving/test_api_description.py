@@ -11,8 +11,6 @@ from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.translation.texts import TextTranslator
 
-pytest.importorskip("prometheus_client")
-
 
 @pytest.fixture(scope="module")
 def app():

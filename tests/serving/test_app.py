@@ -21,7 +21,6 @@ from hf_capsule_mt.translation.text_reader import TextOptions
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
 
-pytest.importorskip("sentencex")
 DIGEST = hashlib.sha256(b"secret").hexdigest()
 
 
@@ -383,7 +382,6 @@ def test_texts_in_the_log_if_asked(serve, caplog):
 
 
 def test_numbers(translator):
-    pytest.importorskip("prometheus_client")
     keys = ApiKeys({"friend": DIGEST})
     app = build_app([served(translator)], ServerSettings(keys=keys), Metrics())
     with TestClient(app) as client:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+import deepl
 import pytest
 import torch
 from ending_models import STORED
@@ -17,7 +18,6 @@ from hf_capsule_mt.serving.requests import ApiKeys
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.texts import TextTranslator
 
-pytest.importorskip("sentencex")
 KEYS = ApiKeys({name: hashlib.sha256(name.encode()).hexdigest() for name in ("ann", "bob")})
 ANN = {"authorization": "DeepL-Auth-Key ann"}
 BOB = {"authorization": "DeepL-Auth-Key bob"}
@@ -193,7 +193,6 @@ def test_too_many(client, monkeypatch):
 
 def test_the_client_of_deepl(models):
     """Unchanged, over loopback: with the classes of both versions."""
-    deepl = pytest.importorskip("deepl")
     with running(build_app(models, ServerSettings(keys=KEYS))) as port:
         client = deepl.DeepLClient("ann", server_url=f"http://127.0.0.1:{port}")
         made = client.create_glossary("terms", "EN", "DE", {"coat": "Jacke", "old dog": "Köter"})

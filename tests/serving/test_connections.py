@@ -19,9 +19,6 @@ from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.requests import BodyLimits
 from hf_capsule_mt.translation.texts import TextTranslator
 
-for package in ("sentencex", "prometheus_client"):
-    pytest.importorskip(package)
-
 
 class HeldTranslator:
     """Decodes when the test lets it, and remembers what it has decoded."""

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import deepl
 import pytest
 from running_server import running
 from starlette.testclient import TestClient
@@ -13,7 +14,6 @@ from hf_capsule_mt.serving.requests import ApiKeys
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
 
-pytest.importorskip("sentencex")
 KEYS = ApiKeys({"friend": hashlib.sha256(b"secret").hexdigest()})
 HEADER = {"authorization": "DeepL-Auth-Key secret"}
 
@@ -131,7 +131,6 @@ def test_keys(client):
 
 def test_the_client_of_deepl(app):
     """Unchanged, over loopback."""
-    deepl = pytest.importorskip("deepl")
     with running(build_app(app, ServerSettings(keys=KEYS))) as port:
         client = deepl.Translator("secret", server_url=f"http://127.0.0.1:{port}")
         found = client.translate_text(["a b c", "d"], target_lang="DE")

@@ -9,7 +9,6 @@ from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.translation.texts import TextTranslator
 
-pytest.importorskip("sentencex")
 ENGLISH = "The dog runs through the snow."
 GERMAN = "Der Hund läuft durch den Schnee."
 
@@ -21,7 +20,6 @@ def client_of(*pairs):
 
 @pytest.fixture
 def several():
-    pytest.importorskip("lingua")
     with client_of(("fr", "de"), ("en_GB", "de"), ("de", "en_GB"), ("en_GB", "fr"), ("de", "fr")) as client:
         yield client
 
@@ -69,7 +67,6 @@ def test_files_name_their_language(several):
     ],
 )
 def test_languages_that_cannot_be_told(pairs, words):
-    pytest.importorskip("lingua")
     with client_of(*pairs) as client:
         found = client.post("/translate", json={"q": ENGLISH, "source": "auto", "target": "de"})
     assert found.status_code == 400

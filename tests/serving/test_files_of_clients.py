@@ -7,6 +7,7 @@ import io
 import time
 import weakref
 
+import deepl
 import pytest
 from running_server import running
 from stand_in_translator import UpperCase
@@ -18,9 +19,6 @@ from hf_capsule_mt.serving.file_store import FileStore, StoredFile
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
 from hf_capsule_mt.translation.marked_segments import keep_pattern
-
-for package in ("sentencex", "markdown_it"):
-    pytest.importorskip(package)
 
 EN_DE = {"source": "en", "target": "de"}
 PAGE = "<!doctype html>\n<html lang='en'><p>A <b>dog</b>.</p><p translate='no'>Cat</p><img alt='a b'></html>"
@@ -251,7 +249,6 @@ def test_documents_that_are_refused(serve, change, words):
 
 def test_the_client_of_deepl(model):
     """Unchanged, over loopback. Its own loop would sleep for five seconds."""
-    deepl = pytest.importorskip("deepl")
     with running(build_app([model])) as port:
         client = deepl.DeepLClient("x", server_url=f"http://127.0.0.1:{port}")
         handle = client.translate_document_upload(PAGE, target_lang="DE", filename="page.html")

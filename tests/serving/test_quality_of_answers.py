@@ -14,7 +14,6 @@ from hf_capsule_mt.serving.models import load_models, with_calibrations
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.expected_quality import calibration_settings
 
-pytest.importorskip("sentencex")
 DECODING = DecodingOptions(model="", num_beams=2)
 
 

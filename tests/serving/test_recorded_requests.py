@@ -13,8 +13,6 @@ from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.texts import TextTranslator
 from hf_capsule_mt.translation.translator import translate_lines
 
-pytest.importorskip("sentencex")
-
 JSON = "Content-Type: application/json"
 FORM = "Content-Type: application/x-www-form-urlencoded"
 OF_REQUESTS = ("User-Agent: Weblate/5.15", "Accept-Encoding: gzip, deflate, br, zstd", "Accept: */*")

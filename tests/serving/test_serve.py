@@ -14,14 +14,13 @@ from contextlib import ExitStack
 from http.client import HTTPConnection
 from urllib.error import HTTPError, URLError
 
+import deepl
+import libretranslatepy
 import pytest
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.serve import main
 from hf_capsule_mt.translation.translator import translate_lines
-
-for package in ("sentencex", "prometheus_client"):
-    pytest.importorskip(package)
 
 
 def started(checkpoint, log, *options):
@@ -95,7 +94,6 @@ def test_many_connections_that_send_nothing(server):
 
 @pytest.mark.slow
 def test_a_client_of_libretranslate(server):
-    libretranslatepy = pytest.importorskip("libretranslatepy")
     client = libretranslatepy.LibreTranslateAPI(f"{server.url}/")
     assert client.translate("a b c", "en", "de") == lines_of("a b c")[0]
     assert client.detect("a b")[0]["language"] == "en"
@@ -104,7 +102,6 @@ def test_a_client_of_libretranslate(server):
 
 @pytest.mark.slow
 def test_a_client_of_deepl(server):
-    deepl = pytest.importorskip("deepl")
     client = deepl.DeepLClient("key-of-a-client", server_url=server.url)
     made = client.create_glossary("name-of-terms", "EN", "DE", {"c": "q"})
     found = client.translate_text(["a b c", "d"], source_lang="EN", target_lang="DE")
@@ -115,8 +112,6 @@ def test_a_client_of_deepl(server):
 
 @pytest.mark.slow
 def test_the_page_of_the_demo(checkpoint, tmp_path):
-    for package in ("gradio", "matplotlib"):
-        pytest.importorskip(package)
     running = Server(checkpoint, tmp_path / "log", "--demo")
     try:
         assert running.post("/translate", q="a", source="en", target="de")["translatedText"] == lines_of("a")[0]

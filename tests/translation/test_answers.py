@@ -145,7 +145,6 @@ def test_sentences_count_by_their_tokens():
 
 
 def test_a_document_has_the_mean_score_of_its_sentences(translator):
-    pytest.importorskip("sentencex")
     text = "A b c d e. \n\n F g!"
     options = {**BEAMS, "return_alignments": True}
     [first, second] = translator.translate(["A b c d e.", "F g!"], **options)
@@ -159,7 +158,6 @@ def test_a_document_has_the_mean_score_of_its_sentences(translator):
 
 
 def test_characters_and_words_of_a_text_in_segments(model):
-    pytest.importorskip("sentencex")
     translator = TextTranslator(model, tiny_tokenizer())
     text = "  A  bc, d.\n e. \n\n12 %\n\nF\ng!\n\n= 7\n"
     prepared = translator.reader.prepare(text, TextOptions(language="en"))

@@ -3,19 +3,14 @@
 import json
 
 import pytest
-from tiny_marian import save_tiny_marian
-
-from hf_capsule_mt import CorpusTranslator
-from hf_capsule_mt.data import row_files
-
-pytest.importorskip("datatrove")
-pytest.importorskip("orjson")
-
 from datatrove.data import Document
 from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.writers import JsonlWriter
+from tiny_marian import save_tiny_marian
 
+from hf_capsule_mt import CorpusTranslator
+from hf_capsule_mt.data import row_files
 from hf_capsule_mt.translation.datatrove_step import TranslationStep
 
 TEXTS = [f"{letter} a b c\n\nq {letter}" for letter in "defghijklmnop"]

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from hf_capsule_mt.translation.documents import cut_text, language_code
 from hf_capsule_mt.translation.marked_segments import marked_segments
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[documents]"')
-
 TEXT = "Dr. Smith left.  He was late!\n\n  \n- one,\n  two; three\n"
 
 

@@ -273,7 +273,6 @@ def test_rows_of_corpora(checkpoint, expected):
 
 
 def test_files_of_a_format(checkpoint, expected, tmp_path):
-    pytest.importorskip("sentencex")
     (tmp_path / "page.md").write_text(f"{LINES[1]}\n")
     translator = pipeline(checkpoint, device="cpu")
     files = tmp_path / "page.md", tmp_path / "out.md"

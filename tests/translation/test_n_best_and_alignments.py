@@ -57,7 +57,6 @@ def test_the_best_translations_of_each_line(checkpoint, source, tmp_path):
 
 def test_the_best_translations_of_lines_with_several_sentences(checkpoint, tmp_path):
     """Translation k of a line has translation k of each sentence. Its score is their mean, by their tokens."""
-    pytest.importorskip("sentencex")
     lines = ["A b c? D e f g!", "12.", "H i."]
     (tmp_path / "in.en").write_text("".join(f"{line}\n" for line in lines))
     output = translate(checkpoint, tmp_path / "in.en", tmp_path, "--n_best", 2, "--sentences", "en", "--chunk_size", 2)
@@ -96,7 +95,6 @@ def test_alignments_of_each_line(checkpoint, source, tmp_path):
 
 def test_words_of_pharaohs_format_stand_between_spaces(checkpoint, tmp_path):
     """Also where a line is cut into sentences, and a full stop is a word for the model."""
-    pytest.importorskip("sentencex")
     (tmp_path / "in.en").write_text("See dog.  Go d e!\n12.\n")
     options = ["--sentences", "en", "--alignments"]
     output = translate(checkpoint, tmp_path / "in.en", tmp_path, *options, tmp_path / "pharaoh")

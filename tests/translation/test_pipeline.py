@@ -286,7 +286,6 @@ DOCUMENT = "  A b c? D e!\nF g\nh i.\n \n\n\tJ k? L m.\n"
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_document_keeps_its_paragraphs(translator, batch_size):
-    pytest.importorskip("sentencex")
     parts = [translator(text)[0]["translation_text"] for text in ("A b c?", "D e!", "F g h i.", "J k?", "L m.")]
     expected = "  {} {}\n{}\n \n\n\t{} {}\n".format(*parts)
     options = {"documents": "en", "batch_size": batch_size}
@@ -298,7 +297,6 @@ def test_a_document_keeps_its_paragraphs(translator, batch_size):
 
 
 def test_a_sentence_of_a_document_that_is_too_long(translator):
-    pytest.importorskip("sentencex")
     # The tokenizer's limit is 32 tokens, of which one is the end.
     words = " ".join("abcdefgh" * 5)
     clauses = f"{words[:40]}, {words[40:]} , k"
@@ -352,8 +350,6 @@ def test_one_rule_of_length(engine):
     ],
 )
 def test_what_is_refused(translator, text, options, words):
-    if options.get("documents"):
-        pytest.importorskip("sentencex")
     with pytest.raises(ValueError, match=words):
         translator(text, **options)
 
@@ -419,7 +415,6 @@ def test_stopping_criteria_of_the_caller_are_the_only_limit(translator, kind):
 
 
 def test_the_name_of_the_task_says_whose_sentences_are_found(marian, translator):
-    pytest.importorskip("sentencex")
     named = pipeline("translation_en_to_de", model=str(marian), device="cpu")
     assert named(DOCUMENT, documents=True) == translator(DOCUMENT, documents="en")
 

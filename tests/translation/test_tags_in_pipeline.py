@@ -78,7 +78,6 @@ def test_alignment_leaves_the_passes_of_others_alone(kind):
 
 
 def test_a_page_as_a_document(translator):
-    pytest.importorskip("sentencex")
     for options in ({}, {"documents": "en", "batch_size": 4}):
         [found] = translator(PAGE, tags=True, **options)
         found = found["translation_text"]

@@ -198,7 +198,6 @@ def test_a_prefix_stays_in_front_of_a_text_that_is_cut():
 
 @pytest.mark.parametrize("limit", range(6, 11))
 def test_a_part_of_a_document_has_room_for_its_prefix(limit):
-    pytest.importorskip("sentencex")
     config = preset_config("transformer", "tiny", max_position_embeddings=limit)
     reader = TextReader(config, tiny_tokenizer(), prefix="c d ")
     text = " ".join("abcefghijklmnop")

@@ -234,7 +234,6 @@ PARAGRAPHS = ["A b c? D", "e f!", "", " G h i j k?  L m."]
 
 @pytest.mark.parametrize("window", [1, 9])
 def test_documents(checkpoint, tmp_path, window):
-    pytest.importorskip("sentencex")
     texts = ["A b c?", "D e f!", "G h i j k?", "L m."]
     one, two, three, four = translate_lines(tiny_model(), tiny_tokenizer(), texts, num_beams=3)
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
@@ -246,7 +245,6 @@ def test_documents(checkpoint, tmp_path, window):
 
 def test_a_paragraph_is_not_divided(checkpoint, tmp_path):
     """Its last sentence goes over two lines, behind the end of the window."""
-    pytest.importorskip("sentencex")
     one, two, three = translate_lines(tiny_model(), tiny_tokenizer(), ["A b c?", "D e f!", "G h."], num_beams=3)
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("A b c?\nD e\nf!\n\nG h.")
@@ -520,7 +518,6 @@ def test_a_process_that_waits_long_says_so(checkpoint, source, tmp_path, monkeyp
 
 @pytest.mark.parametrize("options", [[], ["--tags"]])
 def test_lines_with_several_sentences(checkpoint, source, tmp_path, options):
-    pytest.importorskip("sentencex")
     source.write_text("A b c? D e f!\n\nL m.\n")
     one, two, three = translate_lines(tiny_model(), tiny_tokenizer(), ["A b c?", "D e f!", "L m."], num_beams=3)
     translate(checkpoint, source, tmp_path / "out.de", "--sentences", "en", *options)
@@ -531,7 +528,6 @@ def test_lines_with_several_sentences(checkpoint, source, tmp_path, options):
     ("option", "texts"), [("--sentences", ["H e", "A b", "D g."]), ("--documents", ["H e A b D g."])]
 )
 def test_lines_that_belong_apart_and_lines_that_belong_together(checkpoint, source, tmp_path, option, texts):
-    pytest.importorskip("sentencex")
     source.write_text("H e\nA b\nD g.\n")
     translations = translate_lines(tiny_model(), tiny_tokenizer(), texts, num_beams=3)
     translate(checkpoint, source, tmp_path / "out.de", option, "en")
@@ -539,7 +535,6 @@ def test_lines_that_belong_apart_and_lines_that_belong_together(checkpoint, sour
 
 
 def test_carriage_returns_marks_and_damaged_bytes(checkpoint, source, tmp_path):
-    pytest.importorskip("sentencex")
     source.write_bytes(b"\xef\xbb\xbfa b.\r\n\r\nc \xff\r\n")
     one, two = translate_lines(tiny_model(), tiny_tokenizer(), ["a b.", "c \ufffd"], num_beams=3)
     for options, ending in (([], "\n"), (["--documents", "en"], "\r\n"), (["--tags"], "\r\n")):

@@ -95,7 +95,6 @@ def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monke
 
 @pytest.mark.parametrize("marked", [[], ["--keep", "x"], ["--tags"]])
 def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
-    pytest.importorskip("sentencex")
     source = tmp_path / "in.txt"
     source.write_text("A b. C d.\n\nE f.\n\nG h i j k l m n o p q r s.\n")
     report = ["--documents", "en", "--report_file", tmp_path / "report", *marked]
@@ -130,7 +129,6 @@ def test_a_report_tells_of_sources_that_were_cut(checkpoint, source, tmp_path, c
 
 def test_an_element_of_a_document_goes_over_its_paragraphs(checkpoint, source, tmp_path):
     """So a document with tags is one window."""
-    pytest.importorskip("sentencex")
     source.write_text("<div>A b.\n\nC d.</div>\n")
     options = ["--documents", "en", "--tags"]
     whole = translate(checkpoint, source, tmp_path / "whole", *options)

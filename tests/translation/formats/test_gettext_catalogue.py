@@ -9,9 +9,6 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import recognise, translate_file
 from hf_capsule_mt.translation.formats.placeholders import PLACEHOLDERS
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-pytest.importorskip("translate", reason='needs translate-toolkit; pip install -e ".[files]"')
-
 CATALOGUE = """# A comment.
 msgid ""
 msgstr ""

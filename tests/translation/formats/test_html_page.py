@@ -7,8 +7,6 @@ from stand_in_translator import UpperCase
 
 from hf_capsule_mt.translation.formats import translate_file
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-
 PAGE = """<!DOCTYPE html>
 <html lang='en' class="a"><head><title>A dog. A cat.</title><style>b { color: red }</style></head>
 <body title=""><p>See <img src="a.png" alt="a &quot;big&quot; dog" title='a dog'/>, <b>now</b>! Q&amp;A.</p>

@@ -6,8 +6,6 @@ from stand_in_translator import UpperCase
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import recognise, translate_file
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-
 PROPERTIES = r"""# a comment = stays\
 ! another
 title = A dog
@@ -71,7 +69,7 @@ def test_characters(tmp_path, content, expected):
 
 
 def test_the_library_reads_the_same_keys():
-    properties = pytest.importorskip("translate.storage.properties")
+    from translate.storage import properties
 
     def read(content):
         store = properties.javautf8file()

@@ -10,8 +10,6 @@ from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import recognise, translate_file
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-
 MESSAGES = r"""{
   "_comment": "of developers", "_comment_b": "another one",
   "@locale": "a comment", "title":"A \"dog\" {{name}} runs & jumps",

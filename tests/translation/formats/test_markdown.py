@@ -3,13 +3,11 @@
 import sysconfig
 from pathlib import Path
 
+import markdown_it
 import pytest
 from stand_in_translator import UpperCase, Writes
 
 from hf_capsule_mt.translation.formats import FORMATS, translate_file
-
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-markdown_it = pytest.importorskip("markdown_it", reason='needs markdown-it-py; pip install -e ".[files]"')
 
 PAGE = """---
 title: a dog

@@ -7,9 +7,6 @@ from hf_capsule_mt.translation.formats import translate_file
 from hf_capsule_mt.translation.formats.base import cut_in_proportion
 from hf_capsule_mt.translation.formats.messages import Message
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-pytest.importorskip("translate", reason='needs translate-toolkit; pip install -e ".[files]"')
-
 LONG = "This program is free software, and you can redistribute it"
 
 

@@ -13,9 +13,6 @@ from hf_capsule_mt.translation.formats import translate_file
 from hf_capsule_mt.translation.formats.placeholders import with_placeholders_of
 from hf_capsule_mt.translation.translations import Translation
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-pytest.importorskip("translate", reason='needs translate-toolkit; pip install -e ".[files]"')
-
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Plural-Forms: {}\\n"\n\n'
 GERMAN = "nplurals=2; plural=(n != 1);"
 RUSSIAN = "nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2);"

@@ -9,9 +9,6 @@ from hf_capsule_mt.decoding import products
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import translate_file, translated_files
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-pytest.importorskip("markdown_it", reason='needs markdown-it-py; pip install -e ".[files]"')
-
 
 class Stops(UpperCase):
     """Is interrupted after some sentences."""

@@ -7,8 +7,6 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import recognise, translate_file
 from hf_capsule_mt.translation.translations import Translation
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-
 SRT = """1
 00:00:01,000 --> 00:00:02,500
 A dog runs through

@@ -7,8 +7,6 @@ from stand_in_translator import UpperCase, Writes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import recognise, translate_file
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[files]"')
-
 OLD = """<?xml version="1.0" encoding="UTF-8"?>
 <!-- a comment -->
 <xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:x="urn:x">
