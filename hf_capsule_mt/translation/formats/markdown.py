@@ -34,7 +34,7 @@ _INSTRUCTION = re.compile(
 )
 # What stands in front of a paragraph: the box of a task, the mark of a note, the number of a footnote.
 _LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|$)|\[\^[^\]\s]+\]:?[ \t]*)")
-_KEEP = r"\[\^[^\]\s]+\]|https?://[^\s)>\]]+|\$[^$\s][^$\n]*\$|:[a-z0-9_+-]+:|\{\{.*?\}\}|\{%.*?%\}|\{[^{}\n]+\}"
+_KEEP = r"\[\^[^\]\s]+\]|https?://[^\s)>\]]+|\$\$[^$]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|:[a-z0-9_+-]+:|\{\{.*?\}\}|\{%.*?%\}|\{[^{}\n]+\}"
 # A tag of a mark, or text.
 _PART = re.compile(
     r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">.*?</code>|<br\ m="(?P<break>\d+)">|[^<]+""",
@@ -42,7 +42,7 @@ _PART = re.compile(
 )
 _FIRST_TAG = re.compile(r"\A<[^<>]*>")
 # Characters that may make a mark.
-_SPECIAL = re.compile(r"([\\`*_\[\]<~])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<~#])")
 # It may begin a list, a heading, a quote and so on.
 _BLOCK_START = re.compile(r"\d*(?=[-+*#>=|~`.)])")
 
@@ -70,6 +70,7 @@ class _Prose:
     indent: str  # What stands in front of its second line.
     kind: str  # The block: "paragraph", "heading", "cell" or "html".
     line: int  # From 1.
+    markup: str = ""  # Of a heading: "#" to "######" in front of it, or "=" or "-" for a line under it.
 
 
 class _MarkdownPage(Document):
@@ -118,18 +119,22 @@ class _MarkdownPage(Document):
                 if self._block_types(written) == ["html_block"]:
                     return written
             return None
-        expected = self._structure(prose.source, prose.kind)
-        for content in _ways_to_write(translation, marks, prose.kind):
-            if self._structure(content, prose.kind) == expected:
+        expected = self._structure(prose.source, prose)
+        for content in _ways_to_write(translation, marks):
+            if self._structure(content, prose) == expected:
                 if prose.kind == "cell":
                     content = content.replace("|", r"\|")
                 return content.replace("\n", f"\n{prose.indent}")
         return None
 
-    def _structure(self, content: str, kind: str) -> Counter | None:
-        """Return how many marks of each kind and content there are. None if it would be another block."""
-        if kind == "paragraph" and self._block_types(content) != ["paragraph_open", "inline", "paragraph_close"]:
-            return None
+    def _structure(self, content: str, prose: _Prose) -> Counter | None:
+        """Return how many marks of each kind and content there are. None if it would be another block, or have more."""
+        if prose.kind in ("paragraph", "heading"):
+            block = _as_block(content, prose.markup)
+            tokens = self._parser.parse(block, {"references": self._references})
+            expected = [f"{prose.kind}_open", "inline", f"{prose.kind}_close"]
+            if [token.type for token in tokens] != expected or tokens[1].content != content.strip():
+                return None
         [inline] = self._parser.parseInline(content, {"references": self._references})
         marks = []
         for token in inline.children:
@@ -171,6 +176,8 @@ class _ProseFinder:
                 prose = self._lines(token, "cell")
             elif token.type == "inline" and not _INSTRUCTION.match(token.content):
                 prose = self._lines(token, before.type.removesuffix("_open"))
+                if prose is not None:
+                    prose.markup = before.markup
             if prose is not None:
                 found.append(prose)
         return found
@@ -222,7 +229,14 @@ def _is_markup(block: str) -> bool:
     return any(not isinstance(part, str) for part in parts)
 
 
-def _ways_to_write(translation: str, marks: Sequence[Mark], kind: str) -> Iterator[str]:
+def _as_block(content: str, markup: str) -> str:
+    """Return a paragraph, or a heading with the markup of a token."""
+    if not markup:
+        return content
+    return f"{markup} {content}" if markup[0] == "#" else f"{content}\n{markup}"
+
+
+def _ways_to_write(translation: str, marks: Sequence[Mark]) -> Iterator[str]:
     """Yield the Markdown of a translation, with as few backslashes as possible first.
 
     Without them a character of the translation may be read as a mark, or a paragraph as a list or a heading.
@@ -230,7 +244,7 @@ def _ways_to_write(translation: str, marks: Sequence[Mark], kind: str) -> Iterat
     for escapes in (False, True):
         content = _with_marks(translation, marks, escapes)
         yield content
-        block_start = _BLOCK_START.match(content) if kind == "paragraph" else None
+        block_start = _BLOCK_START.match(content)
         if block_start is not None:
             yield f"{block_start[0]}\\{content[block_start.end() :]}"
 

@@ -141,6 +141,12 @@ def test_ends_of_lines_stay(tmp_path):
         ("a dog\\!\n", "A DOG!\n"),
         ("<Tip>\n  a dog\n</Tip>\n", "<Tip>\nA DOG</Tip>\n"),
         ("a {b.c} <D e={1} /> f\n", "A {b.c} <D e={1} /> F\n"),
+        ("a $b + c$ d $e$, $$ f $$\n", "A $b + c$ D $e$, $$ f $$\n"),
+        ("a costs $5 and b costs $6, or $7/$8 a day\n", "A COSTS $5 AND B COSTS $6, OR $7/$8 A DAY\n"),
+        ("# a\\#b \\#\n", "# A\\#B \\#\n"),
+        ("# a \\# ##\n", "# A \\# ##\n"),
+        ("1\\. a\n-----\n", "1\\. A\n-----\n"),
+        ("\\- a\n===\n", "\\- A\n===\n"),
     ],
 )
 def test_marks(tmp_path, page, expected):
@@ -162,6 +168,28 @@ def test_marks(tmp_path, page, expected):
 )
 def test_what_a_model_writes_makes_no_marks(tmp_path, text, expected):
     assert translated(tmp_path, "A dog.\n", Writes(text)) == f"{expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- x", "\\- x"),
+        ("2. x", "2\\. x"),
+        ("> x", "\\> x"),
+        ("```x", "\\```x"),
+        ("# x", "\\# x"),
+        ("[x]: y", "\\[x\\]: y"),
+        ("C #", "C #"),
+    ],
+)
+def test_a_heading_stays_one(tmp_path, text, expected):
+    page = "A dog\n-----\n\n# A dog\n"
+    written = translated(tmp_path, page, Writes(text))
+    assert written.startswith(f"{expected}\n-----\n")
+    parser = markdown_it.MarkdownIt("commonmark")
+    for heading, tag in zip(parser.parse(written)[::3], ("h2", "h1"), strict=True):
+        assert (heading.type, heading.tag) == ("heading_open", tag)
+    assert [token.children[0].content for token in parser.parse(written) if token.type == "inline"] == [text, text]
 
 
 def test_a_part_that_would_lose_a_mark_stays(tmp_path, caplog):
