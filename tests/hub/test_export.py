@@ -4,7 +4,7 @@ import pytest
 import torch
 from families import translator
 from tiny_marian import save_tiny_marian
-from transformers import T5Config
+from transformers import AutoTokenizer, GenerationConfig, T5Config
 
 from hf_capsule_mt.cli.export import main
 from hf_capsule_mt.errors import UserError
@@ -53,6 +53,20 @@ def test_refusals(tmp_path, monkeypatch, capsys, model, output, words):
         main(["--model", model, "--output_dir", output])
     assert words in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_decodes_with_the_programs_finds_the_settings(tmp_path, monkeypatch):
+    """Next to the programs are the tokenizer and the settings of `generate()`, which the loop of the page reads."""
+    checkpoint = save_tiny_marian(tmp_path / "model")
+    monkeypatch.setattr(exporting, "write_program", lambda program, example, path: path.touch())
+    monkeypatch.setattr(exporting, "read_program", lambda path: None)
+    monkeypatch.setattr(exporting, "check_numbers", lambda model, original, exported: 0.0)
+    exporting.export_checkpoint(checkpoint, tmp_path / "new", "torch")
+    settings = GenerationConfig.from_pretrained(tmp_path / "new")
+    assert settings.bad_words_ids == [[0]]
+    assert settings.to_dict() == GenerationConfig.from_pretrained(checkpoint).to_dict()
+    exported, original = (AutoTokenizer.from_pretrained(folder) for folder in (tmp_path / "new", checkpoint))
+    assert exported.get_vocab() == original.get_vocab()
 
 
 def test_a_failed_check_leaves_nothing(tmp_path, monkeypatch):
