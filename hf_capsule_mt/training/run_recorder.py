@@ -102,7 +102,7 @@ class RunRecorder:
         return make_model_card(self.record(trainer, {}), evaluations, details)
 
     def _command(self, trainer: Trainer) -> str:
-        """Return the command line that starts this run, without a token of the Hub."""
+        """Return the command line that starts this run, also if this process continues it."""
         processes = trainer.args.world_size
         if processes > 1 and trainer.args.device.type == "cpu":
             # accelerate would start one. The precision is then said by the command's own --bf16, or not at all.
@@ -110,20 +110,20 @@ class RunRecorder:
         else:
             precision = trainer.accelerator.mixed_precision
             launcher = ["accelerate", "launch", "--num_processes", str(processes), "--mixed_precision", precision]
-        options = _without_token(self.arguments)
+        options = _starting(self.arguments)
         return shlex.join([*launcher, "-m", "hf_capsule_mt", "train", *options])
 
 
-def _without_token(arguments: Sequence[str]) -> list[str]:
-    """Return the words of a command without a token of the Hub and its option."""
+def _starting(arguments: Sequence[str]) -> list[str]:
+    """Return the words of a command without a token of the Hub and the checkpoint to continue from."""
     kept = []
     words = iter(arguments)
     for word in words:
         option, equals_sign, _ = word.partition("=")
-        if not option.replace("-", "_").endswith("hub_token"):
+        if not option.replace("-", "_").endswith(("hub_token", "__resume_from_checkpoint")):
             kept.append(word)
         elif not equals_sign:
-            # The token is the next word.
+            # The value is the next word.
             next(words, None)
     return kept
 

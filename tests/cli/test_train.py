@@ -17,7 +17,7 @@ from hf_capsule_mt import METHODS
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.data.tokenizer import tokenizer_hash
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
-from hf_capsule_mt.training.run_recorder import _without_token
+from hf_capsule_mt.training.run_recorder import _starting
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 FIELDS = {field.name for field in fields(TranslationTrainingArguments)}
@@ -336,9 +336,10 @@ def test_a_token_is_not_recorded(corpus, tmp_path, monkeypatch):
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"hf_secret" in file.read_bytes()]
 
 
-def test_of_a_command_only_the_token_is_left_out():
-    command = ["--hub_token=a", "--bf16", "--hub-token", "b", "--seed", "1"]
-    assert _without_token(command) == ["--bf16", "--seed", "1"]
+def test_a_recorded_command_starts_a_run_and_has_no_token():
+    command = ["--hub_token=a", "--bf16", "--hub-token", "b", "--resume_from_checkpoint", "last", "--seed", "1"]
+    assert _starting(command) == ["--bf16", "--seed", "1"]
+    assert _starting(["--resume-from-checkpoint=auto", "--seed", "1"]) == ["--seed", "1"]
 
 
 def test_help(capsys):

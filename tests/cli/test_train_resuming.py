@@ -87,6 +87,9 @@ def test_last_is_the_newest_whole_checkpoint(corpus, run, finished):
     train(corpus, run, resume_from_checkpoint="last")
     record = json.loads((run / "run_record.json").read_text())
     assert record["training"]["resume_from_checkpoint"] == "run/checkpoint-4"
+    # The command of the card starts a run.
+    assert "--output_dir run" in (run / "README.md").read_text()
+    assert "resume_from_checkpoint" not in (run / "README.md").read_text()
     assert is_finished_as(run, finished)
 
 
