@@ -30,7 +30,7 @@ from .translations import (
     with_alternatives,
 )
 from .translator import generate_batches
-from .trust import ForcedTarget, sequence_scores
+from .trust import ForcedTarget, rows_in_memory, sequence_scores
 
 
 @dataclass(frozen=True)
@@ -201,11 +201,14 @@ class TextTranslator:
         """
         attentions: list[Tensor | None] = [None] * len(sentences)
         rows = [row for row, sentence in enumerate(sentences) if everywhere or sentence.segment.needs_alignment]
-        if rows:
-            sources = [sentences[row].token_ids for row in rows]
+        longest_source = max((len(sentences[row].token_ids) for row in rows), default=0)
+        together = rows_in_memory(self.model.config, longest_source, sequences.shape[1], has_scores=False)
+        for start in range(0, len(rows), together):
+            part = rows[start : start + together]
+            sources = [sentences[row].token_ids for row in part]
             input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, device)
-            weights = cross_attention(self.model, sequences[rows], input_ids=input_ids, attention_mask=mask.long())
-            for row, attention in zip(rows, weights, strict=True):
+            weights = cross_attention(self.model, sequences[part], input_ids=input_ids, attention_mask=mask.long())
+            for row, attention in zip(part, weights, strict=True):
                 attentions[row] = attention
         return attentions
 

@@ -95,7 +95,7 @@ def force_targets(
     """
     if first_token is None:
         first_token = model.generation_config.forced_bos_token_id
-    rows = _rows_in_memory(model.config, max(map(len, sources), default=1), max(map(len, targets), default=1))
+    rows = rows_in_memory(model.config, max(map(len, sources), default=1), max(map(len, targets), default=1))
     reader = attending(model)
     forced: list[ForcedTarget] = []
     for start in range(0, len(targets), rows):
@@ -104,14 +104,25 @@ def force_targets(
     return forced
 
 
-def _rows_in_memory(config: PreTrainedConfig, longest_source: int, longest_target: int) -> int:
-    """Return how many translations are forced together, at least one."""
+def rows_in_memory(
+    config: PreTrainedConfig, longest_source: int, longest_target: int, *, has_scores: bool = True
+) -> int:
+    """Return how many translations a model reads in one pass that returns its attention, at least one.
+
+    Args:
+        config: of the model.
+        longest_source: tokens of the longest source.
+        longest_target: tokens of the longest translation.
+        has_scores: whether the pass also returns scores of the vocabulary.
+    """
     longest_source = max(longest_source, 1)
     longest_target = max(longest_target, 1)
     layers = getattr(config, "num_hidden_layers", 1) or 1
     heads = getattr(config, "num_attention_heads", 1) or 1
-    # The scores of a vocabulary are in memory for each token, and all weights of attention.
-    of_token = config.vocab_size + layers * heads * (longest_source + longest_target)
+    # All weights of attention are in memory for each token, and the scores of a vocabulary.
+    of_token = layers * heads * (longest_source + longest_target)
+    if has_scores:
+        of_token += config.vocab_size
     return max(_MOST_SCORES // (longest_target * of_token), 1)
 
 

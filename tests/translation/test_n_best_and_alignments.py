@@ -11,6 +11,8 @@ import hf_capsule_mt
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation import trust
+from hf_capsule_mt.translation.attention import cross_attention
 
 LINES = ["a b c", "", "d", "1984 - 5", "e  f g h i j", "k l", "m n o p"]
 BEAMS = {"num_beams": 3, "max_new_tokens": 6}
@@ -53,6 +55,30 @@ def test_the_best_translations_of_each_line(checkpoint, source, tmp_path):
         written.append((int(number), text, float(score)))
     assert [row[:2] for row in written] == [row[:2] for row in expected]
     assert [row[2] for row in written] == pytest.approx([row[2] for row in expected], abs=1e-4)
+
+
+def test_alignments_do_not_fill_the_memory(checkpoint, monkeypatch):
+    """All translations of a batch may be too many for one pass that returns its attention."""
+    pipeline = hf_capsule_mt.pipeline(checkpoint, device="cpu", batch_size=8)
+    texts = [line for line in LINES if line]
+    options = {**BEAMS, "num_return_sequences": 3, "return_alignments": True}
+    expected = pipeline(texts, **options)
+    passes = []
+
+    def counted(model, sequences, **source):
+        passes.append(len(sequences))
+        return cross_attention(model, sequences, **source)
+
+    monkeypatch.setattr("hf_capsule_mt.translation.texts.cross_attention", counted)
+    assert pipeline(texts, **options) == expected
+    [translations] = passes
+    assert translations > 8
+    # Two heads of one layer, at most 7 tokens of a source, and 7 of a translation with its start.
+    monkeypatch.setattr(trust, "_MOST_SCORES", 4 * 7 * 2 * 14)
+    passes.clear()
+    assert pipeline(texts, **options) == expected
+    assert sum(passes) == translations
+    assert max(passes) == 4
 
 
 def test_the_best_translations_of_lines_with_several_sentences(checkpoint, tmp_path):

@@ -256,7 +256,7 @@ def test_a_field_of_guided_routing_means_nothing_to_a_model_of_transformers():
 
 def test_how_many_translations_are_forced_together():
     """Scores of 29 words, and weights of one layer with two heads for sources of 5 tokens and translations of 4."""
-    assert trust._rows_in_memory(tiny_model().config, 5, 4) == (1 << 25) // (4 * (29 + 2 * 9))
+    assert trust.rows_in_memory(tiny_model().config, 5, 4) == (1 << 25) // (4 * (29 + 2 * 9))
 
 
 @pytest.mark.parametrize(
