@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_capsule_mt.errors import UserError
 
 # >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
-LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
+LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}(?:[_-]\w++)*+<<\s*")
 _TOKEN = re.compile(r">>[^<>\s]+<<|<2[a-zA-Z]{2}[^<>\s]*>")
 _BRACKETS = ((">>", "<<"), ("<2", ">"))
 """What is around the language in a code of OPUS-MT, and of MADLAD."""
@@ -122,7 +122,7 @@ class LanguageCodes:
         return f"a text does not say which language to write ({known_languages:.200}). Begin it with {example}"
 
     def _lacks(self, code: str) -> str:
-        return f"the tokenizer has no code {code}. {nearest(self.language_of(code), self.languages)}"
+        return f"the tokenizer has no code {code:.60}. {nearest(self.language_of(code), self.languages)}"
 
 
 def each_checked(

@@ -281,7 +281,7 @@ class _Stretch:
 
     def _behind(self, first: int) -> list[Item]:
         """Return the points in the white space behind the sentence, which stay there. Items before `first` stay."""
-        end = len(self.run_text[: self.end].rstrip())
+        end = self.start + len(self.run_text[self.start : self.end].rstrip())
         start = len(self.items)
         while start > first:
             item = self.items[start - 1]

@@ -38,11 +38,16 @@ _TOKEN = regex.compile(
     |<(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+)(?=[\s/>])(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^<>=]|=(?!\s*+["']))*+>""",
     regex.VERBOSE,
 )
+_TAG_NAME = regex.compile(r"</?[a-zA-Z][^\s<>/]*+(?=[\s/>])")
+# What follows in a tag: everything up to the end of the next quoted value, or to the end of the tag.
+_TAG_PART = regex.compile(r"""(?:[^<>=]|=(?!\s*+["']))*+(?:>|=\s*+(?:"[^"]*+"|'[^']*+'))""")
 _ATTRIBUTE = regex.compile(
     r"""(?P<name>[^\s/>=]++)(?:\s*+=\s*+(?P<value>"[^"]*+"|'[^']*+'|(?!["'])(?:[^\s>/]|/(?!>))++))?+"""
 )
 _NAMED = regex.compile(r"&([a-zA-Z][\w.:-]*;)")
 _REFERENCE = regex.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z]\w*);?")
+# More digits than any character has. Python refuses to read some thousands of them.
+_LONG_NUMBER = regex.compile(r"(?<=&#)\d{20,}")
 
 
 class Item(NamedTuple):
@@ -127,7 +132,12 @@ def attributes(tag: str) -> Iterator[Attribute]:
             value = match["value"]
             if value[0] in "\"'":
                 value = value[1:-1]
-            yield Attribute(match["name"].lower(), html.unescape(value), *match.span("value"))
+            yield Attribute(match["name"].lower(), unescaped(value), *match.span("value"))
+
+
+def unescaped(text: str) -> str:
+    """Return a text with characters instead of references."""
+    return html.unescape(_LONG_NUMBER.sub("99999999", text))
 
 
 def is_untranslated(tag: str) -> bool:
@@ -246,7 +256,7 @@ class _Reader:
                 depth -= 1
             if depth == 0:
                 raw = self._source[opening.start : token.end]
-                return _whole(opening.name, raw, html.unescape("".join(texts)))
+                return _whole(opening.name, raw, unescaped("".join(texts)))
         raise _error(self._source, opening.start, f"is not closed by </{opening.name}>")
 
 
@@ -264,6 +274,7 @@ def _is_number(pieces: Sequence[_Piece], first: int) -> bool:
 
 def _tokens(source: str) -> Iterator[_Token]:
     place = 0
+    dead_ends: set[int] = set()
     while place < len(source):
         tag = _START.search(source, place)
         start = tag.start() if tag else len(source)
@@ -271,19 +282,20 @@ def _tokens(source: str) -> Iterator[_Token]:
             yield _Token("text", "", place, start)
         if tag is None:
             return
-        token = _tag(source, start)
+        token = _tag(source, start, dead_ends)
         yield token
         place = token.end
 
 
-def _tag(source: str, start: int) -> _Token:
+def _tag(source: str, start: int, dead_ends: set[int]) -> _Token:
     """Return the tag, comment, declaration or instruction that starts at a place."""
+    is_tag = source[start + 1] not in "!?"
+    if is_tag and not _ends(source, start, dead_ends):
+        return _Token("bad", "", start, start + 1)
     match = _TOKEN.match(source, start)
     if match is None:
-        if source[start + 1] in "!?":
-            # At once, since each of them would be searched up to the end of the source.
-            raise _error(source, start, "does not end, or holds declarations")
-        return _Token("bad", "", start, start + 1)
+        # At once, since each of them would be searched up to the end of the source.
+        raise _error(source, start, "does not end, or holds declarations")
     name = (match["name"] or "").lower()
     if not name or match[0].endswith("/>"):
         return _Token("point", name, start, match.end())
@@ -298,6 +310,32 @@ def _tag(source: str, start: int) -> _Token:
     return _Token("open", name, start, match.end())
 
 
+def _ends(source: str, start: int, dead_ends: set[int]) -> bool:
+    """Return whether the tag that starts at a place has an end.
+
+    Args:
+        source: the text.
+        start: the place of its "<".
+        dead_ends: the places behind quoted values from which a tag was not found to end. Those of this tag are added,
+            since a value may have the beginnings of many tags, and all would be followed over the same values.
+    """
+    name = _TAG_NAME.match(source, start)
+    if name is None:
+        return False
+    place = name.end()
+    places = []
+    while place not in dead_ends:
+        part = _TAG_PART.match(source, place)
+        if part is None:
+            break
+        place = part.end()
+        if source[place - 1] == ">":
+            return True
+        places.append(place)
+    dead_ends.update(places)
+    return False
+
+
 def _whole(name: str, raw: str, text: str) -> _Piece:
     """Return an element that stays as it is: kept as a word of the sentence, or between its words."""
     is_noun = name in _SHOWN or name not in _UNTOUCHED | _BLOCKS | _RAISED
@@ -310,7 +348,7 @@ def _text_pieces(raw: str) -> Iterator[_Piece]:
     """Split off references to entities that HTML does not know."""
     start = 0
     for match in _NAMED.finditer(raw):
-        # html.unescape() would read &notice; as &not and ice;.
+        # unescaped() would read &notice; as &not and ice;.
         if match[1] in html5:
             continue
         yield from _plain_text(raw[start : match.start()])
@@ -321,12 +359,12 @@ def _text_pieces(raw: str) -> Iterator[_Piece]:
 
 def _plain_text(raw: str) -> Iterator[_Piece]:
     if raw:
-        yield _Piece("text", raw, html.unescape(_REFERENCE.sub(_without_break, raw)))
+        yield _Piece("text", raw, unescaped(_REFERENCE.sub(_without_break, raw)))
 
 
 def _without_break(match: regex.Match) -> str:
     """Return a reference, or a space instead of a line break, so that lines stay lines."""
-    character = html.unescape(match[0])
+    character = unescaped(match[0])
     is_break = len(character) == 1 and len(f"{character}.".splitlines()) == 2
     return " " if is_break else match[0]
 

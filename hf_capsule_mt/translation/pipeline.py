@@ -41,7 +41,7 @@ _OF_ANSWERS = ("return_scores", "return_alignments")
 _OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep", "glossary")
 _MORE_THAN_TOKENS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 """Options of `generate()` that ask for what a pipeline does not return."""
-_SENTENCE_END = re.compile(r"""[.!?…][.!?…]*["'”»)]*(?:\s|\Z)|[。！？]""")
+_SENTENCE_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”»)]*+(?:\s|\Z)|[。！？]""")
 """The end of a sentence in most scripts. An abbreviation looks the same."""
 
 

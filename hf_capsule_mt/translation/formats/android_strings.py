@@ -14,7 +14,8 @@ from .xml_elements import Element, first_element_is, read_elements
 _CDATA = re.compile(rb"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
 _QUOTED = re.compile(r'"(?:.*[^\\])?"', re.DOTALL)
 """A string between quotes, of which the last one is no character itself."""
-_TAG = re.compile(r"(<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[^<>]+>)", re.DOTALL)
+# What looks like another beginning ends a comment and a part of CDATA, so that none is searched to the end many times.
+_TAG = re.compile(r"(<!--(?:(?!-->|<!--).)*+-->|<!\[CDATA\[(?:(?!\]\]>|<!\[CDATA\[).)*+\]\]>|<[^<>]+>)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<one>.))", re.DOTALL)
 _OPEN_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
 """A quote in front of which no backslash stands, or only backslashes that are characters themselves."""
@@ -52,10 +53,15 @@ class AndroidStrings(FileFormat):
 
 
 def _messages(data: bytes, elements: Iterable[Element]) -> Iterator[PlacedMessage]:
+    string_end = 0
     for element in elements:
         is_item = element.name == "item" and element.parent.name in ("string-array", "plurals")
         if element.stays or not (is_item or element.name == "string"):
             continue
+        # A string in a string is part of its message.
+        if element.start < string_end:
+            continue
+        string_end = element.end
         message = _message(data, element.inner_start, element.inner_end)
         if message is not None:
             yield message

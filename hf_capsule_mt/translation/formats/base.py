@@ -1,6 +1,5 @@
 """The interface of a file format: texts that are translated, between everything else, which stays."""
 
-import html
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -8,12 +7,12 @@ from itertools import accumulate
 from typing import AnyStr, NamedTuple
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.markup import read_markup
+from hf_capsule_mt.translation.markup import read_markup, unescaped
 
 # Chinese, Japanese and Thai have no spaces.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
-# White space that is not in a tag.
-_SPACE = re.compile(r"\s+(?![^<>]*>)")
+# A word, or a tag with the words next to it.
+_WORD = re.compile(r"(?:<[^<>]*>|\S)++")
 
 
 class Text(NamedTuple):
@@ -112,7 +111,7 @@ def text_with_tags(text: str, keep: str | None = None) -> Text:
 def without_new_references(source: Text, translation: str) -> str:
     """Return the translation of a text with tags, with a plain & or > where the source has plain ones."""
     if source.tags and not any(reference in source.text for reference in ("&amp;", "&lt;", "&gt;")):
-        return html.unescape(translation)
+        return unescaped(translation)
     return translation
 
 
@@ -122,7 +121,7 @@ def cut_in_proportion(text: str, lengths: Sequence[int]) -> list[str]:
     With fewer words than lengths the last pieces are empty.
     """
     text = text.strip()
-    words = _SPACE.split(text)
+    words = _WORD.findall(text)
     joint = " "
     if len(words) == 1 and _UNSPACED.search(text) and "<" not in text:
         words = list(text)

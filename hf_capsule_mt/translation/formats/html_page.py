@@ -33,15 +33,15 @@ class HtmlPage(FileFormat):
 class _Page(Document):
     def __init__(self, page: str, target_lang: str | None) -> None:
         self._target_lang = target_lang
-        self._values: list[str] = []
+        # As the keys of a dictionary, which is not searched from the start for each of them.
+        self._values: dict[str, None] = {}
         edit_tags(page, self._collect)
         self.texts = [Text(page, tags=True), *(Text(value) for value in self._values)]
 
     def _collect(self, tag: str) -> str:
         """Note the words in the attributes of a tag."""
         for attribute in _attributes_with_words(tag):
-            if attribute.value not in self._values:
-                self._values.append(attribute.value)
+            self._values.setdefault(attribute.value)
         return tag
 
     def written(self, translations: Sequence[str]) -> bytes:

@@ -4,7 +4,6 @@ markdown-it-py finds the parts with prose. Its marks, such as `**`, become tags,
 belong to, and become marks again. A part whose marks would not be the same afterwards stays in the source language.
 """
 
-import html
 import logging
 import re
 from collections import Counter
@@ -14,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.markup import read_markup
+from hf_capsule_mt.translation.markup import read_markup, unescaped
 
 from .base import Document, FileFormat, Text, decoded, replaced
 from .markdown_marks import Mark, make_parser, marks_of
@@ -34,10 +33,10 @@ _INSTRUCTION = re.compile(
 )
 # What stands in front of a paragraph: the box of a task, the mark of a note, the number of a footnote.
 _LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|$)|\[\^[^\]\s]+\]:?[ \t]*)")
-_KEEP = r"\[\^[^\]\s]+\]|https?://[^\s)>\]]+|\$\$[^$]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|:[a-z0-9_+-]+:|\{\{.*?\}\}|\{%.*?%\}|\{[^{}\n]+\}"
+_KEEP = r"\[\^[^\[\]\s]+\]|https?://[^\s)>\]]+|\$\$[^$]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|:[a-z0-9_+-]+:|\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\}|\{[^{}\n]+\}"
 # A tag of a mark, or text.
 _PART = re.compile(
-    r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">.*?</code>|<br\ m="(?P<break>\d+)">|[^<]+""",
+    r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">[^<]*</code>|<br\ m="(?P<break>\d+)">|[^<]+""",
     re.DOTALL | re.VERBOSE,
 )
 _FIRST_TAG = re.compile(r"\A<[^<>]*>")
@@ -167,7 +166,7 @@ class _ProseFinder:
         """Return the prose in the order of the page."""
         found = []
         for token, before in zip(self._tokens, [None, *self._tokens]):
-            if token.map is None or not any(map(str.isalpha, html.unescape(token.content))):
+            if token.map is None or not any(map(str.isalpha, unescaped(token.content))):
                 continue
             prose = None
             if token.type == "html_block":
@@ -263,7 +262,7 @@ def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:
         number = part["element"] or part["kept"] or part["break"]
         if number is not None:
             return raw_of[int(number), bool(part["end"])]
-        characters = html.unescape(part[0])
+        characters = unescaped(part[0])
         return _SPECIAL.sub(r"\\\1", characters) if escapes else characters
 
     return _PART.sub(written, translation)

@@ -135,18 +135,22 @@ class Message:
 
 def _parts(message: str) -> list[_Part]:
     pieces = [*_GAP.split(message), ""]
-    parts: list[_Part] = []
-    for source, gap in zip(pieces[::2], pieces[1::2]):
-        if parts and _continues(parts[-1], source):
-            before = parts[-1]
-            lengths = [*before.line_lengths, len(source)]
-            parts[-1] = _Part(f"{before.source} {source}", gap, lengths)
+    # The lines of each part, and what stands behind it.
+    wrapped: list[list[str]] = []
+    gaps: list[str] = []
+    for line, gap in zip(pieces[::2], pieces[1::2]):
+        if gaps and gaps[-1] == "\n" and _continues(wrapped[-1][-1], line):
+            wrapped[-1].append(line)
+            gaps[-1] = gap
         else:
-            parts.append(_Part(source, gap, [len(source)]))
+            wrapped.append([line])
+            gaps.append(gap)
+    parts = []
+    for lines, gap in zip(wrapped, gaps, strict=True):
+        parts.append(_Part(" ".join(lines), gap, list(map(len, lines))))
     return parts
 
 
-def _continues(before: _Part, source: str) -> bool:
-    """Return whether the sentence of a part goes on in the next line."""
-    is_long = before.line_lengths[-1] >= _WRAPPED
-    return before.gap == "\n" and is_long and source[:1].islower() and not _SENTENCE_END.search(before.source)
+def _continues(before: str, line: str) -> bool:
+    """Return whether the sentence of a line goes on in the next one."""
+    return len(before) >= _WRAPPED and line[:1].islower() and not _SENTENCE_END.search(before)

@@ -17,7 +17,7 @@ _ISO_639_3 = (
 _LANGUAGE = re.compile(r"\.([a-z]{2,3})(?:[-_][A-Za-z]{2,4})?")
 """An ending such as ".de", ".deu" or ".pt_BR"."""
 _CODE = re.compile(
-    r"""\s*(?:
+    r"""\s*+(?:
     .*[;{\\]$                         # The end of a statement, of its first line, or a line that goes on.
     |.*(?:[\s)]\}|^\})$               # The end of a block.
     |\#|//|/\*|\*/|%|\.\\"|'\\"       # A comment, also of TeX or of a page of a manual.
@@ -27,7 +27,7 @@ _CODE = re.compile(
     |[\w.-]+\s*(?:=|:=|:$)            # A setting, or the beginning of several.
     |[\w.-]+:\s.*[^.?!…"'”’»)。？！]$    # A setting, because a sentence would have an end.
     |<.*>$|\{\w*\}$                   # An element of XML, or a placeholder.
-    |\S*[/_=]\S*$                     # A path, or a name of programmers.
+    |(?=[^\s/_=]*[/_=])\S++$            # A path, or a name of programmers.
     |\S.*\t|[^\s:]*:[^\s:]*:          # A row of a table.
     )""",
     re.VERBOSE,

@@ -15,12 +15,13 @@ from .base import Document, FileFormat, cut_in_proportion, decoded, replaced, te
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 _TIMES = rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}"
+_FIRST_LINE = re.compile(rf"^{_TIMES}", re.MULTILINE)
 # Its text ends with a blank line, or with the times of the next one.
 _CUE = re.compile(rf"^{_TIMES}[^\n]*\n(?P<text>(?:(?!{_TIMES})[^\S\n]*\S[^\n]*\n?)+)", re.MULTILINE)
 # In front of a text: where it is shown, notes of music, and the dash of somebody who begins to speak.
 _LEAD = re.compile(r"\s*(?:\{\\[^}]*\}\s*|[♪♫#]+\s*|[-–—]\s*(?=\S))*")
 _DASH = re.compile(r"\s*(?:\{\\[^}]*\}\s*)?[-–—]\s*\S")
-_KEEP = r"<[\d:.]+>|&\w+;|\{\\[^}]*\}|[♪♫]+"
+_KEEP = r"<[\d:.]+>|&\w+;|\{\\[^{}]*\}|[♪♫]+"
 _SENTENCE_END = re.compile(r"[.?!…。？！♪:]['\"”’»)\]]*$")
 _MOST_CUES = 6
 """The most cues of one sentence. Some subtitles have no full stops."""
@@ -38,9 +39,9 @@ class Subtitles(FileFormat):
     def is_begun_by(self, beginning: str) -> bool:
         """Return whether it has the mark of WebVTT, or the number and the times of a first cue of SubRip."""
         if self._is_vtt:
-            return re.match(r"WEBVTT(?:\s|$)", beginning) is not None
+            return beginning.split(maxsplit=1)[:1] == ["WEBVTT"]
         number, _, rest = beginning.partition("\n")
-        return number.strip().isdecimal() and re.match(_TIMES, rest) is not None
+        return number.strip().isdecimal() and _FIRST_LINE.match(rest) is not None
 
     def read(self, data: bytes, target_lang: str | None = None) -> "_Cues":
         """Read subtitles."""
@@ -65,7 +66,7 @@ class _Cues(Document):
         for group in _sentences(_slots(content)):
             if any(map(str.isalpha, "".join(slot.text for slot in group))):
                 self._sentences.append(group)
-        if not self._sentences and re.search(_TIMES, content) is None:
+        if not self._sentences and _FIRST_LINE.search(content) is None:
             raise UserError("There are no cues, which begin with a line such as 00:00:01,000 --> 00:00:02,000.")
         self.texts = []
         for group in self._sentences:

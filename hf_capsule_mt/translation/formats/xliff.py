@@ -54,7 +54,13 @@ def _messages(elements: Sequence[Element], target_lang: str | None) -> Iterator[
     """Yield the targets that a file gets, and what marks them and names their language."""
     is_old = elements[0].attributes.get("version", "1.2").startswith("1")
     version = _OLD if is_old else _NEW
+    unit_end = 0
     for element in elements:
+        # What stands in a unit is part of its message. Units in units would be written one over the other.
+        if element.start < unit_end:
+            continue
+        if element.local_name == version.unit:
+            unit_end = element.end
         if element.local_name == version.root and target_lang and version.language not in element.attributes:
             # An empty element ends with "/>".
             ending = element.first_tag[len(element.first_tag.rstrip("/>")) :]
