@@ -28,7 +28,7 @@ class Node:
     closed_after: bool = False  # In a later sentence.
     is_kept: bool = False  # It takes the place of the words that are aligned with it.
     follows: bool = False  # An empty tag right after a word.
-    spaced: bool = False  # An empty tag between spaces.
+    space: str = ""  # White space behind an empty tag, if white space is in front of it, too.
     children: "list[Node]" = field(default_factory=list)
 
     @property

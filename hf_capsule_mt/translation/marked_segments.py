@@ -31,6 +31,9 @@ Cut = Callable[[str], list[str]]
 Escape = Callable[[str], str]
 """Writes characters as references, such as `&amp;`, if they would look like tags."""
 
+_WHITE_SPACE = regex.compile(r"\s*")
+_BREAKABLE = regex.compile(r"[ \t\r\n]+")
+
 
 @dataclass(frozen=True)
 class MarkedSegment(Segment):
@@ -360,7 +363,7 @@ def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Se
     stack = [root]
     starts = [start for start, _ in words]
     ends = [end for _, end in words]
-    for item, place in zip(items, places):
+    for item, following, place in zip(items, [*items[1:], None], places):
         # An element that begins or ends inside a word has all of the word.
         first = bisect_right(ends, place)
         last = bisect_left(starts, place)
@@ -380,20 +383,24 @@ def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Se
         elif item.kind == "close":
             root.children = [Node("", item.raw, last=last, opened_before=True, children=siblings)]
         else:
-            siblings.append(_point(run_text, item, first))
+            siblings.append(_point(run_text, item, following, first))
     return root
 
 
-def _point(run_text: str, item: Item, first: int) -> Node:
-    """Return the node of an empty tag, in front of the word number `first`."""
+def _point(run_text: str, item: Item, following: Item | None, first: int) -> Node:
+    """Return the node of an empty tag, in front of the word number `first` and of another item, if there is one."""
     is_behind_word = bool(run_text[max(item.at - 1, 0) : item.at].strip())
-    ends_word = not run_text[item.at : item.at + 1].strip()
+    space = _WHITE_SPACE.match(run_text, item.at)[0]
+    ends_word = bool(space) or item.at == len(run_text)
+    # Between two tags without a space, the space belongs to the second one.
+    is_joined = following is not None and following.kind == "point" and following.at == item.at
     return Node(
         item.raw,
         first=first,
         last=first,
         follows=is_behind_word and ends_word,
-        spaced=ends_word and not is_behind_word,
+        # A space that must not break a line stays one.
+        space="" if is_behind_word or is_joined else _BREAKABLE.sub(" ", space),
     )
 
 

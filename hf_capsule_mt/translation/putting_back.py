@@ -43,7 +43,7 @@ class SentenceWriter:
                 self._dropped.update(number for number in numbers if owners[number] is None)
         self._written: list[str] = []
         self._last_character = ""
-        self._needs_space = False
+        self._space = ""  # Stands in front of the next word or tag, unless the translation has one there.
         self._next_word = 0
         self._position = 0  # The first character that is not written yet.
 
@@ -63,8 +63,9 @@ class SentenceWriter:
                 continue
             if not (child.opened_before or child.follows):
                 self._write_gap()
+                self._write(self._space)
             self._written.append(child.open)
-            self._needs_space |= child.spaced
+            self._space = child.space or self._space
             self._write_children(child, start, end)
             self._write_words(end)
             self._written.append(child.close)
@@ -75,8 +76,8 @@ class SentenceWriter:
             start, end = self._words[number]
             if number not in self._dropped:
                 self._write_gap()
-                if self._needs_space and self._translation[start].isalnum():
-                    self._write(" ")
+                if self._translation[start].isalnum():
+                    self._write(self._space)
                 self._write(self._translation[start:end])
             self._next_word = number + 1
             self._position = end
@@ -95,15 +96,17 @@ class SentenceWriter:
         self._write_gap()
         replaces_words = self._next_word < until
         if not replaces_words and self._last_character and not self._last_character.isspace():
-            self._write(" ")
+            self._space = self._space or " "
+        self._write(self._space)
         self._written.append(raw)
         self._last_character = raw[-1:]
-        self._needs_space = not replaces_words
+        self._space = "" if replaces_words else " "
         if replaces_words:
             self._next_word = until
             self._position = self._words[until - 1][1]
 
     def _write(self, text: str) -> None:
-        self._written.append(self._escape(text))
-        self._last_character = text[-1:]
-        self._needs_space = False
+        if text:
+            self._written.append(self._escape(text))
+            self._last_character = text[-1:]
+        self._space = ""

@@ -50,6 +50,24 @@ def translated(source, translate=str, align=in_order, tags=True, keep=None, cut=
     return "".join(segment.around(part) for segment, part in zip(segments, parts, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("<img> <a>cat</a>", "<img> <a>CAT</a>"),
+        ("see <img> <a>cat</a> now", "SEE <img> <a>CAT</a> NOW"),
+        ("see <img><a> cat</a>", "SEE <img> <a>CAT</a>"),
+        ("see <img/> <i/> <i/><i/> cat", "SEE <img/> <i/> <i/><i/> CAT"),
+        ("see <b><i/></b> <i/> <b>a</b> cat", "SEE <b><i/></b> <i/> <b>A</b> CAT"),
+        ("see <img>&nbsp;<b>cat</b>", "SEE <img>\N{NO-BREAK SPACE}<b>CAT</b>"),
+        ("see <img>\n\t cat", "SEE <img> CAT"),
+        ("see <img> <code>x</code> cat", "SEE <img> <code>x</code> CAT"),
+        ("see <img>, cat<img> <img> now", "SEE <img>, CAT<img> <img> NOW"),
+    ],
+)
+def test_spaces_next_to_empty_tags(source, expected):
+    assert translated(source, str.upper) == expected.replace("<code>X", "<code>x")
+
+
 def tree(markup):
     """Every tag with the tags around it, sorted; fails where they do not enclose each other."""
     found, stack = [], []
@@ -249,8 +267,7 @@ def test_empty_tags_next_to_elements_stay_in_order(source):
 
 
 def test_an_empty_tag_between_spaces_keeps_one():
-    """Also if another tag stands between it and the word."""
-    assert translated("a <x/> <y/>b") == "a <x/><y/> b"
+    assert translated("a <x/> <y/>b") == "a <x/> <y/>b"
     assert translated("a <x/> b", backward_words, backwards) == "<x/> b a"
 
 

@@ -59,7 +59,7 @@ EXAMPLES = [
     ("a<r/>  <b>b\nc</b>", BULLETS, cut_at_stops, [("A B C A", [1, 2, 1, (1, 2)])], "<r/><b>A B C A</b>"),
     ("7ab<b></b> 7\nc . ", BULLETS, None, [("7ab 7 C .", [(0, 1), 0, 1, 1, (0, 3)])], "7ab <b></b>7 C . "),
     ("<s/>- a <i> b </i>", BULLETS, None, [("B A -", [0, 1, 2])], "<s/>B A -<i></i> "),
-    ("a <r/>  <b> . b</b>", BRACES, None, [(". A B", [2, 0, 1])], "<r/><b>. A B</b>"),
+    ("a <r/>  <b> . b</b>", BRACES, None, [(". A B", [2, 0, 1])], "<r/> <b>. A B</b>"),
     ("<br/>. {y} <s/> a. ", BRACES, None, [("P Q R S T", [1, 1, None, 1, None])], "<br/>{y} R S <s/> T "),
     (", <b>  a <img/>b</b>", None, cut_at_stops, [(", A B", [(0, 1), None, (0, 2)])], "<b><img/>,</b> A B"),
     (
@@ -84,9 +84,9 @@ EXAMPLES = [
         BRACES,
         cut_at_stops,
         [(". A {y}", [0, (1, 2), 2]), ("BC", [(0, 0)])],
-        ". {y}<i> A {y}<i>   <b></b>BC</i></i>",
+        ". {y} <i>A {y}<i>   <b></b>BC</i></i>",
     ),
-    ("<img/>a<b><b>7 <i>\n<br/></i></b></b>", BULLETS, None, [("P", [0])], "<img/>P<b><b> 7<i> \n<br/></i></b></b>"),
+    ("<img/>a<b><b>7 <i>\n<br/></i></b></b>", BULLETS, None, [("P", [0])], "<img/>P<b><b> 7 <i> \n<br/></i></b></b>"),
     (
         "- . &amp;\na<s/>  <i> b  c . d. e  </i>",
         None,
