@@ -6,13 +6,14 @@ translations lack a term are searched again.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import regex
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.data.encoding import TOKENIZING
 from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.decoding.term_banks import MOST_FINISHED, default_bank_width
 from hf_capsule_mt.errors import UserError
@@ -28,10 +29,12 @@ logger = logging.getLogger(__name__)
 _LETTER = regex.compile(IN_WORD)
 _PART_OF_LETTER = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer of bytes makes of a part of a letter."""
+_BEFORE_A_FORM = ("a ", "\u201e", "(")
+"""A form is spelled behind a word, behind a quote and behind a bracket."""
 _WIDE = 8
 """Hypotheses of a bank in a second try, if a term has found no place."""
-_MOST_FORMS = 10_000
-"""Forms whose token ids are remembered. Clients of a server may name any number."""
+_CHECKED_TOGETHER = 1_000
+"""Forms of one call of a tokenizer. While it runs, no other thread can read a text."""
 _boundaries: WeakKeyDictionary[PreTrainedTokenizerBase, WordBoundaries] = WeakKeyDictionary()
 
 
@@ -63,7 +66,7 @@ class TermSentence:
     written: Written
 
 
-@dataclass
+@dataclass(frozen=True)
 class TermWriter:
     """Writes the terms of a glossary.
 
@@ -74,8 +77,6 @@ class TermWriter:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    _forms: dict[tuple[str, frozenset[int]], Forms] = field(default_factory=dict)
-    """Token ids by form and the tokens that are suppressed."""
 
     def complete(
         self, sentences: Sequence[TermSentence], options: dict[str, Any]
@@ -210,15 +211,10 @@ class TermWriter:
 
     def _token_forms(self, term: Term, suppressed: frozenset[int]) -> Forms:
         """Return the forms of a term as token ids, as they are spelled in different places of a sentence."""
-        spellings: dict[tuple[int, ...], None] = {}
+        spellings: list[Sequence[int]] = []
         for form in term.entry.targets:
-            key = form, suppressed
-            if key not in self._forms:
-                if len(self._forms) >= _MOST_FORMS:
-                    self._forms.clear()
-                self._forms[key] = token_spellings(self.tokenizer, form, term.entry.place, suppressed)
-            spellings |= dict.fromkeys(self._forms[key])
-        return list(spellings)
+            spellings += token_spellings(self.tokenizer, form, term.entry.place, suppressed)
+        return list(dict.fromkeys(spellings))
 
 
 def _num_missing(placed: Sequence[PlacedTerm]) -> int:
@@ -268,7 +264,7 @@ def word_boundaries(tokenizer: PreTrainedTokenizerBase, size: int) -> WordBounda
 
 def _added_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """Return what each token adds to a text that ends with a letter."""
-    before = _token_ids(tokenizer, "a")
+    [before] = _token_ids(tokenizer, ["a"])
     [text] = tokenizer.batch_decode([before])
     size = max(tokenizer.get_vocab().values()) + 1
     longer = tokenizer.batch_decode([[*before, token] for token in range(size)], skip_special_tokens=True)
@@ -302,11 +298,15 @@ def token_spellings(
     Raises:
         UserError: if the tokenizer, or the model, cannot write the form.
     """
-    spellings = [_token_ids(tokenizer, form), _token_ids(tokenizer, capitalised(form))]
-    for before in ("a ", "\u201e", "("):
-        spelled = _token_ids_after(tokenizer, before, form)
-        if spelled:
-            spellings.append(spelled)
+    texts = [form, capitalised(form)]
+    for before in _BEFORE_A_FORM:
+        texts += [before.strip(), before + form]
+    first, with_capital, *behind_others = _token_ids(tokenizer, texts)
+    spellings = [first, with_capital]
+    for before, both in zip(behind_others[::2], behind_others[1::2], strict=True):
+        # A token may have parts of both. Then the form has no spelling here.
+        if both[: len(before)] == before and len(both) > len(before):
+            spellings.append(both[len(before) :])
     if not spellings[0] or tokenizer.unk_token_id in spellings[0]:
         raise UserError(f"{place}: the model's tokenizer cannot write {form!r}. Take the term out of the glossary.")
     known = [spelling for spelling in spellings if tokenizer.unk_token_id not in spelling]
@@ -335,22 +335,17 @@ def _check_entries(entries: Sequence[Entry], tokenizer: PreTrainedTokenizerBase,
     forms = []
     for entry in entries:
         forms += [(form, entry.place) for form in entry.targets]
-    if not forms:
-        return
-    # All at once, because there may be tens of thousands.
-    encoded = tokenizer(text_target=[form for form, _ in forms], add_special_tokens=False)["input_ids"]
-    for (form, place), token_ids in zip(forms, encoded, strict=True):
-        if not token_ids or not not_written.isdisjoint(token_ids):
-            # It raises the error.
-            token_spellings(tokenizer, form, place, suppressed)
+    # Many at once, because there may be tens of thousands.
+    for start in range(0, len(forms), _CHECKED_TOGETHER):
+        part = forms[start : start + _CHECKED_TOGETHER]
+        encoded = _token_ids(tokenizer, [form for form, _ in part])
+        for (form, place), token_ids in zip(part, encoded, strict=True):
+            if not token_ids or not not_written.isdisjoint(token_ids):
+                # It raises the error.
+                token_spellings(tokenizer, form, place, suppressed)
 
 
-def _token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
-
-
-def _token_ids_after(tokenizer: PreTrainedTokenizerBase, before: str, form: str) -> list[int]:
-    """Return the tokens of a form behind other text, or nothing if a token has parts of both."""
-    first = _token_ids(tokenizer, before.strip())
-    both = _token_ids(tokenizer, before + form)
-    return both[len(first) :] if both[: len(first)] == first else []
+def _token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    # A tokenizer spells sources and targets in two ways, and has one of them at a time for all threads.
+    with TOKENIZING:
+        return tokenizer(text_target=texts, add_special_tokens=False, verbose=False)["input_ids"]

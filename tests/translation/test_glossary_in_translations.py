@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -9,15 +11,16 @@ from ending_models import STORED
 from interrupted_translation import interrupt_after
 from tiny_marian import tiny_tokenizer
 from tokenizers import Tokenizer, models
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 import hf_capsule_mt
 from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.data.encoding import tokenize_lines
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import term_writer
 from hf_capsule_mt.translation import texts as texts_module
-from hf_capsule_mt.translation.glossary import Entry, Glossary, Term
-from hf_capsule_mt.translation.term_writer import token_spellings, word_boundaries
+from hf_capsule_mt.translation.glossary import Entry, Glossary
+from hf_capsule_mt.translation.term_writer import check_glossary, token_spellings, word_boundaries
 from hf_capsule_mt.translation.text_reader import TextOptions
 from hf_capsule_mt.translation.token_rows import Written
 
@@ -234,17 +237,6 @@ def test_what_is_copied_needs_no_terms(translator):
     assert [term.source for term in sentence.terms] == ["1984"]
 
 
-def test_only_some_forms_are_remembered(translator, monkeypatch):
-    """Clients of a server may name any number."""
-    monkeypatch.setattr(term_writer, "_MOST_FORMS", 2)
-    writer = term_writer.TermWriter(translator.model, translator.tokenizer)
-    numbers = []
-    for form in ("Hund", "Tier", "Hund", "Jacke", "Haus"):
-        writer._token_forms(Term("x", 0, 1, Entry(("x",), (form,), "x:1")), frozenset())
-        numbers.append(len(writer._forms))
-    assert numbers == [1, 2, 2, 1, 2]
-
-
 def test_no_room_for_a_term_is_reported(translator):
     glossary = Glossary([Entry(("coat",), ("Handelskammerpräsidentin",), "x:1")])
     [result] = translator("Where did you buy that coat?", glossary=glossary, max_new_tokens=3)
@@ -416,6 +408,39 @@ def test_a_form_with_a_suppressed_token_names_its_line(files, capsys, translator
     glossary = Glossary([Entry(("coat",), ("Jacken",), "x:1")])
     with pytest.raises(UserError, match=r"x:1: .* suppresses a token of 'Jacken'"):
         translator(LINES[0], glossary=glossary, suppress_tokens=[first])
+
+
+class OneThreadAtATime:
+    """A tokenizer that fails if two threads are in it, because it has one way to spell for all of them."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.threads = 0
+        self.most_threads = 0
+
+    def __call__(self, *args, **options):
+        self.threads += 1
+        self.most_threads = max(self.most_threads, self.threads)
+        time.sleep(0.02)
+        self.threads -= 1
+        return self.tokenizer(*args, **options)
+
+    def __getattr__(self, name):
+        return getattr(self.tokenizer, name)
+
+
+def test_terms_are_spelled_while_no_other_thread_reads_a_text():
+    tokenizer = OneThreadAtATime(AutoTokenizer.from_pretrained(MODEL))
+    glossary = Glossary([Entry(("house",), ("Haus",), "x:1")])
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [
+            pool.submit(tokenize_lines, tokenizer, ["a house"] * 2),
+            pool.submit(token_spellings, tokenizer, "Haus"),
+            pool.submit(check_glossary, glossary, tokenizer, GenerationConfig()),
+        ]
+    for job in jobs:
+        job.result()
+    assert tokenizer.most_threads == 1
 
 
 def test_spellings_of_a_form():
