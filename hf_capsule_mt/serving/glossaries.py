@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from uuid import uuid4
 
 from hf_capsule_mt.translation.glossary import Entry, Glossary
@@ -16,6 +17,11 @@ from .requests import RequestError
 
 MOST_GLOSSARIES = 1000
 """The most glossaries of an owner, as DeepL has it."""
+MOST_ENTRIES = 100_000
+"""The most entries of all glossaries of an owner. An entry takes some hundred bytes besides its text."""
+MOST_CHARACTERS = 5_000_000
+"""The most characters of all these entries."""
+MOST_CHARACTERS_OF_NAME = 1000
 _QUOTA = 456
 """DeepL's status for a quota that is used up."""
 _ROW_LENGTHS = (2, 4)
@@ -56,6 +62,20 @@ class ClientGlossary:
     number: str = field(default_factory=lambda: str(uuid4()))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
 
+    @cached_property
+    def num_entries(self) -> int:
+        """The entries of all dictionaries."""
+        return sum(len(dictionary.glossary.entries) for dictionary in self.dictionaries)
+
+    @cached_property
+    def num_characters(self) -> int:
+        """The characters of all entries."""
+        count = 0
+        for dictionary in self.dictionaries:
+            for entry in dictionary.glossary.entries:
+                count += len(entry.sources[0]) + len(entry.targets[0])
+        return count
+
     def dictionary(self, source: str, target: str) -> Dictionary:
         """Return the dictionary for a pair of languages.
 
@@ -79,10 +99,22 @@ class GlossaryStore:
         """Remember a glossary.
 
         Raises:
-            RequestError: if its owner has too many.
+            RequestError: if its owner has too many, or they are too large together, or its name is too long.
         """
-        if len(self.of(glossary.owner)) >= MOST_GLOSSARIES:
+        if len(glossary.name) > MOST_CHARACTERS_OF_NAME:
+            raise RequestError(400, f"The name has over {MOST_CHARACTERS_OF_NAME} characters.")
+        others = self.of(glossary.owner)
+        if len(others) >= MOST_GLOSSARIES:
             raise RequestError(_QUOTA, f"There are {MOST_GLOSSARIES} glossaries. Delete one first.")
+        all_glossaries = [*others, glossary]
+        num_entries = sum(one.num_entries for one in all_glossaries)
+        num_characters = sum(one.num_characters for one in all_glossaries)
+        if num_entries > MOST_ENTRIES or num_characters > MOST_CHARACTERS:
+            raise RequestError(
+                _QUOTA,
+                f"All glossaries together may have {MOST_ENTRIES} entries and {MOST_CHARACTERS} characters. Delete one "
+                "first.",
+            )
         self._glossaries[glossary.number] = glossary
 
     def of(self, owner: str) -> list[ClientGlossary]:
@@ -124,7 +156,7 @@ def read_dictionary(
 
     Raises:
         RequestError: if there is no such model or format, or an entry is wrong.
-        UserError: if a term is empty, there twice, or cannot be written.
+        UserError: if a term is empty, too long, there twice, or cannot be written.
     """
     suitable = []
     for model in models:

@@ -1,20 +1,26 @@
 """Glossaries: terms of a source language with the forms that a translation must use, and where texts contain them."""
 
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import regex
 
 from hf_capsule_mt.errors import UserError
 
-from .disjoint_spans import Span, most_without_overlap
 from .glossary_files import Entry, read_entries
 from .word_spans import IN_WORD, UNSPACED
 
 _ATOM = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{IN_WORD}+|\S\p{{M}}*")
 """A word, a letter of a script without spaces, or a sign. A term begins and ends between two of them."""
+MOST_WORDS = 50
+"""The most words and signs of a form. A model reads and writes sentences of some hundred tokens."""
+MOST_CHARACTERS = 500
+"""The most characters of a form, for the same reason."""
+Span = tuple[int, int, str]
+"""First character, the character behind, and the form of the term that stands there."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +36,6 @@ class Term:
     entry: Entry
 
 
-@dataclass
-class _Node:
-    """A place in the tree of all terms. The way to it spells the beginning of a term."""
-
-    following: dict[str, "_Node"] = field(default_factory=dict)
-    entries: dict[str, Entry] = field(default_factory=dict)
-    """The entries that end here, by their form. The key of an entry that matches any case is in lower case."""
-
-
 class Glossary:
     """Terms and their translations.
 
@@ -46,12 +43,16 @@ class Glossary:
         entries: the entries.
 
     Raises:
-        UserError: if two entries have the same source form, or a side of an entry is empty.
+        UserError: if two entries have the same source form, or a side of an entry is empty or too long.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = tuple(entries)
-        self._root = _Node()
+        # By the spelling of a source form, or by its folded spelling if the entry matches in any case.
+        self._exact: dict[str, Entry] = {}
+        self._any_case: dict[str, Entry] = {}
+        # How many words the forms have that begin with a word, the most first.
+        self._word_counts: dict[str, list[int]] = {}
         for entry in self.entries:
             _check_entry(entry)
             for form in entry.sources:
@@ -85,44 +86,43 @@ class Glossary:
         capital letter matches only as it is written. Others match in any case.
         """
         atoms = list(_ATOM.finditer(text))
+        words = _with_spaces(atoms)
         terms: list[Term] = []
         index = 0
         while index < len(atoms):
-            length, entry = self._longest(text, atoms, index)
+            count, entry = self._longest(words, index)
             if entry is None:
                 index += 1
                 continue
             start = atoms[index].start()
-            end = atoms[index + length - 1].end()
+            end = atoms[index + count - 1].end()
             terms.append(Term(text[start:end], start, end, entry))
-            index += length
+            index += count
         return terms
 
     def _add(self, form: str, entry: Entry) -> None:
-        node = self._root
-        for atom in _ATOM.findall(form):
-            node = node.following.setdefault(_folded(atom), _Node())
-        key = _spelling(form) if _has_capital(form) else _folded(_spelling(form))
-        other = node.entries.setdefault(key, entry)
+        words = _with_spaces(_ATOM.finditer(form))
+        spelling = _spelling(words)
+        if _has_capital(form):
+            other = self._exact.setdefault(spelling, entry)
+        else:
+            other = self._any_case.setdefault(spelling.casefold(), entry)
         if other is not entry:
             raise UserError(f"{entry.place}: the glossary has {form!r} twice. It is also in {other.place}.")
+        counts = self._word_counts.setdefault(words[0].strip().casefold(), [])
+        if len(words) not in counts:
+            counts.append(len(words))
+            counts.sort(reverse=True)
 
-    def _longest(self, text: str, atoms: Sequence[regex.Match], first: int) -> tuple[int, Entry | None]:
-        """Return the number of atoms of the longest term that begins with the atom `first`, and its entry."""
-        longest = 0
-        longest_entry = None
-        node = self._root
-        for index in range(first, len(atoms)):
-            following = node.following.get(_folded(atoms[index][0]))
-            if following is None:
-                break
-            node = following
-            spelling = _spelling(text[atoms[first].start() : atoms[index].end()])
-            entry = node.entries.get(spelling) or node.entries.get(_folded(spelling))
-            if entry is not None:
-                longest = index - first + 1
-                longest_entry = entry
-        return longest, longest_entry
+    def _longest(self, words: Sequence[str], first: int) -> tuple[int, Entry | None]:
+        """Return the number of words of the longest term that begins with the word `first`, and its entry."""
+        for count in self._word_counts.get(words[first].strip().casefold(), ()):
+            behind = first + count
+            spelling = _spelling(words[first:behind])
+            entry = self._exact.get(spelling) or self._any_case.get(spelling.casefold())
+            if entry is not None and behind <= len(words):
+                return count, entry
+        return 0, None
 
 
 def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
@@ -137,9 +137,39 @@ def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
     return forms
 
 
-def places_of_terms(translation: str, terms: Sequence[Term]) -> list[tuple[int, int, str] | None]:
-    """Return the place of each term in a translation, and the form there, as [`placed_forms`] chooses them."""
-    return most_without_overlap([_spans(translation, term.entry.targets) for term in terms])
+def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None]:
+    """Return the place of each term in a translation, and the form there, as [`placed_forms`] chooses them.
+
+    The place that ends first is taken first. If several terms may have it, the one that has no other place, or whose
+    other places end first, gets it.
+    """
+    spans_of_forms = _spans_of_forms(translation, [term.entry.targets for term in terms])
+    waiting: dict[tuple[str, ...], list[int]] = {}
+    for number, term in enumerate(terms):
+        waiting.setdefault(term.entry.targets, []).append(number)
+    candidates = []
+    for forms, spans in spans_of_forms.items():
+        candidates += [(end, spans[-1][0], start, form, forms) for start, end, form in spans]
+    places: list[Span | None] = [None] * len(terms)
+    taken = []
+    behind = 0
+    for end, _, start, form, forms in sorted(candidates):
+        if start >= behind and waiting[forms]:
+            number = waiting[forms].pop(0)
+            places[number] = start, end, form
+            taken.append(number)
+            behind = end
+    behind = len(translation)
+    for number in reversed(taken):
+        spans = spans_of_forms[terms[number].entry.targets]
+        places[number] = _longest_there(places[number], spans, behind)
+        behind = places[number][0]
+    return places
+
+
+def _longest_there(place: Span, spans: Sequence[Span], behind: int) -> Span:
+    """Return the longest span that begins at a place, and ends before the next term: "Haus Boot", not only "Haus"."""
+    return max((span for span in spans if span[0] == place[0] and span[1] <= behind), key=itemgetter(1))
 
 
 def capitalised(form: str) -> str:
@@ -148,60 +178,78 @@ def capitalised(form: str) -> str:
     return form if _has_capital(first_word) else form[:1].upper() + form[1:]
 
 
-def count_forms(text: str, forms: Sequence[str]) -> int:
-    """Return how often one of the forms of a term stands in a text, without counting words twice."""
+def copies(text: str, terms: Sequence[Term]) -> list[int]:
+    """Return, for each term, how often one of its forms is in a translation beyond the times that all terms ask for.
+
+    Two terms may have a form in common, as "coat" and "jacket" have "Jacke". Then each may be there for the other.
+    """
+    numbers_of_forms: dict[tuple[str, ...], int] = {}
+    for forms, spans in _spans_of_forms(text, [term.entry.targets for term in terms]).items():
+        of_term = {*forms}
+        needed = sum(not of_term.isdisjoint(other.entry.targets) for other in terms)
+        numbers_of_forms[forms] = max(0, _count(spans) - needed)
+    return [numbers_of_forms[term.entry.targets] for term in terms]
+
+
+def _count(spans: Sequence[Span]) -> int:
+    """Return how many spans there are from left to right that do not overlap."""
     count = 0
     behind = 0
-    for start, end, _ in _spans(text, forms):
+    for start, end, _ in spans:
         if start >= behind:
             count += 1
             behind = end
     return count
 
 
-def copies(text: str, terms: Sequence[Term]) -> list[int]:
-    """Return, for each term, how often one of its forms is in a translation beyond the times that all terms ask for.
-
-    Two terms may have a form in common, as "coat" and "jacket" have "Jacke". Then each may be there for the other.
-    """
-    numbers = []
-    for term in terms:
-        forms = {*term.entry.targets}
-        needed = sum(not forms.isdisjoint(other.entry.targets) for other in terms)
-        numbers.append(max(0, count_forms(text, term.entry.targets) - needed))
-    return numbers
-
-
-def _spans(text: str, forms: Sequence[str]) -> list[Span]:
-    """Return the places of forms in a text, from left to right."""
+def _spans_of_forms(text: str, forms_of_terms: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[Span]]:
+    """Return the places of the forms of each term in a text, from left to right."""
     atoms = list(_ATOM.finditer(text))
-    spelled = [_normal(atom[0]) for atom in atoms]
-    spans: list[Span] = []
-    for form in forms:
-        wanted = [_normal(atom) for atom in _ATOM.findall(form)]
-        at_beginning = [capitalised(wanted[0]), *wanted[1:]]
-        for first in range(len(atoms) - len(wanted) + 1):
-            behind = first + len(wanted)
-            words = spelled[first:behind]
-            if words == wanted or (words == at_beginning and _begins_sentence(spelled[:first])):
-                spans.append((atoms[first].start(), atoms[behind - 1].end(), form))
-    return sorted(spans)
+    words = [_normal(atom[0]) for atom in atoms]
+    begins_sentence = _beginnings(words)
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(words):
+        places.setdefault(word, []).append(place)
+    spans_of_forms: dict[tuple[str, ...], list[Span]] = {}
+    for forms in dict.fromkeys(forms_of_terms):
+        spans: list[Span] = []
+        for form in forms:
+            first_word, *rest = [_normal(atom) for atom in _ATOM.findall(form)]
+            possible = list(places.get(first_word, ()))
+            with_capital = capitalised(first_word)
+            if with_capital != first_word:
+                possible += [place for place in places.get(with_capital, ()) if begins_sentence[place]]
+            for place in possible:
+                behind = place + 1 + len(rest)
+                if words[place + 1 : behind] == rest:
+                    spans.append((atoms[place].start(), atoms[behind - 1].end(), form))
+        spans_of_forms[forms] = sorted(spans)
+    return spans_of_forms
 
 
-def _begins_sentence(before: Sequence[str]) -> bool:
-    """Return whether nothing, or the end of a sentence, stands before a word. Quotes and brackets do not count."""
-    for atom in reversed(before):
-        if atom.isalnum():
-            return False
-        if atom in ".!?…:":
-            return True
-    return True
+def _beginnings(words: Sequence[str]) -> list[bool]:
+    """Return whether nothing, or the end of a sentence, stands before each word. Quotes and brackets do not count."""
+    beginnings = []
+    is_beginning = True
+    for word in words:
+        beginnings.append(is_beginning)
+        if word.isalnum():
+            is_beginning = False
+        elif word in ".!?…:":
+            is_beginning = True
+    return beginnings
 
 
 def _check_entry(entry: Entry) -> None:
     for side, forms in (("source", entry.sources), ("target", entry.targets)):
         if not forms or not all(_ATOM.search(form) for form in forms):
             raise UserError(f"{entry.place}: the {side} is empty. Write both sides of the term.")
+        for form in forms:
+            if len(form) > MOST_CHARACTERS or len(_ATOM.findall(form)) > MOST_WORDS:
+                raise UserError(
+                    f"{entry.place}: the {side} is too long. A term has at most {MOST_WORDS} words and signs, and "
+                    f"{MOST_CHARACTERS} characters."
+                )
 
 
 def _normal(text: str) -> str:
@@ -209,13 +257,20 @@ def _normal(text: str) -> str:
     return unicodedata.normalize("NFC", text).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
 
 
-def _folded(text: str) -> str:
-    return _normal(text).casefold()
+def _with_spaces(atoms: Iterable[regex.Match]) -> list[str]:
+    """Return the words of a text, each with one space in front of it if any white space stands there."""
+    words = []
+    behind = 0
+    for atom in atoms:
+        space = " " if atom.start() > behind else ""
+        words.append(space + _normal(atom[0]))
+        behind = atom.end()
+    return words
 
 
-def _spelling(text: str) -> str:
-    """Return a form as it is compared: with single spaces."""
-    return " ".join(_normal(text).split())
+def _spelling(words: Sequence[str]) -> str:
+    """Return some words as they are compared."""
+    return "".join(words).lstrip()
 
 
 def _has_capital(form: str) -> bool:

@@ -1,7 +1,9 @@
 """Glossaries of DeepL's protocol: clients make them, and their translations have the terms."""
 
+import gc
 import hashlib
 import json
+import tracemalloc
 
 import deepl
 import pytest
@@ -146,6 +148,9 @@ def test_others_see_nothing(client):
         ({"entries": "a\tb\n\nc\td\te"}, "Entry 3 has 3 parts"),
         ({"entries": "a\tb\na\tc"}, "Entry 2: the glossary has 'a' twice"),
         ({"entries": "a\t"}, "Entry 1: the target is empty"),
+        ({"entries": "dog\tb\n" + "a " * 51 + "\tb"}, "Entry 2: the source is too long"),
+        ({"entries": "a\t" + "b" * 501}, "Entry 1: the target is too long"),
+        ({"name": "a" * 1001}, "The name has over 1000 characters"),
         ({"entries_format": "tbx"}, "'entries_format' not supported"),
         ({"entries_format": "csv", "entries": "a,b,c"}, "Entry 1 has 3 fields"),
         ({"entries_format": "csv", "entries": '"a'}, "Entry 1: "),
@@ -189,6 +194,36 @@ def test_too_many(client, monkeypatch):
     assert create(client).status_code == 201
     assert create(client).status_code == 456
     assert client.post("/v2/glossaries", json=TERMS, headers=BOB).status_code == 201
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_ENTRIES", 5), ("MOST_CHARACTERS", 45)])
+def test_glossaries_that_are_too_large_together(client, monkeypatch, limit, most):
+    """Each has 2 entries with 20 characters."""
+    monkeypatch.setattr(glossaries, limit, most)
+    number = create(client).json()["glossary_id"]
+    assert create(client).status_code == 201
+    refused = create(client)
+    assert (refused.status_code, "All glossaries together" in refused.json()["message"]) == (456, True)
+    assert client.post("/v2/glossaries", json=TERMS, headers=BOB).status_code == 201
+    client.delete(f"/v2/glossaries/{number}")
+    assert create(client).status_code == 201
+
+
+def test_refused_glossaries_leave_nothing(client):
+    entries = ["!" * 120_000 + "\tb", "a\t" + "b" * 120_000]
+    tracemalloc.start()
+    try:
+        create(client, entries=entries[0])
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(20):
+            for refused in entries:
+                assert create(client, entries=refused).status_code == 400
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 500_000
 
 
 def test_the_client_of_deepl(models):
