@@ -263,10 +263,10 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
         UserError: if the input is no text, or an option does not go with its format.
     """
     path = args.input_file or STANDARD_INPUT
-    # Nothing can be told of a stream, and whoever gives --tags knows what is in it.
+    # Nothing can be told of a stream.
     if not path.is_file():
         return None
-    file_format = recognise(path, LINES if args.tags and args.format is None else args.format)
+    file_format = recognise(path, args.format, tags=args.tags)
     if file_format is None:
         return None
     if args.input_file is None or args.output_file is None:
@@ -276,7 +276,7 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
         )
     for name in ("sentences", "tags", "interactive", "report_file", "n_best", "alignments"):
         if getattr(args, name):
-            raise UserError(f"--{name} is for lines of text, and {path} is {file_format.title}.")
+            raise UserError(f"--{name} is for lines of text, and {path} is {file_format.title}. Leave it out.")
     check_readable(file_format, args.documents)
     return file_format
 

@@ -48,19 +48,23 @@ _BINARY_BEGINNINGS = {
 _WAY_AROUND = "pandoc makes Markdown of many formats: pandoc FILE -o text.md."
 
 
-def recognise(path: Path, name: str | None = None) -> FileFormat | None:
+def recognise(path: Path, name: str | None = None, *, tags: bool = False) -> FileFormat | None:
     """Return the format of a file, or None for lines of text.
 
     Args:
         path: the file, which may be compressed.
         name: the format that the user names, or [`LINES`]. By default the name and the beginning of the file tell.
+        tags: whether the user says that it is text with tags of XML or HTML. A page of HTML is that, too.
 
     Raises:
         UserError: if the file is no text, or of a format that is not supported.
     """
     with opened(path) as file:
         head = file.read(HEAD_BYTES)
-    return recognise_contents(path, head, name)
+    if not tags or name is not None:
+        return recognise_contents(path, head, name)
+    file_format = _known_format(path, _beginning(path, head))
+    return None if isinstance(file_format, HtmlPage) else file_format
 
 
 def recognise_contents(path: Path, head: bytes, name: str | None = None) -> FileFormat | None:
@@ -81,10 +85,25 @@ def recognise_contents(path: Path, head: bytes, name: str | None = None) -> File
         if name not in FORMATS:
             raise UserError(f"There is no format {name!r}. There are {', '.join(FORMATS)}.")
         return FORMATS[name]
-    suffix = without_compression(path).suffix.lower()
+    file_format = _known_format(path, beginning)
+    if file_format is None and not is_plain_text(without_compression(path), beginning):
+        raise UserError(
+            f"{path} is of no format that is supported, so translating its lines would damage it. If it is plain text, "
+            f"give --format {LINES}. There are also {', '.join(FORMATS)}. For XML give --tags. {_WAY_AROUND}"
+        )
+    return file_format
+
+
+def _known_format(path: Path, beginning: str) -> FileFormat | None:
+    """Return the format that the beginning of a file or its name tells, or None.
+
+    Raises:
+        UserError: if it may have other contents than messages.
+    """
     for file_format in FORMATS.values():
         if file_format.is_begun_by(beginning):
             return file_format
+    suffix = without_compression(path).suffix.lower()
     for file_format in FORMATS.values():
         if suffix in file_format.suffixes:
             if file_format.has_other_contents and not is_named_as_messages(path):
@@ -93,11 +112,6 @@ def recognise_contents(path: Path, head: bytes, name: str | None = None) -> File
                     f"--format {file_format.name}."
                 )
             return file_format
-    if not is_plain_text(without_compression(path), beginning):
-        raise UserError(
-            f"{path} is of no format that is supported, so translating its lines would damage it. If it is plain text, "
-            f"give --format {LINES}. There are also {', '.join(FORMATS)}. For XML give --tags. {_WAY_AROUND}"
-        )
     return None
 
 

@@ -44,6 +44,28 @@ def test_formats(tmp_path, name, content, expected):
     assert (file_format and file_format.name) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nA dog.\n", "srt"),
+        ("a.po", 'msgid "a"\nmsgstr ""\n', "po"),
+        ("a.md", "A <b>dog</b>.\n", "markdown"),
+        ("strings.xml", "<resources><string name='a'>A dog.</string></resources>", "android"),
+        # Tags are read in pages of HTML, other XML and plain text.
+        ("a.html", "<p>A dog.</p>", None),
+        ("a", "<!doctype html><p>A dog.</p>", None),
+        ("a.xml", "<a>A dog.</a>", None),
+        ("a.txt", "<b>A dog.</b>\n", None),
+        ("a.yaml", "a: <b>dog</b>\n", None),
+    ],
+)
+def test_tags_do_not_hide_a_format(tmp_path, name, content, expected):
+    path = written(tmp_path, name, content)
+    file_format = recognise(path, tags=True)
+    assert (file_format and file_format.name) == expected
+    assert recognise(path, LINES, tags=True) is None
+
+
 def test_a_format_that_the_user_names(tmp_path):
     path = written(tmp_path, "page.html", "A dog.")
     assert recognise(path, LINES) is None
@@ -117,6 +139,13 @@ def test_other_formats_are_refused(tmp_path, name, content):
         ("a.html", "<p>a</p>", [], "Give the language of its sentences, such as --documents en"),
         ("a.html", "<p>a</p>", ["--documents", "xx"], "'xx' is no language"),
         ("a.html", "<p>a</p>", ["--sentences", "en"], "--sentences is for lines of text"),
+        (
+            "a.srt",
+            "1\n",
+            ["--tags", "--documents", "en"],
+            "--tags is for lines of text, and a.srt is SubRip subtitles. L",
+        ),
+        ("package.json", "{}", ["--tags"], "may have other strings than messages"),
         ("a.html", "<p>a</p>", ["--documents", "en", "--report_file", "r"], "--report_file is for lines of text"),
     ],
 )
