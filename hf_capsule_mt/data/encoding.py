@@ -11,6 +11,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_capsule_mt.data.language_codes import LanguageCodes, language_ids
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.long_work import next_step
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ def tokenize_lines(
     if any(line.startswith((">>", "<2")) for line in lines):
         empty = special_ids(tokenizer)
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
+        next_step()
         part = filled[start : start + _TOKENIZED_TOGETHER]
         texts = [shortened(tokenizer, lines[index], max_length, side=side) for index in part]
         ids_of_part = _ids(side, tokenizer, texts)

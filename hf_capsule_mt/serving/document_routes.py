@@ -15,7 +15,7 @@ from starlette.routing import Route
 from . import deepl
 from .deepl import FieldsOfKey
 from .endpoints import DEEPL, EXPECTED_ERRORS, FAILED, Logged, protocol_route
-from .file_jobs import FileJob, read_file_job
+from .file_jobs import FileJob
 from .file_store import StoredFile, file_response
 from .requests import RequestError, read_upload
 from .service import Service
@@ -83,7 +83,7 @@ class DocumentRoutes:
         model, glossary = deepl.model_and_glossary(
             fields, service.models, service.detector, service.glossaries, logged.key
         )
-        job = await service.in_file_thread(read_file_job, upload, model, settings.keep, glossary)
+        job = await service.read_file(request, upload, model, glossary)
         service.check_file_turns()
 
         number = token_hex(16).upper()

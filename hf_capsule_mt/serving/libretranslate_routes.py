@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from . import libretranslate
 from .endpoints import LIBRETRANSLATE, Logged, protocol_route
-from .file_jobs import read_file_job, supported_suffixes
+from .file_jobs import supported_suffixes
 from .file_store import StoredFile, file_response
 from .requests import Fields, RequestError, read_fields, read_upload
 from .service import Service, answered
@@ -62,7 +62,7 @@ class LibreTranslateRoutes:
         fields, upload = await read_upload(request, settings.file_body)
         logged.key = settings.keys.owner(fields.get("api_key"))
         model = libretranslate.model_of_file(fields, self._service.models, self._service.detector)
-        job = await self._service.in_file_thread(read_file_job, upload, model, settings.keep)
+        job = await self._service.read_file(request, upload, model)
         translating = asyncio.ensure_future(self._service.translate_file(job, logged))
         data = await answered(request, translating, settings.file_timeout)
         secret = self._service.files.add(StoredFile(job.name, data))

@@ -14,19 +14,21 @@ from regex import Pattern
 from starlette.applications import Starlette
 from starlette.requests import Request
 
+from hf_capsule_mt.long_work import LongWork
+from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.text_reader import PreparedText, Sentence
 from hf_capsule_mt.translation.translations import Translation
 
 from .batcher import Batcher
 from .detection import LanguageDetector
 from .endpoints import EXPECTED_ERRORS, Logged
-from .file_jobs import FileJob
+from .file_jobs import FileJob, read_file_job
 from .file_store import FileStore
 from .glossaries import GlossaryStore
 from .jobs import ClientJob, SentenceQuality, SourceText, TranslatedText
 from .models import ServedModel
 from .refusals import BusyError, LateError
-from .requests import ApiKeys, BodyLimits, RequestError, client_gone
+from .requests import ApiKeys, BodyLimits, RequestError, Upload, client_gone
 
 if TYPE_CHECKING:
     from .metrics import Metrics
@@ -59,7 +61,7 @@ class ServerSettings:
         char_limit: the most characters of a text, -1 for no limit.
         body: limits of the body of a request.
         file_body: limits of a request with a file. A size of 0 switches files off.
-        file_timeout: the most seconds until a file is translated.
+        file_timeout: the most seconds until a file is read, and then until it is translated.
         timeout: the most seconds of a request.
         max_wait: the most seconds that a new request may have to wait for others.
         max_waiting_tokens: the most source tokens that may wait.
@@ -211,13 +213,32 @@ class Service:
         if job.characters < _FEW and not any(self._has_parts(source) for source in job.sources):
             return function(*arguments)
         pool = self._for_short if job.characters < _SHORT else self._for_long
-        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+        return await _in_pool(pool, function, *arguments)
 
     def _has_parts(self, source: SourceText) -> bool:
         """Return whether a text may have tags, kept parts or terms, which are looked for and put back."""
         reading = source.reading
         has_kept_parts = reading.keep is not None or self.settings.keep is not None
         return reading.tags or has_kept_parts or reading.glossary is not None
+
+    async def read_file(
+        self, request: Request, upload: Upload, model: ServedModel, glossary: Glossary | None = None
+    ) -> FileJob:
+        """Read the file of a request, unless the client goes away.
+
+        Args:
+            request: of the client.
+            upload: the file.
+            model: translates it.
+            glossary: terms that the translation must have.
+
+        Raises:
+            RequestError: if it is of a format that is not supported, or the client has gone.
+            UserError: if it is damaged.
+            LateError: if it takes longer than a file may.
+        """
+        reading = _in_pool(self._for_files, read_file_job, upload, model, self.settings.keep, glossary)
+        return await answered(request, asyncio.ensure_future(reading), self.settings.file_timeout)
 
     async def translate_file(self, job: FileJob, logged: Logged) -> bytes:
         """Translate a file. Its sentences go to the engine in small parts, so that others do not wait for them.
@@ -232,13 +253,13 @@ class Service:
         self._files += 1
         try:
             async with asyncio.timeout(self.settings.file_timeout), self._file_turns:
-                prepared = await self.in_file_thread(self._prepare, job.sources)
+                prepared = await _in_pool(self._for_files, self._prepare, job.sources)
                 logged.sentences = sum(len(text.sentences) for text in prepared)
                 translations = await self._decoded_in_parts(prepared)
-                translated = await self.in_file_thread(_join, prepared, translations)
+                translated = await _in_pool(self._for_files, _join, prepared, translations)
                 self.translated_characters += job.characters
                 self._log_texts(job, translated)
-                return await self.in_file_thread(job.written, [text.text for text in translated])
+                return await _in_pool(self._for_files, job.written, [text.text for text in translated])
         except TimeoutError as error:
             raise LateError("The translation took too long.") from error
         finally:
@@ -267,10 +288,6 @@ class Service:
         if error is not None and not isinstance(error, EXPECTED_ERRORS):
             logger.error("A file failed.", exc_info=error)
 
-    async def in_file_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns that reads or writes a file, without holding up texts."""
-        return await asyncio.get_running_loop().run_in_executor(self._for_files, function, *arguments)
-
     async def _decoded_in_parts(self, prepared: Sequence[_Prepared]) -> list[list[Translation]]:
         """Return the translations of the sentences of each text, all of one model."""
         sentences = [sentence for text in prepared for sentence in text.sentences]
@@ -283,7 +300,7 @@ class Service:
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns that takes some time, without holding up other requests."""
-        return await asyncio.get_running_loop().run_in_executor(self._for_short, function, *arguments)
+        return await _in_pool(self._for_short, function, *arguments)
 
     async def detecting(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns that may detect languages, in a thread if detection takes time."""
@@ -333,6 +350,15 @@ class Service:
             )
             submitted.append(_Submitted(indices, asyncio.wrap_future(future)))
         return submitted
+
+
+async def _in_pool(pool: ThreadPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns in a thread. If nobody waits for it any more, it ends at its next step."""
+    work = LongWork()
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, work.run, function, *arguments)
+    finally:
+        work.give_up()
 
 
 async def _decoded(prepared: Sequence[_Prepared], submitted: Sequence[_Submitted]) -> list[list[Translation]]:

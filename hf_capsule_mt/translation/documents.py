@@ -8,6 +8,7 @@ from typing import Any
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.long_work import next_step
 
 Fits = Callable[[str], bool]
 
@@ -142,6 +143,7 @@ def _sentences(document: str, language: str) -> Iterator[str]:
         start = 0
         # The sentences themselves have other white space, so only their lengths are used.
         for sentence in segment(language, _WIDE_SPACE.sub(" ", paragraph)):
+            next_step()
             end = start + len(sentence)
             yield paragraph[start:end]
             start = end
@@ -169,6 +171,7 @@ def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) ->
         raise UserError(f"The model cannot read {text!r}.")
     parts: list[str] = []
     for candidate in candidates:
+        next_step()
         if parts and fits((parts[-1] + candidate).strip()):
             parts[-1] += candidate
         else:

@@ -16,6 +16,7 @@ from itertools import accumulate, chain
 import regex
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.long_work import next_step
 
 from .documents import Segment
 from .element_ranges import DisjointRanges, Node
@@ -151,6 +152,7 @@ def marked_segments(
             waiting += part
             continue
         for segment in _run_segments(part, keep, cut, escape):
+            next_step()
             if segment.text:
                 segments.append(replace(segment, before=waiting + segment.before))
                 waiting = ""

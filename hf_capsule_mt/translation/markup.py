@@ -10,6 +10,7 @@ from typing import NamedTuple
 import regex
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.long_work import next_step
 
 
 def _names(words: str) -> frozenset[str]:
@@ -159,6 +160,7 @@ def edit_tags(source: str, edit: Callable[[str], str]) -> str:
     """
     edited = []
     for piece in _Reader(source).pieces():
+        next_step()
         tag = None if piece.kind == "text" else _TOKEN.fullmatch(piece.raw)
         is_start = tag is not None and tag["name"] and not tag["end"]
         edited.append(edit(piece.raw) if is_start else piece.raw)
@@ -196,6 +198,7 @@ class _Reader:
     def pieces(self) -> list[_Piece]:
         """Return the pieces. Joined, they are the source."""
         for token in self._tokens:
+            next_step()
             raw = self._source[token.start : token.end]
             if token.kind == "bad":
                 raise _error(self._source, token.start, "is a tag that does not end. Write &lt; for <.")
@@ -276,6 +279,7 @@ def _tokens(source: str) -> Iterator[_Token]:
     place = 0
     dead_ends: set[int] = set()
     while place < len(source):
+        next_step()
         tag = _START.search(source, place)
         start = tag.start() if tag else len(source)
         if place < start:

@@ -16,6 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from hf_capsule_mt.data.encoding import TOKENIZING, cut_lines, positions, shortened, source_limit, tokenize_lines
 from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.long_work import next_step
 
 from .direction import ONE_PAIR, Direction, KnownLanguages
 from .documents import Segment, cut_text, segments_with_codes
@@ -97,6 +98,7 @@ class PreparedText:
         """Return the translation of the text from those of its sentences, None for those without token ids."""
         parts = []
         for sentence, translation in zip(self.sentences, translations, strict=True):
+            next_step()
             parts.append(sentence.segment.around(sentence.put_back(translation)))
         return "".join(parts)
 
@@ -259,6 +261,7 @@ class TextReader:
                 cut = cut_lines(self.tokenizer, sources, encoded, self.limit, numbers)
         sentences = []
         for index, segment in enumerate(segments):
+            next_step()
             sentence = Sentence(segment, encoded[index], copies[index], index in cut, direction)
             if glossary is not None and copies[index] is None:
                 sentence = self.with_terms(sentence, _terms_outside_of_kept_parts(glossary, segment))

@@ -13,7 +13,7 @@ from running_server import running
 from stand_in_translator import UpperCase
 from starlette.testclient import TestClient
 
-from hf_capsule_mt.serving import document_routes, file_jobs, service
+from hf_capsule_mt.serving import file_jobs, service
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.file_store import FileStore, StoredFile
 from hf_capsule_mt.serving.models import ServedModel
@@ -214,7 +214,7 @@ def test_a_document_that_failed_is_forgotten(serve, monkeypatch):
         jobs.append(weakref.ref(job))
         return job
 
-    monkeypatch.setattr(document_routes, "read_file_job", read)
+    monkeypatch.setattr(service, "read_file_job", read)
     client = serve()
     # It is read, but its only word has too many tags.
     page = "<!doctype html><p>" + "<b>" * 99 + "a" + "</b>" * 99 + "<i>b</i><i>c</i>"

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.markup import read_markup, unescaped
 
 from .base import Document, FileFormat, Text, decoded, replaced
@@ -99,6 +100,7 @@ class _MarkdownPage(Document):
         parts = []
         left: list[int] = []
         for prose, marks, translation in zip(self._prose, self._marks, translations):
+            next_step()
             content = self._content(prose, marks, translation)
             if content is None:
                 left.append(prose.line)
@@ -166,6 +168,7 @@ class _ProseFinder:
         """Return the prose in the order of the page."""
         found = []
         for token, before in zip(self._tokens, [None, *self._tokens]):
+            next_step()
             if token.map is None or not any(map(str.isalpha, unescaped(token.content))):
                 continue
             prose = None

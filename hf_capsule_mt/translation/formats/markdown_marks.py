@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hf_capsule_mt.long_work import next_step
+
 from .base import xml_text
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def _noting(name: str, rule: Callable) -> Callable:
     """Return a rule of the parser that does what another one does, and notes what that has read."""
 
     def noting(state: "StateInline", silent: bool) -> bool:
+        next_step()
         start = state.pos
         before = len(state.tokens)
         label_end = 0

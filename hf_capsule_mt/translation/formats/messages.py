@@ -9,6 +9,7 @@ from pathlib import Path
 import regex
 
 from hf_capsule_mt.data.lines import without_compression
+from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.documents import is_language
 
 from .base import Text, cut_in_proportion, text_with_tags, without_new_references, xml_text
@@ -96,6 +97,7 @@ class Message:
             is_format: whether the program reads every `%` in it as the sign of a placeholder.
             signs: more characters that the program reads.
         """
+        next_step()
         self._message = message
         self._is_format = is_format
         self._signs = signs
@@ -116,6 +118,7 @@ class Message:
 
         None is returned if a program could not use it, because it has not the placeholders of the source.
         """
+        next_step()
         written = []
         for part in self._parts:
             content = part.source

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.long_work import next_step
 
 from .base import Document, FileFormat, cut_in_proportion, decoded, replaced, text_with_tags, without_new_references
 
@@ -79,6 +80,7 @@ class _Cues(Document):
         """Return the subtitles with their translations."""
         parts = []
         for text, group, translation in zip(self.texts, self._sentences, translations, strict=True):
+            next_step()
             translation = without_new_references(text, translation)
             pieces = cut_in_proportion(translation, [len(slot.text) for slot in group])
             for slot, piece in zip(group, pieces, strict=True):
@@ -109,6 +111,7 @@ def _sentences(slots: Iterator[_Slot]) -> Iterator[list[_Slot]]:
     """
     group: list[_Slot] = []
     for slot in slots:
+        next_step()
         is_single = "<" in slot.text or "{\\" in slot.text or not slot.text
         if group and (is_single or len(group) == _MOST_CUES):
             yield group

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.long_work import next_step
 
 _FIRST_TAG = re.compile(rb"""<(?:"[^"]*"|'[^']*'|[^"'>])*>""")
 # What may stand in front of the first element.
@@ -72,6 +73,7 @@ def read_elements(data: bytes) -> list[Element]:
             raise UserError(f"Its first line says {encoding}. Convert the file to UTF-8, and write UTF-8 there.")
 
     def start(name: str, attributes: dict[str, str]) -> None:
+        next_step()
         place = parser.CurrentByteIndex
         parent = open_elements[-1] if open_elements else None
         stays = attributes.get("translate") == "no" or attributes.get("translatable") == "false"

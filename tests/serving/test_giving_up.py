@@ -1,0 +1,155 @@
+"""Work on a file ends soon after nobody waits for it: it looks whether somebody does between the parts of the file."""
+
+import threading
+import time
+
+import httpx
+import pytest
+from running_server import connected, running
+from stand_in_translator import UpperCase, in_order, upper
+from starlette.testclient import TestClient
+
+from hf_capsule_mt.long_work import GivenUpError, LongWork, next_step
+from hf_capsule_mt.serving import service
+from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.file_jobs import read_file_job
+from hf_capsule_mt.serving.models import ServedModel
+from hf_capsule_mt.serving.requests import Upload
+from hf_capsule_mt.translation.translations import Translation
+
+PARTS = 60
+EN_DE = {"source": "en", "target": "de"}
+
+
+def repeated(part):
+    """Return parts with numbers in place of the mark #."""
+    return "".join(part.replace("#", str(number)) for number in range(PARTS))
+
+
+FILES = {
+    "lines.txt": "A dog runs.\n" * PARTS,
+    "one_line.txt": "A dog runs. " * PARTS,
+    "one_sentence.txt": "dog " * 40 * PARTS,
+    "paragraphs.md": "A **dog** runs.\n\n" * PARTS,
+    "page.html": f"<!doctype html><html>{repeated('<p>A <b>dog</b> runs.</p>')}</html>",
+    "cues.srt": repeated("#\n00:00:01,000 --> 00:00:02,000\nA dog runs.\n\n"),
+    "messages.po": repeated('msgid "A dog runs #."\nmsgstr ""\n\n'),
+    "en.json": "{" + repeated('"#": "A dog runs.", ') + '"a": "A dog."}',
+    "messages.properties": repeated("a#=A dog runs.\n"),
+    "strings.xml": "<resources>" + repeated('<string name="a#">A dog runs.</string>') + "</resources>",
+    "a.xlf": (
+        '<xliff version="1.2"><file source-language="en" target-language="de" original="a" datatype="plaintext"><body>'
+        + repeated('<trans-unit id="#"><source>A dog runs.</source></trans-unit>')
+        + "</body></file></xliff>"
+    ),
+}
+
+
+class CountedWork(LongWork):
+    """Counts its steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def check(self):
+        self.steps += 1
+
+
+@pytest.fixture(scope="module")
+def model():
+    translator = UpperCase()
+    return ServedModel("en", "de", translator, translator.decode, "en")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_read_and_written_in_steps(model, name):
+    """Each part of it is a step, wherever most of the time goes."""
+    of_service = service.Service([model], ServerSettings(), None)
+    steps = {}
+
+    def counted(function, *arguments):
+        work = CountedWork()
+        value = work.run(function, *arguments)
+        steps[function.__name__] = work.steps
+        return value
+
+    job = counted(read_file_job, Upload(name, FILES[name].encode()), model)
+    prepared = counted(of_service._prepare, job.sources)
+    sentences = [sentence for text in prepared for sentence in text.sentences]
+    translations = [Translation(upper(sentence.segment), align=in_order) for sentence in sentences]
+    translated = counted(service._join, prepared, service._by_text(translations, prepared))
+
+    def write():
+        return job.written([text.text for text in translated])
+
+    assert b"DOG" in counted(write)
+    if name.endswith(".txt"):
+        # As it is.
+        del steps["read_file_job"]
+        del steps["write"]
+    assert min(steps.values()) >= PARTS, steps
+
+
+class EndlessReading:
+    """Reads a file until it is given up."""
+
+    def __init__(self):
+        self.is_given_up = threading.Event()
+        self.started = threading.Event()
+
+    def read(self, *arguments):
+        self.started.set()
+        until = time.monotonic() + 60
+        try:
+            while time.monotonic() < until:
+                next_step()
+        except GivenUpError:
+            self.is_given_up.set()
+            raise
+
+
+@pytest.fixture
+def endless(monkeypatch):
+    reading = EndlessReading()
+    monkeypatch.setattr(service, "read_file_job", reading.read)
+    return reading
+
+
+def form(path):
+    """Return the bytes of a request with a file."""
+    fields = {"target_lang": "DE"} if path == "/v2/document" else EN_DE
+    request = httpx.Request("POST", f"http://localhost{path}", data=fields, files={"file": ("a.txt", b"a")})
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + request.read()
+
+
+@pytest.mark.parametrize("path", ["/translate_file", "/v2/document"])
+def test_a_file_that_takes_too_long_is_given_up(model, endless, path):
+    """Its thread reads the files of others then."""
+    app = build_app([model], ServerSettings(file_timeout=0.1))
+    with running(app) as port, connected(port) as client:
+        client.sendall(form(path))
+        assert client.recv(1000).startswith(b"HTTP/1.1 504")
+        assert endless.is_given_up.wait(30)
+
+
+@pytest.mark.parametrize("path", ["/translate_file", "/v2/document"])
+def test_the_file_of_a_client_that_has_gone_is_given_up(model, endless, path):
+    with running(build_app([model])) as port:
+        with connected(port) as client:
+            client.sendall(form(path))
+            assert endless.started.wait(30)
+        assert endless.is_given_up.wait(30)
+
+
+def test_the_server_stops_while_a_document_is_translated(model, monkeypatch):
+    """Nobody waits for it any more."""
+    endless = EndlessReading()
+    monkeypatch.setattr(service, "_join", endless.read)
+    client = TestClient(build_app([model]))
+    with client:
+        fields = {"target_lang": "DE"}
+        assert client.post("/v2/document", files={"file": ("a.txt", b"a b")}, data=fields).status_code == 200
+        assert endless.started.wait(30)
+    assert endless.is_given_up.is_set()
