@@ -1,11 +1,14 @@
-"""Requests to a server of both protocols, damaged in their body, and what the server answers."""
+"""Requests to a server of both protocols, damaged in their body or without end, and what the server answers."""
 
 import functools
 import random
+import select
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import httpx
+from running_server import connected, running
 from tiny_marian import tiny_model, tiny_tokenizer
 
 JSON = "application/json"
@@ -65,6 +68,11 @@ REQUESTS = (
     Sent("/v2/document", MULTIPART, (DOCUMENT + END).encode()),
 )
 
+PATHS = (*dict.fromkeys(request.path for request in REQUESTS), "/suggest", "/absent", "/health", "/docs", "/metrics")
+SHARE_WITHOUT_END = 0.1
+PATIENCE = 30
+"""Seconds after which a connection is kept for ever. The limits of the server are much lower."""
+
 
 @functools.cache
 def _clients() -> list:
@@ -105,6 +113,8 @@ def send(
     Returns:
         The request as it was sent, the status of its answer, and what is against the answer, or "".
     """
+    if rng.random() < SHARE_WITHOUT_END:
+        return _send_without_end(rng)
     request = rng.choice(REQUESTS)
     damage = damage_json if request.kind == JSON and rng.random() < 0.7 else damage_bytes
     body = damage(rng, request.body)
@@ -113,6 +123,57 @@ def send(
     headers = {"content-type": sent.kind, "authorization": "DeepL-Auth-Key k"}
     answer = client.request(sent.method, sent.path, content=body, headers=headers)
     return sent, answer.status_code, _against(sent, answer)
+
+
+def _send_without_end(rng: random.Random) -> tuple[Sent, int, str]:
+    """Send a request whose body goes on until the server closes the connection."""
+    from hf_capsule_mt.serving.app import ServerSettings, build_app
+    from hf_capsule_mt.serving.connections import TimedConnection
+    from hf_capsule_mt.serving.models import ServedModel
+    from hf_capsule_mt.serving.requests import BodyLimits
+    from hf_capsule_mt.translation.texts import TextTranslator
+
+    class Impatient(TimedConnection):
+        seconds = 0.3
+
+    translator = TextTranslator(tiny_model(), tiny_tokenizer())
+    limits = BodyLimits(seconds=0.3)
+    file_limits = rng.choice([limits, BodyLimits(size=0)])
+    settings = ServerSettings(body=limits, file_body=file_limits)
+    app = build_app([ServedModel("en", "de", translator, translator.decode, "en")], settings)
+    path = rng.choice(PATHS)
+    method = rng.choice(["POST", "POST", "GET", "DELETE", "PUT"])
+    kind = rng.choice([JSON, FORM, MULTIPART])
+    length = rng.choice(["Content-Length: 1000000000", "Transfer-Encoding: chunked"])
+    beginning = rng.choice(REQUESTS).body
+    part = b"a" * rng.choice([1, 100, 70_000])
+    if "chunked" in length:
+        beginning = b"%x\r\n%b\r\n" % (len(beginning), beginning)
+        part = b"%x\r\n%b\r\n" % (len(part), part)
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n{length}\r\n\r\n"
+    sent = Sent(path, f"{kind}, {length}, parts of {len(part)} bytes", beginning, method)
+    answer = b""
+    until = time.monotonic() + PATIENCE
+    with running(app, http=Impatient) as port, connected(port) as client:
+        try:
+            client.sendall(head.encode() + beginning)
+            while time.monotonic() < until:
+                readable, _, _ = select.select([client], [], [], 0.02)
+                if readable:
+                    answered = client.recv(100_000)
+                    if not answered:
+                        break
+                    answer += answered
+                client.sendall(part)
+            else:
+                return sent, 0, f"the connection is open after {PATIENCE} seconds"
+        except ConnectionError:
+            # It was closed while this end was sending.
+            pass
+    if not answer.startswith(b"HTTP/1.1 "):
+        return sent, 0, f"no answer: {answer[:200]!r}"
+    status = int(answer[9:12])
+    return sent, status, f"status {status}" if status >= 500 else ""
 
 
 def _against(sent: Sent, answer: httpx.Response) -> str:
