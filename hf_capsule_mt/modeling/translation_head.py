@@ -266,6 +266,11 @@ class TranslationHead:
         return self(**repeated, decoder_input_ids=decoder_input_ids, use_cache=False, output_routing=output_routing)
 
 
+# PyTorch has no public names for hooks. It keeps those of each kind in an ordered mapping, and nothing else there.
+# torch.compile of PyTorch 2.8 cannot read `vars` of a module, so the names are found before.
+_HOOKS = tuple(name for name, value in vars(nn.Module()).items() if isinstance(value, OrderedDict))
+
+
 def _is_bare(projection: nn.Module) -> bool:
     """Return whether a projection is only its weight, without adapter, bias or hook.
 
@@ -273,9 +278,7 @@ def _is_bare(projection: nn.Module) -> bool:
     """
     if type(projection) is not nn.Linear or projection.bias is not None:
         return False
-    attributes = vars(projection)
-    # PyTorch has no public names for hooks. It keeps those of each kind in an ordered mapping, and nothing else there.
-    has_hooks = any(value for value in attributes.values() if isinstance(value, OrderedDict))
+    has_hooks = any(getattr(projection, name) for name in _HOOKS)
     # accelerate replaces the method of the object.
-    is_replaced = "forward" in attributes
+    is_replaced = "forward" in projection.__dict__
     return not (has_hooks or is_replaced)
