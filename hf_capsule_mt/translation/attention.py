@@ -69,7 +69,10 @@ def attending(model: PreTrainedModel) -> PreTrainedModel:
     if fingerprint is None or not fingerprint.is_of(model):
         # The model itself stays as it is: another thread may be in the middle of a pass, with masks of another kind.
         reader = with_shared_weights(model)
-        reader.set_attn_implementation("eager")
+        # Encoder and decoder of T5 have configurations of their own, which old versions do not set with the model's.
+        for part in reader.modules():
+            if isinstance(part, PreTrainedModel):
+                part.set_attn_implementation("eager")
         _attending[model] = (Fingerprint(model), reader)
     # The model may have changed from training to evaluation since then.
     for copied_module, module in zip(reader.modules(), model.modules(), strict=True):

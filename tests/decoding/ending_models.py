@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from aggregated_models import ALL, EOS, PAD, SHAPE, aggregated, marian, randomise, source_batch
-from packaging.version import Version
 from recurrent_models import KINDS, recurrent
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -90,12 +88,6 @@ _T5 = {
 
 # The first two share nothing but the search.
 _OF_EVERY_OPTION = ("marian", "recurrent/capsule", *PRE_NORM, "t5/v1_1")
-
-
-def skip_beams_of_two_vocabularies():
-    """Skip a test that searches with beams for a model whose target has words of its own, where nothing can."""
-    if Version(transformers.__version__) < Version("5.18"):
-        pytest.skip("Transformers 5.17 cannot search with beams where there are two vocabularies")
 
 
 def every_option(options, of_every_family):

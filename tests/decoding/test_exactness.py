@@ -14,7 +14,6 @@ from ending_models import (
     batches,
     ending,
     every_option,
-    skip_beams_of_two_vocabularies,
     sources,
     stored,
 )
@@ -74,8 +73,6 @@ def models():
     [*((name, 4) for name in EVERY_KIND), *((name, 1) for name in (*ONE_OF_EACH_FAMILY, "marian/own_words"))],
 )
 def test_every_kind_of_model(name, num_beams, models, engine_calls):
-    if name.endswith("own_words") and num_beams > 1:
-        skip_beams_of_two_vocabularies()
     options = {"num_beams": num_beams, "early_stopping": True} if num_beams > 1 else {}
     lengths = check_agreement(models(name), sources(24), engine_calls, max_new_tokens=LONGEST, **options)
     assert num_beams == 1 or len(lengths) >= 3

@@ -27,7 +27,7 @@ def differentiate(model, forward, **batch):
 
 
 def checkpoint_activations(model, use_reentrant):
-    # Transformers 5.17 has the older name.
+    # Old versions of Transformers have the older name.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": use_reentrant})
 

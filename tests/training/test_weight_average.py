@@ -67,7 +67,8 @@ def test_it_is_saved_and_the_weights_beside_it(averaged):
             torch.testing.assert_close(result[name].double(), expected, rtol=1e-6, atol=1e-7)
     for updates in (2, 4):
         checkpoint = folder / f"checkpoint-{updates}"
-        saved, training = load_file(checkpoint / "model.safetensors"), torch.load(checkpoint / TRAINING_WEIGHTS)
+        saved = load_file(checkpoint / "model.safetensors")
+        training = load_file(checkpoint / TRAINING_WEIGHTS)
         for name, expected in expected_average(weights, updates).items():
             if name in training:
                 torch.testing.assert_close(training[name].double(), weights[updates][name], rtol=0, atol=0)
@@ -131,8 +132,8 @@ def test_a_resumed_run_has_the_same_weights(averaged, corpus, tmp_path, monkeypa
 
 def test_the_best_checkpoint_stays(corpus, tmp_path):
     options = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "ema_decay": DECAY}
-    # At such a rate the loss grows.
-    saved = run(corpus, tmp_path, learning_rate=3, max_steps=4, **options)
+    # The loss falls, so the first checkpoint has the greatest.
+    saved = run(corpus, tmp_path, greater_is_better=True, max_steps=4, **options)
     assert json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())["best_global_step"] == 2
     best = load_file(tmp_path / "checkpoint-2" / "model.safetensors")
     assert all(torch.equal(weight, best[name]) for name, weight in saved.items())
