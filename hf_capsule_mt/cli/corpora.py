@@ -10,7 +10,7 @@ from hf_capsule_mt.data.corpus_files import expand
 from hf_capsule_mt.data.row_files import has_columns, open_rows
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.corpus_translator import CorpusTranslator, RowCounts
-from hf_capsule_mt.translation.formats import LINES, recognise
+from hf_capsule_mt.translation.formats import recognise
 from hf_capsule_mt.translation.row_translation import share_of, translate_row_files
 
 from . import decoding
@@ -129,10 +129,8 @@ def _check_kinds(args: argparse.Namespace, paths: Sequence[Path]) -> None:
     for name, default in (("text_column", "text"), ("translation_column", "translation"), ("report_column", None)):
         if getattr(args, name) != default:
             raise UserError(f"--{name} is for rows, and {paths[0]} is plain text. Leave it out.")
-    # Whoever gives --tags knows what is in the files.
-    format_name = LINES if args.tags and args.format is None else args.format
     for path in paths:
-        file_format = recognise(path, format_name)
+        file_format = recognise(path, args.format, tags=args.tags)
         if file_format is not None:
             raise UserError(f"{path} is {file_format.title}. Translate it by itself, with --output_file.")
 

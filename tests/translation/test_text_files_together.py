@@ -140,6 +140,7 @@ MISTAKES = {
     "two kinds": (["a.en", "r.jsonl"], [], "a.en and r.jsonl are of two kinds, text and rows"),
     "the same name": (["a.en", "other/a.en"], [], "Two files have the name a.en"),
     "Markdown": (["a.en", "m.md"], [], "m.md is Markdown"),
+    "Markdown with tags": (["a.en", "m.md"], ["--tags"], "m.md is Markdown"),
     "a named format": (["a.en"], ["--format", "html"], "a.en is HTML"),
     "a format of rows": (["r.jsonl"], ["--format", "lines"], "--format is for text, and r.jsonl has rows"),
     "no text": (["a.en", "code.py"], [], "code.py is of no format that is supported"),
