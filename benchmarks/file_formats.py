@@ -1,12 +1,12 @@
-"""Translate real files of each format by a stand-in that writes capitals, and compare their structure.
+"""Translate real files of each format by a stand-in that writes wide letters, and compare their structure.
 
     pip install polib srt webvtt-py javaproperties html5lib pypandoc_binary
     python -m benchmarks.file_formats check FOLDER ...
     python -m benchmarks.file_formats kinds /usr /etc
 
 `check` translates every file of a format below the folders. Another library than ours reads source and translation. Its
-structure and, but for their case, its texts must be equal. `kinds` says what becomes of files by their endings, up to
-twelve of each. Both write a table of Markdown. Files that the formats refuse are counted.
+structure and, but for the width of letters, its texts must be equal. `kinds` says what becomes of files by their
+endings, up to twelve of each. Both write a table of Markdown. Files that the formats refuse are counted.
 """
 
 import argparse
@@ -18,9 +18,11 @@ import os
 import random
 import re
 import shutil
+import string
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -39,18 +41,23 @@ _MOST = 12
 """Files of each ending that `kinds` looks at."""
 
 
-class Capitals(TextTranslator):
-    """Writes the source in capitals, but for the parts that are kept."""
+class WideLetters(TextTranslator):
+    """Writes the source in letters of full width, but for the parts that are kept.
+
+    No page has such words already, so a translated word is never taken for a kept part.
+    """
 
     def decode_batches(self, sentences: Sequence[Any], batches: Sequence[Sequence[int]], **options: Any) -> Iterator:
         """Yield the translations of each batch."""
         for batch in batches:
-            yield {index: Translation(_capitals(sentences[index].segment), align=_in_order) for index in batch}
+            yield {index: Translation(_wide(sentences[index].segment), align=_in_order) for index in batch}
 
 
-def _capitals(segment: Any) -> str:
-    # Some letters would become two, such as "ß".
-    characters = [character.upper() if len(character.upper()) == 1 else character for character in segment.text]
+_WIDE = {ord(letter): ord(letter) + 0xFEE0 for letter in string.ascii_letters}
+
+
+def _wide(segment: Any) -> str:
+    characters = list(segment.text.translate(_WIDE))
     for start, end in segment.kept_spans:
         characters[start:end] = segment.text[start:end]
     return "".join(characters)
@@ -64,7 +71,12 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def _plain(text: str | None) -> str:
-    return " ".join((text or "").upper().split())
+    return " ".join(_narrow(text or "").split())
+
+
+def _narrow(text: str) -> str:
+    """Return a text without letters of full width."""
+    return unicodedata.normalize("NFKC", text)
 
 
 def _markdown(content: str) -> Any:
@@ -163,7 +175,7 @@ def _json(content: str) -> Any:
             return [(key, plain(child)) for key, child in value.items()]
         if isinstance(value, list):
             return [plain(child) for child in value]
-        return value.upper() if isinstance(value, str) else value
+        return _narrow(value) if isinstance(value, str) else value
 
     return plain(json.loads(content))
 
@@ -172,7 +184,7 @@ def _properties(content: str) -> Any:
     import javaproperties
 
     return [
-        (key, value.upper().replace("''", "'").replace("’", "'"))
+        (key, _narrow(value).replace("''", "'").replace("’", "'"))
         for key, value in javaproperties.load(io.StringIO(content), object_pairs_hook=list)
     ]
 
@@ -288,7 +300,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.command == "kinds":
         kinds(args.folders)
     else:
-        check(Capitals(load_model(args.model), load_tokenizer(args.model)), args.folders)
+        check(WideLetters(load_model(args.model), load_tokenizer(args.model)), args.folders)
 
 
 if __name__ == "__main__":
