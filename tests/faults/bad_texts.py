@@ -38,14 +38,15 @@ LONGEST_TERM = 12
 LONGEST_WORD = 300_000
 
 
-def judged(use: Callable[[], str], about: str) -> Finding:
-    """Call `use`, which says what is wrong with a result, or "". Nothing may be refused."""
+def judged(use: Callable[[], str], about: str, may_be_refused: bool = False) -> Finding:
+    """Call `use`, which says what is wrong with a result, or ""."""
     start = time.process_time()
     try:
         with quiet():
             against = use()
     except UserError as error:
-        return Finding(Outcome.WRONG_REFUSAL, f"{about}\n{error}")
+        outcome = Outcome.REFUSED if may_be_refused else Outcome.WRONG_REFUSAL
+        return Finding(outcome, f"{about}\n{error}")
     except Exception:
         return Finding(Outcome.TRACEBACK, f"{about}\n{traceback.format_exc()}")
     seconds = time.process_time() - start
@@ -555,7 +556,9 @@ def _many_overlapping(rng: random.Random) -> Finding:
 
     terms = {some(5): (some(4), some(4)) for _ in range(rng.choice([5, 20, 60]))}
     text = " ".join(rng.choices(letters, k=rng.choice([20, 100, 2000])))
-    if rng.random() < 0.3:
+    is_long = rng.random() < 0.3
+    if is_long:
+        # No model reads such a term.
         length = rng.choice([50, 500, 5000])
         terms[" ".join(["a"] * length + ["b"])] = ("a", "b")
         text = " ".join(["a"] * 20_000)
@@ -574,7 +577,8 @@ def _many_overlapping(rng: random.Random) -> Finding:
                 return f"{form!r} is not in {translation!r}"
         return ""
 
-    return judged(use, f"{len(terms)} terms of {letters}, {len(text)} characters, {translation[:100]}")
+    about = f"{len(terms)} terms of {letters}, {len(text)} characters, {translation[:100]}"
+    return judged(use, about, may_be_refused=is_long)
 
 
 AREAS = {
