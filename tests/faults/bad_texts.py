@@ -36,6 +36,8 @@ BEAMS = (1, 2, 4, 8)
 LONGEST_TERM = 12
 """Tokens of a term that must be written."""
 LONGEST_WORD = 300_000
+MOST_SIGNS = 1500
+"""Signs of a text. A model reads fewer at once."""
 
 
 def judged(use: Callable[[], str], about: str, may_be_refused: bool = False) -> Finding:
@@ -319,6 +321,10 @@ def endless_words(rng: random.Random, folder: Path) -> Finding:
     unit = rng.choice(UNITS)
     size = int(10 ** rng.uniform(3, 5.5))
     word = (unit * size)[: min(size, LONGEST_WORD)]
+    # The translator that copies links each word with each other one, and every sign is a word.
+    words_of_unit = max(1, len(re.findall(r"[^\W\d_]+|[^\w\s]", unit)))
+    if re.search(r"[^\w\s]|漢", unit):
+        word = word[: MOST_SIGNS // words_of_unit * len(unit)]
     text = rng.choice(["{} dog", "See {} dogs.", "{}", "a{}b", "({}"]).replace("{}", word)
     about = f"{file_format.name if file_format else 'pipeline'}: {text[:60]!r}, {len(text)} characters of {unit!r}"
 
