@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lxml.etree import _Element
 
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+_SPACES = re.compile(r"[ \t\r\n]+")
 # What they hold is mark-up of the document that was translated, such as <b>. <hi> and others hold text.
 _NATIVE_CODES = ("bpt", "ept", "ph", "it", "ut")
 
@@ -85,7 +86,7 @@ def _variant(variants: list[tuple[str, "_Element"]], language: str) -> "_Element
 def _segment(variant: "_Element", path: Path) -> str:
     """Return the text of a variant on one line."""
     text = _text(variant.find("{*}seg"), path)
-    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")
+    return _SPACES.sub(" ", text).strip(" ")
 
 
 def _text(element: "_Element | None", path: Path) -> str:

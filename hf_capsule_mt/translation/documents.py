@@ -12,6 +12,7 @@ from hf_capsule_mt.long_work import next_step
 
 Fits = Callable[[str], bool]
 
+_TWO_LETTERS = re.compile(r"[a-z]{2}(?![a-zA-Z])")
 # White space beyond ASCII, on which sentencex fails in front of a full stop.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
@@ -95,7 +96,7 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
 
 def language_code(code: str | None) -> str:
     """Return the two letters of a code such as "en_XX" or "en-GB". Raise a UserError if it does not begin with two."""
-    letters = re.match(r"[a-z]{2}(?![a-zA-Z])", code or "")
+    letters = _TWO_LETTERS.match(code or "")
     if letters is None:
         raise UserError(f"The source language is {code!r}. Give documents the two letters of a language, such as en.")
     return letters[0]

@@ -39,6 +39,7 @@ _TOKEN = regex.compile(
     |<(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+)(?=[\s/>])(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^<>=]|=(?!\s*+["']))*+>""",
     regex.VERBOSE,
 )
+_BEGINNING = regex.compile(r"<[^<>]*>|.{1,20}", regex.DOTALL)
 _TAG_NAME = regex.compile(r"</?[a-zA-Z][^\s<>/]*+(?=[\s/>])")
 # What follows in a tag: everything up to the end of the next quoted value, or to the end of the tag.
 _TAG_PART = regex.compile(r"""(?:[^<>=]|=(?!\s*+["']))*+(?:>|=\s*+(?:"[^"]*+"|'[^']*+'))""")
@@ -376,5 +377,5 @@ def _without_break(match: regex.Match) -> str:
 def _error(source: str, start: int, problem: str) -> UserError:
     line = source.count("\n", 0, start) + 1
     column = start - source.rfind("\n", 0, start)
-    tag = regex.match(r"<[^<>]*>|.{1,20}", source[start:], regex.DOTALL)[0]
+    tag = _BEGINNING.match(source, start)[0]
     return UserError(f"{tag:.80} (line {line}, column {column}) {problem}")

@@ -9,6 +9,7 @@ _LEAST_LETTERS = 4
 WORD = regex.compile(r"\w+")
 """A word: letters, digits and underscores."""
 _NUMBER = regex.compile(r"\d+(?:[.,:]\d+)*")
+_DIGITS = regex.compile(r"\d+")
 _LANGUAGES_OF_SCRIPTS = {
     ("Latin",): "af ca cs cy da de en es et eu fi fr ga gl hr hu id is it lt lv ms mt nb nl nn no pl pt ro sk sl sq sv "
     "sw tl tr vi",
@@ -70,10 +71,10 @@ def _lacking(text: str, other: str) -> list[str]:
     known = set()
     for match in _NUMBER.finditer(other):
         known.add(_digits(match[0]))
-        known.update(_digits(part) for part in regex.findall(r"\d+", match[0]))
+        known.update(_digits(part) for part in _DIGITS.findall(match[0]))
     numbers = []
     for match in _NUMBER.finditer(text):
-        parts = [_digits(part) for part in regex.findall(r"\d+", match[0])]
+        parts = [_digits(part) for part in _DIGITS.findall(match[0])]
         if _digits(match[0]) not in known and not known.issuperset(parts):
             numbers.append(match[0])
     return numbers
@@ -106,7 +107,7 @@ def scripts_of(language: str | None) -> tuple[str, ...] | None:
     """Return the scripts of a language, such as "de", "de_DE" or "deu_Latn", or None if they are not known."""
     if language is None:
         return None
-    first, *others = regex.split("[-_]", language)
+    first, *others = language.replace("-", "_").split("_")
     for part in others:
         if part in _CODES_OF_SCRIPTS:
             return _CODES_OF_SCRIPTS[part]

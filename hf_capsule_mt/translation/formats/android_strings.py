@@ -16,6 +16,7 @@ _QUOTED = re.compile(r'"(?:.*[^\\])?"', re.DOTALL)
 """A string between quotes, of which the last one is no character itself."""
 # What looks like another beginning ends a comment and a part of CDATA, so that none is searched to the end many times.
 _TAG = re.compile(r"(<!--(?:(?!-->|<!--).)*+-->|<!\[CDATA\[(?:(?!\]\]>|<!\[CDATA\[).)*+\]\]>|<[^<>]+>)", re.DOTALL)
+_SPACES = re.compile(r"\s+")
 _ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<one>.))", re.DOTALL)
 _OPEN_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
 """A quote in front of which no backslash stands, or only backslashes that are characters themselves."""
@@ -84,7 +85,7 @@ def _message(data: bytes, start: int, end: int) -> PlacedMessage | None:
     if is_code(_TAG.sub("", raw)):
         return None
     # Only in quotes the spaces count.
-    spaced = raw if is_quoted else re.sub(r"\s+", " ", raw)
+    spaced = raw if is_quoted else _SPACES.sub(" ", raw)
     characters = _without_escapes(spaced)
     if characters is None:
         return None

@@ -11,6 +11,7 @@ from hf_capsule_mt.translation.markup import read_markup, unescaped
 
 # Chinese, Japanese and Thai have no spaces.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
+_TAG_KEEP = r"</?[a-zA-Z][^<>]*>"
 # A word, or a tag with the words next to it.
 _WORD = re.compile(r"(?:<[^<>]*>|\S)++")
 
@@ -103,8 +104,7 @@ def text_with_tags(text: str, keep: str | None = None) -> Text:
     """Return a text that may have tags. Where they do not enclose each other, each is kept by itself."""
     if "<" not in text:
         return Text(text, keep=keep)
-    tag = r"</?[a-zA-Z][^<>]*>"
-    each_kept = Text(text, keep=tag if keep is None else f"{tag}|{keep}")
+    each_kept = Text(text, keep=_TAG_KEEP if keep is None else f"{_TAG_KEEP}|{keep}")
     return xml_text(text, keep) or each_kept
 
 

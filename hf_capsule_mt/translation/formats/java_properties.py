@@ -21,6 +21,7 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _UNIT = re.compile(r"[^\x00-\x7f]")
 # java.text.MessageFormat reads ' as the start of a quote, except in messages without arguments.
 _ARGUMENT = re.compile(r"\{\d+[,}]")
+_KEEP = rf"'[{{}}]+'|{PLACEHOLDERS}"
 _QUOTED = re.compile(r"('\{[^']*'|'[{}]+')|'+")
 
 
@@ -55,7 +56,7 @@ def _messages(data: bytes, encoding: str) -> Iterator[PlacedMessage]:
         if has_arguments:
             value = value.replace("''", "'")
         write = partial(_written, is_ascii=is_ascii, has_arguments=has_arguments)
-        message = Message(value, rf"'[{{}}]+'|{PLACEHOLDERS}")
+        message = Message(value, _KEEP)
         yield PlacedMessage(match.start("value"), match.end("value"), message, write)
 
 

@@ -40,6 +40,7 @@ _PART = re.compile(
     r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">[^<]*</code>|<br\ m="(?P<break>\d+)">|[^<]+""",
     re.DOTALL | re.VERBOSE,
 )
+_BLANK_LINE = re.compile(r"\n[ \t]*(?=\n)")
 _FIRST_TAG = re.compile(r"\A<[^<>]*>")
 # Characters that may make a mark.
 _SPECIAL = re.compile(r"([\\`*_\[\]<~#])")
@@ -114,7 +115,7 @@ class _MarkdownPage(Document):
         """Return the Markdown of a translation, or None if its marks are not those of the source."""
         if prose.kind == "html":
             # An empty line would end the block, and a word next to its first tag may make it a paragraph.
-            content = re.sub(r"\n[ \t]*(?=\n)", "", translation)
+            content = _BLANK_LINE.sub("", translation)
             with_own_line = _FIRST_TAG.sub(r"\g<0>\n", content.lstrip())
             for written in (content, with_own_line):
                 if self._block_types(written) == ["html_block"]:

@@ -19,6 +19,7 @@ _NAME = re.compile(r"<(/?)([a-zA-Z][\w-]*)")
 _VOID = ("br", "hr", "img", "input", "wbr")
 _CODE = re.compile(r"`[^`]*`")
 _TARGET = re.compile(r"\(|\[[^\]]")
+_SPECIAL = re.compile(r"([\\`*_\[\]<])")
 _MARKS_IN_ALT = re.compile(r"[\\`*_\[\]<&]")
 
 
@@ -55,7 +56,7 @@ class Mark:
         if _TARGET.match(target) is None:
             # The text is the name of its target too, and will be another one.
             target = f"[{self.alt}]{target.removeprefix('[]')}"
-        escaped = re.sub(r"([\\`*_\[\]<])", r"\\\1", " ".join(alt.split()))
+        escaped = _SPECIAL.sub(r"\\\1", " ".join(alt.split()))
         return f"{before}![{escaped}]{target}"
 
 

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import regex
-
 from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.documents import is_language
 
 from .base import Text, cut_in_proportion, text_with_tags, without_new_references, xml_text
-from .placeholders import PLACEHOLDERS, has_words, with_placeholders_of
+from .placeholders import PLACEHOLDER, PLACEHOLDERS, has_words, with_placeholders_of
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +100,7 @@ class Message:
         self._is_format = is_format
         self._signs = signs
         self._parts = [_Part(message, "", [])]
-        has_lines_in_placeholder = any(_GAP.search(found[0]) for found in regex.finditer(PLACEHOLDERS, message))
+        has_lines_in_placeholder = any(_GAP.search(found[0]) for found in PLACEHOLDER.finditer(message))
         if lines and has_words(message) and not has_lines_in_placeholder:
             self._parts = _parts(message)
         self._is_xml = tags

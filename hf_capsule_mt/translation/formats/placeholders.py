@@ -37,7 +37,7 @@ PLACEHOLDERS = (
 )
 """A regular expression for parts of messages that programs fill in, or that are no words."""
 
-_PLACEHOLDER = regex.compile(PLACEHOLDERS)
+PLACEHOLDER = regex.compile(PLACEHOLDERS)
 _SIGN_OF_CODE = regex.compile(r"\w_\w|[\\#=@]|\w[.:]\w")
 """Stands in identifiers, colours and addresses."""
 _ONE_CHARACTER = regex.compile(r"\W*+\w?+\W*+")
@@ -49,13 +49,15 @@ _STRICT_FORMAT = regex.compile(
 )
 # Neither %2$s nor %(name)s, {name} and Qt's %1.
 _TAKES_THE_NEXT_VALUE = regex.compile(r"%(?!\d+\$|L?\d+$|[(%])|\{(?:[:!].*)?\}")
-_TAG = r"</?[a-zA-Z][^<>]*>"
+_MOST_MENDED = 100
+"""The most different placeholders of a translation that is mended. Each of them is looked for at each place."""
+_TAG = regex.compile(r"</?[a-zA-Z][^<>]*>")
 _DATE = regex.compile(r"(?=.*(?:YY|yy|HH|hh|mm))[GYyMLdDEaHhmsSZz.,:/' -]+")
 
 
 def has_words(string: str) -> bool:
     """Return whether something in a message is for a reader, and not only for a program."""
-    return any(map(str.isalpha, _PLACEHOLDER.sub("", string)))
+    return any(map(str.isalpha, PLACEHOLDER.sub("", string)))
 
 
 def is_code(string: str) -> bool:
@@ -106,7 +108,9 @@ def with_placeholders_of(source: str, translation: str, is_format: bool = False,
     if read(translation) == expected:
         return translation
     longest_first = sorted(set(placeholders), key=len, reverse=True)
-    pieces = regex.split("|".join([f"({_TAG}", *map(regex.escape, longest_first)]) + ")", translation)
+    if len(longest_first) > _MOST_MENDED:
+        return None
+    pieces = regex.split("|".join([f"({_TAG.pattern}", *map(regex.escape, longest_first)]) + ")", translation)
     # Behind a placeholder, which may be a number, comes a piece that the model wrote.
     if any(map(expression.search, pieces[::2])):
         return None
@@ -120,7 +124,7 @@ def with_placeholders_of(source: str, translation: str, is_format: bool = False,
 
 def _split(message: str, expression: regex.Pattern) -> tuple[list[str], str]:
     """Return the placeholders of a message, and what stands between them. Tags are left out."""
-    characters = html.unescape(regex.sub(_TAG, "", message))
+    characters = html.unescape(_TAG.sub("", message))
     placeholders = [match[0] for match in expression.finditer(characters)]
     return placeholders, expression.sub(" ", characters)
 
