@@ -113,7 +113,7 @@ def send(
     Returns:
         The request as it was sent, the status of its answer, and what is against the answer, or "".
     """
-    if rng.random() < SHARE_WITHOUT_END:
+    if rng.random() > 1 - SHARE_WITHOUT_END:
         return _send_without_end(rng)
     request = rng.choice(REQUESTS)
     damage = damage_json if request.kind == JSON and rng.random() < 0.7 else damage_bytes
