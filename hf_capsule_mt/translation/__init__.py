@@ -9,7 +9,7 @@ Tags and kept parts: markup.py reads them, and marked_segments.py takes them out
 a word is, and attention.py aligns the words of a translation with those of the source. word_owners.py and
 element_ranges.py choose the words of each element, and putting_back.py writes it around them.
 
-Terms: glossary.py finds them in a source and in a translation, where disjoint_spans.py gives each term its own words.
+Terms: glossary.py finds them in a source and in a translation.
 glossary_files.py reads them, and term_writer.py searches for a translation that has them. term_marks.py is for models
 that read terms in their source.
 

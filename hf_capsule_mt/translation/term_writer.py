@@ -116,7 +116,7 @@ class TermWriter:
         if missing:
             # It does not name them, because they are texts of a server's client.
             logger.warning(
-                "%d terms of the glossary are missing in the translations. There was no room for them: a translation "
+                "%d terms of the glossary are missing in the translations. Most often they have no room: a translation "
                 "has a limit of tokens, and of 15 terms.",
                 missing,
             )
