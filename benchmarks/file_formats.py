@@ -83,7 +83,19 @@ def _markdown(content: str) -> Any:
     import pypandoc
 
     page = json.loads(pypandoc.convert_text(content, "json", format="gfm-smart+footnotes"))
-    return _without_words(page["blocks"]), _plain(pypandoc.convert_text(content, "plain", format="gfm-smart"))
+    return _without_words(page["blocks"]), _plain(" ".join(_words(page["blocks"])))
+
+
+def _words(node: Any) -> Iterator[str]:
+    """Yield the words of pandoc's blocks, and what is around them."""
+    if isinstance(node, list):
+        for child in node:
+            yield from _words(child)
+    elif isinstance(node, dict) and node["t"] == "Str":
+        yield node["c"]
+    elif isinstance(node, dict) and node["t"] not in ("Space", "SoftBreak"):
+        yield node["t"]
+        yield from _words(node.get("c"))
 
 
 def _without_words(node: Any) -> Any:
