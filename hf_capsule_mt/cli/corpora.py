@@ -76,6 +76,7 @@ def translate_rows(args: argparse.Namespace) -> None:
         sentences=args.sentences,
         tags=args.tags,
         keep=args.keep,
+        translate_addresses=args.translate_addresses,
         source_lang=args.source_lang,
         target_lang=args.target_lang,
         device=str(args.device or state.device),

@@ -26,7 +26,7 @@ from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.generate_settings import ENGINES
-from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.marked_segments import keep_pattern, with_addresses
 
 from . import decoding
 from .common import CommandParser, at_least, finite, report_user_errors
@@ -153,6 +153,11 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--keep", metavar="REGEX", help=r"Text that is copied, not translated, such as '\[X\d+X\]' for Weblate."
     )
+    group.add_argument(
+        "--translate_addresses",
+        action="store_true",
+        help="Translate addresses of the Web and of e-mail like words. By default they are copied.",
+    )
 
 
 @report_user_errors()
@@ -223,6 +228,7 @@ def _settings(args: argparse.Namespace) -> "ServerSettings":
     from hf_capsule_mt.serving.app import ServerSettings
     from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
 
+    keep = None if args.keep is None else keep_pattern(args.keep)
     hosts = args.allowed_hosts or ["*"]
     if args.allowed_hosts is None and is_loopback(args.host):
         # A web page could give its own name the address of this computer, and then read the answers.
@@ -236,7 +242,7 @@ def _settings(args: argparse.Namespace) -> "ServerSettings":
         timeout=args.timeout,
         max_wait=args.max_wait,
         max_tokens_per_batch=args.max_tokens_per_batch,
-        keep=None if args.keep is None else keep_pattern(args.keep),
+        keep=keep if args.translate_addresses else with_addresses(keep),
         keys=ApiKeys() if args.api_keys is None else ApiKeys.read(args.api_keys),
         hosts=hosts,
         cors_origins=args.cors_origins,

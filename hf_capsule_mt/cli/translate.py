@@ -158,6 +158,12 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         "such as {name}.",
     )
     parser.add_argument(
+        "--translate_addresses",
+        action="store_true",
+        help="Translate addresses of the Web and of e-mail like words. By default they are copied with --documents and "
+        "--output_dir.",
+    )
+    parser.add_argument(
         "--glossary",
         type=Path,
         metavar="FILE",
@@ -296,6 +302,7 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
         source_lang=args.source_lang,
         target_lang=args.target_lang,
         keep=args.keep,
+        translate_addresses=args.translate_addresses,
         glossary=file_options.of_texts.glossary,
         max_tokens_per_batch=args.max_tokens_per_batch,
         settings={**file_options.settings(), "format": file_format.name},
@@ -318,6 +325,7 @@ def _options(args: argparse.Namespace) -> FileTranslationOptions:
         sentences=args.sentences,
         tags=args.tags,
         keep=args.keep,
+        translate_addresses=args.translate_addresses,
         source_lang=args.source_lang,
         target_lang=args.target_lang,
         glossary=args.glossary,

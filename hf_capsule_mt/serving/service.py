@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from hf_capsule_mt.long_work import LongWork
 from hf_capsule_mt.translation.glossary import Glossary
+from hf_capsule_mt.translation.marked_segments import with_addresses
 from hf_capsule_mt.translation.text_reader import PreparedText, Sentence
 from hf_capsule_mt.translation.translations import Translation
 
@@ -66,7 +67,7 @@ class ServerSettings:
         max_wait: the most seconds that a new request may have to wait for others.
         max_waiting_tokens: the most source tokens that may wait.
         max_tokens_per_batch: the most source tokens of a batch.
-        keep: finds parts of all texts that are not translated.
+        keep: finds parts of all texts that are not translated, by default addresses of the Web and of e-mail.
         keys: the keys of clients.
         hosts: names by which the server may be called.
         cors_origins: sites whose pages may call it.
@@ -82,7 +83,7 @@ class ServerSettings:
     max_wait: float = 8.0
     max_waiting_tokens: int = 65_536
     max_tokens_per_batch: int = 1024
-    keep: Pattern | None = None
+    keep: Pattern | None = field(default_factory=with_addresses)
     keys: ApiKeys = field(default_factory=ApiKeys)
     hosts: Sequence[str] = ("*",)
     cors_origins: Sequence[str] = ()
@@ -218,7 +219,8 @@ class Service:
     def _has_parts(self, source: SourceText) -> bool:
         """Return whether a text may have tags, kept parts or terms, which are looked for and put back."""
         reading = source.reading
-        has_kept_parts = reading.keep is not None or self.settings.keep is not None
+        keep = reading.keep or self.settings.keep
+        has_kept_parts = keep is not None and keep.search(source.text) is not None
         return reading.tags or has_kept_parts or reading.glossary is not None
 
     async def read_file(

@@ -89,7 +89,10 @@ def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
     layers = getattr(output, "cross_attentions", None) or ()
     attentions = [layer for layer in layers if layer is not None]
     if not attentions:
-        raise UserError(f"A {model.config.model_type} model has no attention. Use another family, such as rnmt.")
+        raise UserError(
+            f"A {model.config.model_type} model has no attention. Use another family, such as rnmt. If only addresses "
+            "need it, give translate_addresses."
+        )
     return attentions
 
 

@@ -12,7 +12,7 @@ from hf_capsule_mt.errors import UserError
 from .decoding_options import DecodingOptions
 from .direction import ONE_PAIR
 from .documents import Segment, check_language
-from .marked_segments import keep_pattern
+from .marked_segments import keep_pattern, with_addresses
 from .text_reader import Sentence, TextOptions
 from .texts import TextTranslator
 from .translations import Translation
@@ -59,7 +59,8 @@ class CorpusTranslator:
         report_column: name of a new column with the numbers of a row, see [`RowCounts`]. None adds none.
         sentences: language of the texts, such as "en". Each line is cut into sentences. Most models need it.
         tags: whether texts have tags of XML or HTML.
-        keep: regular expression for parts that are not translated.
+        keep: regular expression for more parts than addresses that are not translated.
+        translate_addresses: whether addresses of the Web and of e-mail are translated like words.
         source_lang: source language, for NLLB, M2M-100 and mBART.
         target_lang: language to write with these, and with multilingual OPUS-MT and MADLAD.
         device: name of the device. By default it is a GPU if there is one.
@@ -80,6 +81,7 @@ class CorpusTranslator:
         sentences: str | None = None,
         tags: bool = False,
         keep: str | None = None,
+        translate_addresses: bool = False,
         source_lang: str | None = None,
         target_lang: str | None = None,
         device: str | None = None,
@@ -93,7 +95,12 @@ class CorpusTranslator:
         self.source_lang = source_lang
         self.target_lang = target_lang
         self.device = device
-        self.options = TextOptions(sentences, tags, keep_pattern(keep) if keep else None)
+        self.keep = keep
+        self.translate_addresses = translate_addresses
+        pattern = keep_pattern(keep) if keep else None
+        if not translate_addresses:
+            pattern = with_addresses(pattern)
+        self.options = TextOptions(sentences, tags, pattern)
         self.decoding = DecodingOptions(str(model), **decoding).pinned()
         self._translator: TextTranslator | None = None
         self._direction = ONE_PAIR
@@ -104,7 +111,6 @@ class CorpusTranslator:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that translations depend on, except the texts."""
-        keep = self.options.keep
         return {
             **self.decoding.settings(),
             # In int8, and by rounding, a translation depends on the sentences of its batch.
@@ -115,7 +121,8 @@ class CorpusTranslator:
             "report_column": self.report_column,
             "sentences": self.options.language,
             "tags": self.options.tags,
-            "keep": keep and keep.pattern,
+            "keep": self.keep,
+            "translate_addresses": self.translate_addresses,
             "source_lang": self.source_lang,
             "target_lang": self.target_lang,
         }

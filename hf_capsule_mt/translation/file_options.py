@@ -10,7 +10,7 @@ from hf_capsule_mt.files import hash_file
 from .decoding_options import DecodingOptions
 from .expected_quality import Calibration
 from .glossary import Glossary
-from .marked_segments import keep_pattern
+from .marked_segments import keep_pattern, with_addresses
 from .partial_output import kept_settings
 from .text_reader import TextOptions
 
@@ -33,6 +33,7 @@ class FileTranslationOptions:
         sentences: language of lines that are cut into sentences.
         tags: whether there are tags of XML or HTML.
         keep: regular expression for parts that are not translated.
+        translate_addresses: whether addresses in documents and files with a format are translated like words.
         source_lang: source language, for NLLB, M2M-100 and mBART.
         target_lang: language to write with these, and with multilingual OPUS-MT and MADLAD, until a text names another.
         glossary: file of terms that translations must have.
@@ -55,6 +56,7 @@ class FileTranslationOptions:
     sentences: str | None = None
     tags: bool = False
     keep: str | None = None
+    translate_addresses: bool = False
     source_lang: str | None = None
     target_lang: str | None = None
     glossary: Path | None = None
@@ -79,6 +81,9 @@ class FileTranslationOptions:
     def of_texts(self) -> TextOptions:
         """How the texts are cut, and which terms they need."""
         pattern = keep_pattern(self.keep) if self.keep else None
+        # Words are not aligned with kept parts.
+        if self.documents and not self.translate_addresses and self.alignments_file is None:
+            pattern = with_addresses(pattern)
         glossary = None
         if self.glossary is not None:
             glossary = Glossary.read(self.glossary, *(self.glossary_languages or ()))
@@ -98,7 +103,7 @@ class FileTranslationOptions:
         settings = self.decoding.settings()
         if self.decoding.int8_choice is not None:
             settings["int8_choice"] = asdict(self.decoding.int8_choice)
-        for name in ("documents", "sentences", "tags", "keep", "source_lang", "target_lang"):
+        for name in ("documents", "sentences", "tags", "keep", "translate_addresses", "source_lang", "target_lang"):
             value = getattr(self, name)
             if value:
                 settings[name] = value

@@ -23,8 +23,18 @@ from .element_ranges import DisjointRanges, Node
 from .markup import Item, Run, read_markup
 from .putting_back import SentenceWriter
 from .word_owners import Span, Weights
-from .word_spans import word_spans
+from .word_spans import UNSPACED, word_spans
 
+# A letter, digit or underscore of a script with spaces. "请看https://x.org了解" has an address in the middle.
+_IN_NAME = rf"[^\W{UNSPACED}]"
+_IN_URL = rf"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef{UNSPACED}]"
+ADDRESSES = (
+    # Of the Web. It may have one pair of parentheses. A comma or a full stop at its end is not part of it.
+    rf"(?:(?i:https?|ftp)://|(?<![\w.-])(?i:www\.|mailto:)){_IN_URL}*(?:\({_IN_URL}*\){_IN_URL}*)?(?<=[\w/=&#+~$%)-])"
+    # Of e-mail. It begins where a name does, so that each is read once. A placeholder such as %n may be in front of it.
+    rf"|(?:(?<!{_IN_NAME}|[.+-])|(?<=%[a-zA-Z]))(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
+)
+"""A regular expression for addresses, in time that grows with the length of a text."""
 Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
 """From the words of a source and of its translation to their alignment."""
 Cut = Callable[[str], list[str]]
@@ -118,6 +128,24 @@ def keep_pattern(keep: str) -> regex.Pattern:
         return regex.compile(keep)
     except regex.error as error:
         raise UserError(f"keep is {keep!r}, which is not a regular expression: {error}") from error
+
+
+def with_addresses(keep: str | regex.Pattern | None = None) -> regex.Pattern:
+    """Return what finds addresses, and what another expression finds.
+
+    Texts of several sentences keep their addresses by default. A single sentence without `keep` is what `generate()`
+    writes.
+    """
+    if keep is None:
+        return keep_pattern(ADDRESSES)
+    flags = 0
+    if isinstance(keep, regex.Pattern):
+        flags = keep.flags
+        keep = keep.pattern
+    # It could be wrong by itself, and right with more behind it.
+    keep_pattern(keep)
+    # It comes first, so that the numbers of its groups stay.
+    return regex.compile(f"{keep}|{ADDRESSES}", flags)
 
 
 def marked_segments(

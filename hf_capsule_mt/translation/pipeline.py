@@ -22,7 +22,7 @@ from .direction import OF_FUNCTIONS, Direction
 from .documents import language_code
 from .generate_settings import ENGINES, settings_of
 from .glossary import Glossary
-from .marked_segments import keep_pattern
+from .marked_segments import keep_pattern, with_addresses
 from .pipeline_decoding import DecodedSentence, SentenceDecoder, dtype_of_engine
 from .pipeline_translation import (
     flat_results,
@@ -38,7 +38,7 @@ logger = logging.get_logger(__name__)
 
 _OF_ANSWERS = ("return_scores", "return_alignments")
 """Options of both `_forward` and `postprocess`."""
-_OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep", "glossary")
+_OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep", "translate_addresses", "glossary")
 _MORE_THAN_TOKENS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 """Options of `generate()` that ask for what a pipeline does not return."""
 _SENTENCE_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”»)]*+(?:\s|\Z)|[。！？]""")
@@ -76,7 +76,9 @@ class TranslationPipeline(ChunkPipeline):
             are kept. Give the language, such as "en", or True where `src_lang` names it. Needs the library sentencex.
         tags: whether texts have tags of XML or HTML. The model does not see them, and its cross-attention says where
             they go in the translation. Tags of blocks, such as `<p>`, end a sentence.
-        keep: a regular expression for parts that are not translated, such as numbers, placeholders or addresses.
+        keep: a regular expression for parts that are not translated, such as numbers or placeholders.
+        translate_addresses: whether addresses in documents are translated like words. By default they stay, except with
+            `return_alignments`.
         vocabulary: file of the words that translations may have, by the command `shortlist`.
         glossary: terms that translations must have: a file (.tsv, .csv or .tbx), or a [`Glossary`].
         return_scores: whether results have a `score`, see [`Translation`].
@@ -129,6 +131,9 @@ class TranslationPipeline(ChunkPipeline):
         answers = _taken_out(options, _OF_ANSWERS)
         as_objects = _taken_out(options, ("return_objects",))
         self._check_alignable({**options, **answers})
+        if answers.get("return_alignments"):
+            # Words are not aligned with kept parts.
+            options["translate_addresses"] = True
         of_preprocess, of_forward, of_postprocess = sorted_options(options, _OF_PREPROCESS)
         return of_preprocess, {**of_forward, **answers}, {**of_postprocess, **answers, **as_objects}
 
@@ -200,6 +205,7 @@ class TranslationPipeline(ChunkPipeline):
         documents: bool | str = False,
         tags: bool = False,
         keep: Pattern | None = None,
+        translate_addresses: bool = False,
         glossary: Glossary | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Yield the sentences of a text: one, or those of a document, or of a text with tags.
@@ -212,6 +218,7 @@ class TranslationPipeline(ChunkPipeline):
             documents: whether the text has several sentences, or the language in which it has them.
             tags: whether the text has tags.
             keep: finds parts that are not translated.
+            translate_addresses: whether addresses in a document are translated like words.
             glossary: terms that the translation must have.
 
         Raises:
@@ -221,6 +228,8 @@ class TranslationPipeline(ChunkPipeline):
         direction = self.direction(src_lang, tgt_lang)
         source = direction.source or src_lang or languages_of_task(self.task)[0]
         language = language_code(source) if documents is True else documents or None
+        if documents and not translate_addresses:
+            keep = with_addresses(keep)
         options = TextOptions(language, tags, keep, glossary)
         prepared = reader.prepare(text, options, direction=direction, truncation=truncation)
         self._warn_of_missing_codes(prepared)

@@ -223,7 +223,8 @@ class TextReader:
         Raises:
             UserError: if a tag is wrong, or a segment begins with a code that there is not.
         """
-        if options.has_segments:
+        has_kept_parts = options.keep is not None and options.keep.search(text) is not None
+        if options.language or options.tags or has_kept_parts:
             fits = partial(self._fits, direction=direction)
             cut = partial(cut_text, language=options.language, fits=fits) if options.language else None
             segments = marked_segments(text, options.tags, options.keep, cut, options.ignored_tags)

@@ -119,6 +119,12 @@ def test_what_the_server_keeps(serve):
     assert found.count("[X5X]") == 1
 
 
+def test_addresses_stay(serve):
+    found = serve().post("/translate", json={"q": "a b@c.de d\nhttps://x.org/a.", **EN_DE}).json()["translatedText"]
+    assert found.count("b@c.de") == 1
+    assert found.endswith("\nhttps://x.org/a.")
+
+
 def test_auto(serve):
     client = serve()
     # There is only one source language.

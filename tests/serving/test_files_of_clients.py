@@ -78,6 +78,16 @@ def test_what_the_server_keeps(serve):
     assert client.get(url).text == "# A dog\n"
 
 
+def test_addresses_stay(serve):
+    client = serve()
+    for name, data in (("a.md", b"to <a@b.de>, c@d.de\n"), ("a.txt", b"to c@d.de\nhttps://x.org/a.\n")):
+        url = sent(client, name, data).json()["translatedFileUrl"]
+        assert client.get(url).content == data.replace(b"to", b"TO")
+    client = serve(keep=None)
+    url = sent(client, "a.md", b"to c@d.de\n").json()["translatedFileUrl"]
+    assert client.get(url).text == "TO C@D.DE\n"
+
+
 def test_a_long_file_goes_to_the_engine_in_parts(serve, model, monkeypatch):
     monkeypatch.setattr(service, "_PART_OF_FILE", 2)
     model.translator.seen.clear()

@@ -143,6 +143,16 @@ def test_mistakes_of_options(checkpoint):
         CorpusTranslator(checkpoint, keep="(")
 
 
+def test_addresses_of_rows_stay(checkpoint):
+    rows = ["https://example.org/a?b=c", "a b@c.de d", "a\nhttp://a.de.\nb"]
+    lone, mail, lines = CorpusTranslator(checkpoint)({"text": rows})["translation"]
+    assert lone == rows[0]
+    assert mail.count("b@c.de") == 1
+    assert lines.split("\n")[1] == "http://a.de."
+    translated = CorpusTranslator(checkpoint, translate_addresses=True)({"text": rows})["translation"]
+    assert not any("://" in row or "@" in row for row in translated)
+
+
 def test_white_space_stays_around_tags(checkpoint):
     [translation] = CorpusTranslator(checkpoint, tags=True)({"text": [" \t<p>a b</p>\u3000 "]})["translation"]
     assert translation.startswith(" \t<p>")
@@ -156,6 +166,7 @@ SETTINGS = {
     "sentences": "en",
     "tags": True,
     "keep": "a",
+    "translate_addresses": True,
     "source_lang": "eng_Latn",
     "target_lang": "deu_Latn",
     "num_beams": 2,

@@ -106,6 +106,9 @@ def test_families(method):
         assert tags_of(translate("<p><b>a c</b></p>")[0]["translation_text"]) == ["</b>", "</p>", "<b>", "<p>"]
         with pytest.raises(ValueError, match=r"caps_nmt model has no attention.* another family, such as rnmt"):
             translate(TAGGED)
+        with pytest.raises(ValueError, match="If only addresses need it, give translate_addresses"):
+            translate("a https://a.de b", documents="en")
+        translate("a https://a.de b", documents="en", translate_addresses=True)
     else:
         assert tags_of(translate(TAGGED)[0]["translation_text"]) == tags_of(TAGGED)
 

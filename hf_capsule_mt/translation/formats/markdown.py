@@ -34,7 +34,10 @@ _INSTRUCTION = re.compile(
 )
 # What stands in front of a paragraph: the box of a task, the mark of a note, the number of a footnote.
 _LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|$)|\[\^[^\]\s]+\]:?[ \t]*)")
-_KEEP = r"\[\^[^\[\]\s]+\]|https?://[^\s)>\]]+|\$\$[^$]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|:[a-z0-9_+-]+:|\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\}|\{[^{}\n]+\}"
+_KEEP = (
+    r"\[\^[^\[\]\s]+\]|\$\$[^$]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
+    r"|:[a-z0-9_+-]+:|\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\}|\{[^{}\n]+\}"
+)
 # A tag of a mark, or text.
 _PART = re.compile(
     r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">[^<]*</code>|<br\ m="(?P<break>\d+)">|[^<]+""",

@@ -5,6 +5,8 @@ from collections import Counter
 
 import regex
 
+from hf_capsule_mt.translation.marked_segments import ADDRESSES
+
 _DEEPEST = 12
 """The most parentheses or braces in each other. Without a limit, each of many open ones is searched to the end."""
 
@@ -18,7 +20,7 @@ def _nested(opening: str, closing: str) -> str:
     return pattern
 
 
-# Quantifiers are possessive, and addresses begin where a word does, so that the time grows with the length only.
+# Quantifiers are possessive, so that the time grows with the length only.
 _FORMAT = (
     # %s, %1$d, %(name)s, %% and Qt's %1. After a space it must be the end of a word: "100% sure" has none.
     r"%(?:\(\w++\)|\d++\$)?+[-+#0]*+(?:\*|\d++)?+(?:\.(?:\*|\d++))?+(?:hh|h|ll|l|z|j|t)?[a-zA-Z@]"
@@ -31,13 +33,13 @@ _FORMAT = (
 """A regular expression for what programs fill in."""
 PLACEHOLDERS = (
     rf"{_FORMAT}"
-    # Addresses, options, references to characters. An address may stand right after a placeholder such as %n.
-    r"|https?://[^\s<>\"]+|(?:(?<![\w.+-])|(?<=%[a-zA-Z]))[\w.+-]++@[\w-]++\.\w+"
+    # Options, references to characters.
     r"|<?--[\w-]+|(?<!\S)-\w(?!\w)|&\#?\w+;"
 )
 """A regular expression for parts of messages that programs fill in, or that are no words."""
 
 PLACEHOLDER = regex.compile(PLACEHOLDERS)
+_PLACEHOLDER_OR_ADDRESS = regex.compile(f"{PLACEHOLDERS}|{ADDRESSES}")
 _SIGN_OF_CODE = regex.compile(r"\w_\w|[\\#=@]|\w[.:]\w")
 """Stands in identifiers, colours and addresses."""
 _ONE_CHARACTER = regex.compile(r"\W*+\w?+\W*+")
@@ -57,7 +59,7 @@ _DATE = regex.compile(r"(?=.*(?:YY|yy|HH|hh|mm))[GYyMLdDEaHhmsSZz.,:/' -]+")
 
 def has_words(string: str) -> bool:
     """Return whether something in a message is for a reader, and not only for a program."""
-    return any(map(str.isalpha, PLACEHOLDER.sub("", string)))
+    return any(map(str.isalpha, _PLACEHOLDER_OR_ADDRESS.sub("", string)))
 
 
 def is_code(string: str) -> bool:

@@ -17,7 +17,7 @@ from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import check_language
 from hf_capsule_mt.translation.glossary import Glossary
-from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.marked_segments import keep_pattern, with_addresses
 from hf_capsule_mt.translation.partial_output import PartialOutput, held_folder
 from hf_capsule_mt.translation.term_writer import check_glossary
 from hf_capsule_mt.translation.text_reader import Sentence, TextOptions
@@ -45,6 +45,7 @@ def translate_file(
     source_lang: str | None = None,
     target_lang: str | None = None,
     keep: str | None = None,
+    translate_addresses: bool = False,
     glossary: Glossary | None = None,
     max_tokens_per_batch: int = 4096,
     settings: Mapping[str, Any] | None = None,
@@ -63,6 +64,7 @@ def translate_file(
         source_lang: code of the source language, for NLLB, M2M-100 and mBART.
         target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it.
         keep: a regular expression for more parts that are not translated.
+        translate_addresses: whether addresses of the Web and of e-mail are translated like words.
         glossary: terms that translations must have.
         max_tokens_per_batch: source tokens that are decoded together, with padding.
         settings: everything that the translations depend on. With it, finished texts are kept in a folder next to the
@@ -83,6 +85,8 @@ def translate_file(
     if keep is not None:
         # A wrong expression could pass once it is joined with that of a format.
         keep_pattern(keep)
+    if not translate_addresses:
+        keep = with_addresses(keep).pattern
     if glossary is not None:
         check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
     with opened(input_file) as file:
