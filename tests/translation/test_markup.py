@@ -433,3 +433,15 @@ def test_what_is_kept_takes_no_comma():
     for source, keep in (("Peter knows that it", "that"), ("Peter knows <code>that</code> it", None)):
         found = translated(source, lambda text: "Peter weiß, dass es", align, keep=keep)
         assert found == source.replace("knows", "weiß,").replace("it", "es")
+
+
+def test_a_number_of_more_digits_than_python_reads():
+    [run] = read_markup(f"a &#{'9' * 5000}; b")
+    assert run.text == "a \ufffd b"
+
+
+def test_the_beginnings_of_many_tags_in_values():
+    """From each of them the same values were followed to the end, which would take hours."""
+    source = "<code><a " + '="<b" ' * 200_000 + "</code>"
+    [run] = read_markup(source)
+    assert run.raw == source
