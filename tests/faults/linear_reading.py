@@ -44,6 +44,7 @@ NOT_COLLECTED = {
     ("translation.formats.placeholders", "with_placeholders_of"): "at most a hundred placeholders, without repetitions",
     ("translation.marked_segments", "_free_copies"): "one word, without repetitions",
     ("translation.marked_segments", "keep_pattern"): "what the user asks for",
+    ("translation.marked_segments", "with_addresses"): "the same, and addresses, which placeholders have",
     ("translation.markup", "_tag"): "the end of a script, which stops the reading if it is missing",
     ("translation.trust", "_word_of"): "words between spaces",
 }
