@@ -8,7 +8,7 @@ from outcomes import Outcome
 DAMAGES = ("byte_damage", "json_damage", "_header_damage", "_tensor_damage", "_line_damage")
 
 
-@pytest.mark.parametrize("area", [area for area in AREAS if area != "addresses"])
+@pytest.mark.parametrize("area", AREAS)
 def test_damage_and_hard_texts_are_refused_or_do_no_harm(area, tmp_path):
     for seed in range(4):
         folder = tmp_path / str(seed)
