@@ -26,7 +26,7 @@ _MARKUP = ("&", "<")
 _DECODED = {"n": "\n", "'": "'", '"': '"', "@": "@", "?": "?"}
 # Tags that stand in a string as characters, and escapes that are not decoded.
 _KEEP = rf"</?[a-zA-Z][^<>]*>|\\u[0-9a-fA-F]{{4}}|\\.|{PLACEHOLDERS}"
-_STAYS = ' translate="no"'
+_IGNORED_TAGS = ("xliff:g",)
 
 
 class AndroidStrings(FileFormat):
@@ -89,9 +89,8 @@ def _message(data: bytes, start: int, end: int) -> PlacedMessage | None:
     characters = _without_escapes(spaced)
     if characters is None:
         return None
-    characters = characters.replace("<xliff:g", f"<xliff:g{_STAYS}")
-    message = Message(characters, _KEEP, tags=cdata is None, signs="\\")
-    return PlacedMessage(start, end, message, _written)
+    message = Message(characters, _KEEP, tags=cdata is None, signs="\\", ignored_tags=_IGNORED_TAGS)
+    return PlacedMessage(start, end, message, _written if cdata is None else _written_in_cdata)
 
 
 def _without_escapes(raw: str) -> str | None:
@@ -120,10 +119,15 @@ def _character(escape: re.Match) -> str:
 def _written(message: str) -> str:
     """Return the message as it stands in the file."""
     parts = []
-    for part in _TAG.split(message.replace(_STAYS, "")):
+    for part in _TAG.split(message):
         if not part.startswith("<"):
             part = _PLAIN_QUOTE.sub(r"\\\1", part).replace("\n", "\\n")
         parts.append(part)
     written = "".join(parts)
     # Android would read it as the name of another resource, or of a style.
     return f"\\{written}" if written.startswith(("@", "?")) else written
+
+
+def _written_in_cdata(message: str) -> str:
+    """Return the message as it stands in a section of characters, which `]]>` would end."""
+    return _written(message).replace("]]>", "]]]]><![CDATA[>")

@@ -22,6 +22,7 @@ class Text(NamedTuple):
     text: str
     tags: bool = False  # Whether it has tags, as `read_markup` reads them.
     keep: str | None = None  # A regular expression for parts that are not translated.
+    ignored_tags: tuple[str, ...] = ()  # Names of elements that are not translated, in lower case.
 
 
 class Document(ABC):
@@ -91,21 +92,21 @@ def replaced(content: AnyStr, parts: Iterable[tuple[int, int, AnyStr]]) -> AnySt
     return content[:0].join(written)
 
 
-def xml_text(text: str, keep: str | None = None) -> Text | None:
+def xml_text(text: str, keep: str | None = None, ignored_tags: Sequence[str] = ()) -> Text | None:
     """Return a text with tags, where `&` and `<` are always references. None if the tags do not enclose each other."""
     try:
-        read_markup(text)
+        read_markup(text, frozenset(ignored_tags))
     except UserError:
         return None
-    return Text(text, tags=True, keep=keep)
+    return Text(text, tags=True, keep=keep, ignored_tags=tuple(ignored_tags))
 
 
-def text_with_tags(text: str, keep: str | None = None) -> Text:
+def text_with_tags(text: str, keep: str | None = None, ignored_tags: Sequence[str] = ()) -> Text:
     """Return a text that may have tags. Where they do not enclose each other, each is kept by itself."""
     if "<" not in text:
         return Text(text, keep=keep)
     each_kept = Text(text, keep=_TAG_KEEP if keep is None else f"{_TAG_KEEP}|{keep}")
-    return xml_text(text, keep) or each_kept
+    return xml_text(text, keep, ignored_tags) or each_kept
 
 
 def without_new_references(source: Text, translation: str) -> str:

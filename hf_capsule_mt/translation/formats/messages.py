@@ -84,6 +84,7 @@ class Message:
         lines: bool = True,
         is_format: bool = False,
         signs: str = "",
+        ignored_tags: Sequence[str] = (),
     ) -> None:
         """Read a message.
 
@@ -94,6 +95,7 @@ class Message:
             lines: whether its lines and columns stay.
             is_format: whether the program reads every `%` in it as the sign of a placeholder.
             signs: more characters that the program reads.
+            ignored_tags: names of elements that are not translated, in lower case.
         """
         next_step()
         self._message = message
@@ -105,9 +107,10 @@ class Message:
             self._parts = _parts(message)
         self._is_xml = tags
         self.texts: list[Text] = []
+        read = xml_text if tags else text_with_tags
         for part in self._parts:
             if has_words(part.source):
-                part.text = xml_text(part.source, keep) if tags else text_with_tags(part.source, keep)
+                part.text = read(part.source, keep, ignored_tags)
             if part.text is not None:
                 self.texts.append(part.text)
 

@@ -197,7 +197,7 @@ def _translations(
     sentences: list[Sentence] = []
     for text in texts:
         pattern = None if text.keep is None else keep_pattern(text.keep)
-        text_options = replace(reading, tags=text.tags, keep=pattern)
+        text_options = replace(reading, tags=text.tags, keep=pattern, ignored_tags=frozenset(text.ignored_tags))
         prepared.append(reader.prepare(text.text, text_options, direction=direction, truncation=True))
         sentences += prepared[-1].sentences
     lengths = [len(sentence.token_ids) for sentence in sentences]

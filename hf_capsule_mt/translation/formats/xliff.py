@@ -12,9 +12,8 @@ from .placed_messages import PlacedMessage, PlacedMessages
 from .placeholders import has_words
 from .xml_elements import Element, first_element_is, read_elements
 
-# Elements whose contents are codes of another format.
-_CODE = re.compile(r"<((?:\w+:)?(?:ph|bpt|ept|it))(?=[\s>])")
-_STAYS = ' translate="no"'
+_CODES = ("ph", "bpt", "ept", "it")
+"""Elements whose contents are codes of another format."""
 _STATE = re.compile(r"""\sstate\s*=\s*(?:"[^"]*"|'[^']*')""")
 _TAG = re.compile(r"<[^<>]*>")
 
@@ -78,9 +77,11 @@ def _target(unit: Element, is_old: bool) -> PlacedMessage:
     """Return the target of a unit, in the place of an empty one if there is one."""
     source = unit.child("source")
     target = unit.child("target")
-    name = source.name.removesuffix("source") + "target"
+    prefix = source.name.removesuffix("source")
+    name = f"{prefix}target"
     if target is None:
-        start = end = source.end
+        # Before it stand the source, and the same source in segments.
+        start = end = (unit.child("seg-source") or source).end
         # It is on a line of its own if its source is.
         indent = unit.data[unit.inner_start : source.start].decode()
         space = indent[len(indent.rstrip()) :]
@@ -98,10 +99,10 @@ def _target(unit: Element, is_old: bool) -> PlacedMessage:
         start = unit.start
 
     def written(translation: str) -> str:
-        return f"{before}{space}{tag}{translation.replace(_STAYS, '')}</{name}>"
+        return f"{before}{space}{tag}{translation}</{name}>"
 
-    inner = _CODE.sub(rf"<\1{_STAYS}", source.inner)
-    return PlacedMessage(start, end, Message(inner, tags=True, lines=False), written)
+    codes = [f"{prefix}{code}".lower() for code in _CODES]
+    return PlacedMessage(start, end, Message(source.inner, tags=True, lines=False, ignored_tags=codes), written)
 
 
 def _with_state(tag: str, state: str) -> str:
