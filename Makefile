@@ -3,7 +3,7 @@ PYTHON ?= python3
 # One exact version, so that an installed or local build of it is taken as it is. On a machine with a GPU the package
 # index's build of it uses the GPU; for another build: make TORCH="torch==2.13.0 --index-url ..."
 TORCH ?= torch==2.13.0
-OLDEST_TORCH ?= torch==2.8.0
+OLDEST_TORCH ?= torch==2.9.1
 # Some tests wait for processes and ports: one more worker than two cores.
 WORKERS ?= 3
 BIN := .venv/bin

@@ -267,7 +267,7 @@ class TranslationHead:
 
 
 # PyTorch has no public names for hooks. It keeps those of each kind in an ordered mapping, and nothing else there.
-# torch.compile of PyTorch 2.8 cannot read `vars` of a module, so the names are found before.
+# torch.compile of old versions cannot read `vars` of a module, so the names are found before.
 _HOOKS = tuple(name for name, value in vars(nn.Module()).items() if isinstance(value, OrderedDict))
 
 
