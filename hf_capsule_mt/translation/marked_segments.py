@@ -79,7 +79,8 @@ class MarkedSegment(Segment):
         words_of_copies = {}
         for kept_word, spans in copies.items():
             words_of_copies[kept_word] = [number_of[span] for span in spans]
-        weights = [[0.0] * len(self.words) for _ in words]
+        # Without an alignment the rows are empty. Full ones would be as large as a long sentence squared.
+        weights: Weights = [()] * len(words)
         if align is not None:
             weights = align(self.words, words)
         writer = SentenceWriter(translation, words, weights, words_of_copies, self._with_twins(), self.escape)

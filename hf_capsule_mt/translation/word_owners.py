@@ -7,7 +7,10 @@ from collections.abc import Container, Mapping, Sequence
 Span = tuple[int, int]
 """Where a word begins in its text, and the place behind it."""
 Weights = Sequence[Sequence[float]]
-"""How much each word of a translation belongs to each word of the source: `[target words][source words]`."""
+"""How much each word of a translation belongs to each word of the source: `[target words][source words]`.
+
+A row is empty if nothing is aligned.
+"""
 Owners = Sequence[int | None]
 """The source word that each word of a translation belongs to most, if any."""
 Copies = Mapping[int, Sequence[int]]
@@ -91,6 +94,6 @@ def _copy_of_each_kept_part(weights: Weights, copies: Copies) -> dict[int, int]:
     for word in sorted(copies):
         candidates = [number for number in copies[word] if number in free]
         if candidates:
-            chosen[word] = max(candidates, key=lambda number: weights[number][word])
+            chosen[word] = max(candidates, key=lambda number: sum(weights[number][word : word + 1]))
             free.remove(chosen[word])
     return chosen

@@ -344,6 +344,23 @@ def test_work_grows_as_the_alignment_does(word):
     assert work(80) < 4.5 * work(40)
 
 
+@pytest.mark.parametrize("source", ["@ a", "<b>@ a</b>", "<b>@ a</b><x/>"])
+def test_work_without_an_alignment_grows_as_the_text_does(source):
+    """Many signs are many words. They need no alignment if nothing stands between them."""
+
+    def work(number):
+        [segment] = marked_segments(source.replace("@", "@" * number), True, keep_pattern(r"\{\w+\}"), None)
+        assert not segment.needs_alignment
+        return lines_run(lambda: segment.put_back(segment.text))
+
+    assert work(800) < 2.5 * work(400)
+
+
+def test_a_copy_is_a_kept_part_without_an_alignment():
+    [segment] = marked_segments("a {x} b", False, keep_pattern(r"\{x\}"), None)
+    assert segment.put_back("B {x} A") == "B {x} A"
+
+
 @pytest.mark.parametrize(
     ("source", "sentences"),
     [
