@@ -1,4 +1,4 @@
-"""Measure how often the attention of models links words as eflomal does, before and after `evaluate --choose_heads`.
+"""Measure how often the attention of models links words as eflomal does, before and after `alignment_heads`.
 
     python benchmarks/alignments.py --models transformer=checkpoints/tatoeba-en-de-transformer \
         --choose tatoeba/en-de/val.en.gz tatoeba/en-de/val.de.gz \

@@ -4,6 +4,6 @@ To read a command, begin with its docstring, which `--help` shows, and then `mai
 what all commands share: the parser, the checks of files, and how a command ends on an error. decoding.py has the
 options of the commands that decode.
 
-Three modules are parts of evaluate: evaluate_options.py, quality.py for calibrations and trained metrics, and heads.py.
-corpora.py is a part of translate.
+evaluate_options.py is a part of evaluate, and corpora.py of translate. quality.py has what evaluate and calibrate
+share: trained metrics, and which translations are bad.
 """

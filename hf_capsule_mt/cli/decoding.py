@@ -24,9 +24,14 @@ class OptionHolder(Protocol):
         """Add an option."""
 
 
-def add_options(parser: OptionHolder, *, required: bool = True) -> None:
+def add_options(parser: OptionHolder) -> None:
     """Add the options that name the model and say how it decodes."""
-    add_model(parser, required=required)
+    add_model(parser)
+    add_decoding(parser)
+
+
+def add_decoding(parser: OptionHolder) -> None:
+    """Add the options that say how a model decodes."""
     parser.add_argument("--num_beams", type=at_least(1), help="Beam size (default: the model's own).")
     parser.add_argument(
         "--length_penalty", type=finite, help="Above 0: longer translations (default: the model's own)."
@@ -36,12 +41,6 @@ def add_options(parser: OptionHolder, *, required: bool = True) -> None:
         type=at_least(1),
         help="Longest translation, in tokens (default: 20 more than twice the source, and at most what "
         "generation_config.json allows).",
-    )
-    parser.add_argument(
-        "--max_tokens_per_batch",
-        type=at_least(1),
-        help="Batch size, in source tokens with padding (default: 4096, on a GPU 16384). A batch that does not fit in "
-        "memory is halved.",
     )
     parser.add_argument(
         "--dtype",
@@ -56,6 +55,22 @@ def add_options(parser: OptionHolder, *, required: bool = True) -> None:
         help="Decoder to use. fast (default): the decoder of this package, which gives the same output as "
         "transformers, but faster. It switches to transformers for options that it does not support.",
     )
+    add_batches(parser)
+
+
+def add_batches(parser: OptionHolder) -> None:
+    """Add the options that say where a model computes, and how much at a time."""
+    parser.add_argument(
+        "--max_tokens_per_batch",
+        type=at_least(1),
+        help="Batch size, in source tokens with padding (default: 4096, on a GPU 16384). A batch that does not fit in "
+        "memory is halved.",
+    )
+    add_device(parser)
+
+
+def add_device(parser: OptionHolder) -> None:
+    """Add the option that names the device."""
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
 
 
@@ -89,7 +104,8 @@ def add_vocabulary(parser: OptionHolder) -> None:
 
 def check_options(args: argparse.Namespace) -> None:
     """Check the options in every process, before anything is loaded or connected."""
-    if args.engine == "transformers" and args.dtype == "int8":
+    # A command that only reads translations has neither.
+    if getattr(args, "engine", None) == "transformers" and args.dtype == "int8":
         raise UserError("--dtype int8 needs --engine fast.")
     if getattr(args, "vocabulary", None) is not None:
         check_text_file("--vocabulary", args.vocabulary)

@@ -10,8 +10,6 @@
     hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --input_file test.en \\
         --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
     hf-capsule-mt evaluate --hypotheses out.de --references test.de --input_file test.en --metrics comet
-    hf-capsule-mt evaluate --calibrate val.en val.de --model run --output_file run.calibration.json
-    hf-capsule-mt evaluate --choose_heads val.en val.de --model run
     hf-capsule-mt evaluate --quality test.report.jsonl --references test.de
     hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4 --terms terms.tsv
 
@@ -47,7 +45,7 @@ from hf_capsule_mt.translation.file_translation import FileTranslationOptions, t
 from hf_capsule_mt.translation.glossary import Term
 from hf_capsule_mt.translation.texts import TextTranslator
 
-from . import decoding, evaluate_options, heads, quality
+from . import decoding, evaluate_options, quality
 from .common import (
     CommandParser,
     check_line_counts,
@@ -84,18 +82,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print each table as soon as it is made, and write the record if there is an --output_file."""
     args = build_parser().parse_args(argv)
-    if args.calibrate is not None:
-        quality.check_calibration(args)
-        table = quality.calibrate(args)
-        if table is not None:
-            print(table)
-        leave_group_at_exit()
-        return
-    if args.choose_heads is not None:
-        heads.check(args)
-        print(heads.choose(args))
-        leave_group_at_exit()
-        return
     if args.quality is not None:
         quality.check_report(args)
         print(quality.measure_report(args))

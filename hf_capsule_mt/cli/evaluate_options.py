@@ -13,59 +13,88 @@ from hf_capsule_mt.evaluation.drawing import check_figure_file
 from hf_capsule_mt.evaluation.scores import make_metrics
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS
 from hf_capsule_mt.evaluation.term_scores import MODES
+from hf_capsule_mt.evaluation.trained_metrics import DEFAULT_MODELS
 
-from . import decoding, heads, quality
+from . import decoding, quality
 from .common import at_least, check_distinct, check_output_file, check_text_file
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add all options of the command."""
     _add_texts(parser)
-    _add_model(parser)
+    _add_scores(parser)
     _add_significance(parser)
     _add_lengths(parser)
     _add_adequacy(parser)
-    heads.add_option(parser)
-    quality.add_trained_metrics(parser)
-    quality.add_calibration(parser)
     _add_terms(parser)
+    _add_report(parser)
+    _add_trained_metrics(parser)
+    _add_model(parser)
 
 
 def _add_texts(parser: argparse.ArgumentParser) -> None:
-    systems = parser.add_mutually_exclusive_group()
-    systems.add_argument("--hypotheses", type=Path, help="Translations to score, one sentence a line.")
-    systems.add_argument("--compare", type=Path, nargs="+", help="Translations of a baseline and of other systems.")
-    parser.add_argument("--references", type=Path, nargs="+", default=[], help="One or more files of references.")
-    parser.add_argument(
+    group = parser.add_argument_group("input and output")
+    systems = group.add_mutually_exclusive_group()
+    systems.add_argument("--hypotheses", type=Path, metavar="FILE", help="Translations to score, one sentence a line.")
+    systems.add_argument(
+        "--compare", type=Path, nargs="+", metavar="FILE", help="Translations of a baseline and of other systems."
+    )
+    group.add_argument(
+        "--references", type=Path, nargs="+", default=[], metavar="FILE", help="One or more files of references."
+    )
+    group.add_argument(
         "--input_file",
         type=Path,
         help="Sources, one sentence a line. --model translates them, unless there are --hypotheses or --compare. "
         "--length_buckets and --adequacy need them too.",
     )
-    parser.add_argument(
-        "--tokenize",
-        default="13a",
-        help="Tokenizer of BLEU: 13a (default), intl, none (as multi-bleu.perl), zh, char, ja-mecab, ...",
-    )
-    parser.add_argument("--source_tokenize", help="Tokenizer for the words of sources (default: as --tokenize).")
-    parser.add_argument("--lowercase", action="store_true", help="Compute BLEU and chrF of lower-cased text.")
-    parser.add_argument(
+    group.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
+    group.add_argument("--output_file", type=Path, help="Write a record of the results in JSON.")
+
+
+def _add_scores(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("scores")
+    group.add_argument(
         "--metrics",
         nargs="+",
+        metavar="METRIC",
         help="bleu, chrf, chrf++, ter (default: bleu chrf ter, with --compare only bleu), and comet, cometkiwi, "
         "xcomet, metricx, which need --input_file. The last three can score without --references.",
     )
-    parser.add_argument("--output_file", type=Path, help="Write a record of the results in JSON.")
+    group.add_argument(
+        "--tokenize",
+        default="13a",
+        metavar="TOKENIZER",
+        help="Tokenizer of BLEU: 13a (default), intl, none (as multi-bleu.perl), zh, char, ja-mecab, ...",
+    )
+    group.add_argument(
+        "--source_tokenize",
+        metavar="TOKENIZER",
+        help="Tokenizer for the words of sources (default: as --tokenize).",
+    )
+    group.add_argument("--lowercase", action="store_true", help="Compute BLEU and chrF of lower-cased text.")
+
+
+def _add_trained_metrics(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("trained metrics", "Repositories or folders of their models. --device applies.")
+    quality.add_models(group, DEFAULT_MODELS)
+    group.add_argument("--metricx_tokenizer", metavar="NAME", help="Tokenizer of metricx (default: google/mt5-xl).")
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group(
         "model", "The model that translates --input_file, or aligns words with --aligner attention."
     )
-    decoding.add_options(model, required=False)
+    decoding.add_model(model, required=False)
     decoding.add_languages(model)
     decoding.add_vocabulary(model)
-    model.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
+    decoding.add_decoding(parser.add_argument_group("decoding"))
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("report", "Which fields of a report by translate find bad translations?")
+    group.add_argument("--quality", type=Path, metavar="REPORT", help="Measure each field of a report by --references.")
+    quality.add_bad(group)
 
 
 def _add_significance(parser: argparse.ArgumentParser) -> None:

@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="PAIR=FILE",
-        help="Calibrations of evaluate --calibrate, such as en-de=calibration.json. Clients may then ask for quality.",
+        help="Calibrations by calibrate, such as en-de=calibration.json. Clients may then ask for quality.",
     )
     parser.add_argument(
         "--demo", action="store_true", help="Show the page of the command demo at /demo. Needs the extra demo."

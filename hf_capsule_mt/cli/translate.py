@@ -106,7 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--calibration",
         type=Path,
         metavar="FILE",
-        help="A file by evaluate --calibrate, of the same model. The report then has the expected quality, an "
+        help="A file by calibrate, of the same model. The report then has the expected quality, an "
         "interval, and the probability of a bad translation.",
     )
     _add_answers(parser)

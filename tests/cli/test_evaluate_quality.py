@@ -1,12 +1,9 @@
-"""Trained metrics and calibrations on the command line."""
+"""Trained metrics, and reports that are measured, on the command line."""
 
 import json
-import random
 
 import pytest
-from tiny_marian import WORDS, save_tiny_marian
 
-from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.comet import CometScorer
 from hf_capsule_mt.evaluation.metricx import MetricXScorer
@@ -17,20 +14,13 @@ NAMES = {"in.en": SOURCES, "out.de": TRANSLATIONS, "ref.de": REFERENCES}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Texts, a COMET model, a CometKiwi model, and a translation model with 60 sentences."""
+    """Texts, a COMET model and a CometKiwi model."""
     folder = tmp_path_factory.mktemp("quality")
     for name, lines in NAMES.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     write_checkpoint(folder / "comet_model", "regression")
     # It could read references too.
     write_checkpoint(folder / "kiwi_model", "unified-both")
-    generator = random.Random(0)
-    lines = [generator.choices(WORDS, k=generator.randint(1, 9)) for _ in range(60)]
-    # Neither is scored.
-    lines += [[], ["12"]]
-    (folder / "val.en").write_text("".join(" ".join(line) + "\n" for line in lines))
-    (folder / "val.de").write_text("".join(" ".join(reversed(line)) + "\n" for line in lines))
-    save_tiny_marian(folder / "model")
     return folder
 
 
@@ -39,7 +29,7 @@ def evaluate(folder, *options):
 
 
 def names_in(folder):
-    return {path.name for path in folder.iterdir()} | {"c.json", "out.jsonl"}
+    return {path.name for path in folder.iterdir()}
 
 
 def refused(capsys, folder, *options):
@@ -100,72 +90,13 @@ def test_cometkiwi_needs_no_references(folder, capsys):
             ["--compare", "out.de", "ref.de", "--references", "ref.de", "--metrics", "comet"],
             "--compare has no test for comet",
         ),
-        (["--calibrate", "val.en", "val.de", "--model", "model"], "--calibrate needs --model, and --output_file"),
-        (["--calibrate", "val.en", "val.de", "--metrics", "metricx"], "takes one metric"),
-        (["--calibrate", "val.en", "val.de", "--metrics", "bleu"], "takes one metric"),
-        (["--calibrate", "val.en", "val.de", "--metrics", "comet"], "--bad has no default for comet"),
-        (
-            [
-                "--calibrate",
-                "val.en",
-                "val.de",
-                "--model",
-                "model",
-                "--output_file",
-                "c.json",
-                "--references",
-                "ref.de",
-            ],
-            "--references does not go with --calibrate",
-        ),
-        (
-            ["--calibrate", "in.en", "ref.de", "--model", "model", "--output_file", "c.json", "--device", "cpu"],
-            "A calibration needs 50",
-        ),
-        (["--calibrate", "val.en", "ref.de", "--model", "model", "--output_file", "c.json"], "has 62 lines"),
+        (["--quality", "r", "--references", "ref.de", "--metrics", "metricx"], "--quality takes one metric"),
+        (["--quality", "r", "--references", "ref.de", "--metrics", "bleu", "chrf"], "--quality takes one metric"),
+        (["--quality", "r", "--references", "ref.de", "--metrics", "comet"], "--bad has no default for comet"),
     ],
 )
 def test_mistakes(folder, capsys, options, words):
     assert words in " ".join(refused(capsys, folder, *options).split())
-    assert not (folder / "c.json").exists()
-
-
-def test_a_calibration_adds_to_the_report(folder, capsys, tmp_path, caplog):
-    decoding = ["--model", "model", "--num_beams", "2", "--max_new_tokens", "12", "--device", "cpu"]
-    calibration = tmp_path / "c.json"
-    evaluate(folder, "--calibrate", "val.en", "val.de", *decoding, "--bad", "9", "--output_file", str(calibration))
-    assert capsys.readouterr().out.startswith("60 sentences, logistic. ")
-    record = json.loads(calibration.read_text())
-    assert (record["num_sentences"], record["bad"]) == (60, 9)
-    assert 0 < record["held_out"]["share_bad"] < 1
-    files = ["--input_file", "val.en", "--output_file", str(tmp_path / "out"), "--report_file", str(tmp_path / "r")]
-    arguments = [str(folder / word) if word in names_in(folder) else word for word in [*decoding, *files]]
-    translate.main([*arguments, "--calibration", str(calibration)])
-    rows = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
-    assert all(row["interval"][0] <= row["quality"] <= row["interval"][1] for row in rows[:60])
-    assert all(0 <= row["p_bad"] <= 1 for row in rows[:60])
-    for row in rows[60:]:
-        assert (row["quality"], row["interval"], row["p_bad"]) == (None, None, None)
-    assert "another kind" not in caplog.text
-    limit = sorted(row["coverage"] for row in rows[:60])[30]
-    calibration.write_text(json.dumps({**record, "least_coverage": limit}))
-    translate.main([*arguments, "--calibration", str(calibration)])
-    rows = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
-    assert [row["low_coverage"] for row in rows[:60]] == [row["coverage"] < limit for row in rows[:60]]
-    assert 10 < [row["low_coverage"] for row in rows].count(True) <= 30
-    translate.main([*arguments[:-1], str(tmp_path / "plain")])
-    assert "quality" not in json.loads((tmp_path / "plain").read_text().splitlines()[0])
-    beams = arguments.index("2")
-    with pytest.raises(SystemExit):
-        translate.main([*arguments[:beams], "3", *arguments[beams + 1 :], "--calibration", str(calibration)])
-    assert "num_beams is 3, not 2" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        translate.main([*arguments[:-2], "--calibration", str(calibration)])
-    assert "Give --report_file" in capsys.readouterr().err
-    # Nothing that this model writes is so likely.
-    calibration.write_text(json.dumps({**record, "score_range": [-0.001, 0]}))
-    translate.main([*arguments, "--calibration", str(calibration)])
-    assert "This text is of another kind" in caplog.text
 
 
 def test_the_fields_of_a_report_are_measured(folder, capsys, tmp_path):

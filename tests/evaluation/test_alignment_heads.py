@@ -11,7 +11,6 @@ from transformers import GenerationConfig
 
 import hf_capsule_mt
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.alignment import align_by_attention
 from hf_capsule_mt.evaluation.alignment_heads import _Links, link_sentences, rate_heads, store_heads
@@ -113,33 +112,6 @@ def test_settings_of_the_configuration_are_kept(tmp_path):
     after = GenerationConfig.from_pretrained(tmp_path)
     assert after.alignment_heads == [[0, 0]]
     assert (after.eos_token_id, after.decoder_start_token_id) == (before.eos_token_id, before.decoder_start_token_id)
-
-
-def test_the_command(checkpoint, files, capsys):
-    text = [*map(str, files)]
-    main(["--choose_heads", *text, "--aligner", "attention", "--model", str(checkpoint), "--device", "cpu"])
-    printed = capsys.readouterr().out
-    rated = rate_heads(
-        TextTranslator(tiny_model(), tiny_tokenizer()), *(file.read_text().splitlines() for file in files)
-    )
-    assert printed.endswith(f"Stored with {checkpoint}: {rated[0].name}.\n")
-    assert "last two layers (default)" in printed
-    stored = json.loads((checkpoint / "generation_config.json").read_text())["alignment_heads"]
-    assert stored == [list(head) for head in rated[0].heads]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--model", "name/on-the-hub"], "Give --model the folder of a checkpoint"),
-        (["--aligner", "eflomal"], "--choose_heads is for --aligner attention"),
-        (["--references", "x"], "--references does not go with --choose_heads"),
-    ],
-)
-def test_what_is_refused(checkpoint, files, capsys, options, words):
-    with pytest.raises(SystemExit):
-        main(["--choose_heads", *map(str, files), "--model", str(checkpoint), *options])
-    assert words in capsys.readouterr().err
 
 
 def test_heads_that_a_model_does_not_have():

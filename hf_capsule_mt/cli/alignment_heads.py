@@ -1,0 +1,65 @@
+"""Find the heads of a model's attention that align words, and store them with it.
+
+    hf-capsule-mt alignment_heads --model run --input_file val.en --references val.de
+
+Each head, each layer and the default is rated by its links on parallel text, which needs no alignments. A few hundred
+sentences are enough. The best is stored in the folder of the model, as `alignment_heads` in generation_config.json.
+Alignments, tags, reports and evaluate --aligner attention use it from then on.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from hf_capsule_mt.data.corpus_files import check_two_files
+from hf_capsule_mt.data.lines import read_lines
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.evaluation.alignment_heads import heads_report, rate_heads, store_heads
+from hf_capsule_mt.translation.direction import KnownLanguages
+from hf_capsule_mt.translation.texts import TextTranslator
+
+from . import decoding
+from .common import CommandParser, check_line_counts, check_text_file, report_user_errors
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = CommandParser(__doc__)
+    files = parser.add_argument_group("input and output")
+    files.add_argument("--model", required=True, metavar="FOLDER", help="Folder of a checkpoint. The heads go there.")
+    files.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line.")
+    files.add_argument("--references", type=Path, required=True, metavar="FILE", help="Their translations.")
+    decoding.add_languages(parser.add_argument_group("languages"))
+    decoding.add_batches(parser.add_argument_group("computing"))
+    return parser
+
+
+@report_user_errors()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Rate the heads, store the best, and print a table."""
+    args = build_parser().parse_args(argv)
+    _check_arguments(args)
+    sources = read_lines(args.input_file)
+    targets = read_lines(args.references)
+    check_line_counts({f"--input_file {args.input_file}": sources, f"--references {args.references}": targets})
+    state = decoding.process_state(args.device)
+    if state.num_processes > 1:
+        raise UserError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
+    translator = TextTranslator(*decoding.load(args, state, decodes=False))
+    direction = KnownLanguages(translator.tokenizer).direction(args.source_lang, args.target_lang)
+    rated = rate_heads(
+        translator, sources, targets, direction=direction, max_tokens_per_batch=args.max_tokens_per_batch
+    )
+    if not rated:
+        raise UserError(f"{args.input_file} has no sentences.")
+    store_heads(Path(args.model), rated[0].heads)
+    print(f"{heads_report(rated)}\n\nStored with {args.model}: {rated[0].name}.")
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    if not Path(args.model).is_dir():
+        raise UserError("The heads are stored with the model. Give --model the folder of a checkpoint.")
+    decoding.check_options(args)
+    check_text_file("--input_file", args.input_file)
+    check_text_file("--references", args.references)
+    check_two_files(args.input_file, args.references, "--input_file and --references")

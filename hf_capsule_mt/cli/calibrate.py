@@ -1,0 +1,156 @@
+"""Learn what the scores of a model's translations say about their quality.
+
+    hf-capsule-mt calibrate --model run --input_file val.en --references val.de --output_file calibration.json
+    hf-capsule-mt translate --model run --input_file test.en --output_file test.out.de \\
+        --report_file test.report.jsonl --calibration calibration.json
+
+The model translates the sources, and its translations are scored by the references. The calibration says which quality
+a score stands for. With it the report of translate has the expected quality of each sentence, an interval, and the
+probability that the translation is bad. serve --calibrations answers with the same.
+
+Take 1,000 sentences or more of the kind that the model will translate. It must not have been trained on them.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_capsule_mt.data.corpus_files import check_two_files
+from hf_capsule_mt.data.lines import each_line, read_lines
+from hf_capsule_mt.evaluation.calibration import fit_calibration
+from hf_capsule_mt.translation.expected_quality import Calibration, calibration_settings
+from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
+
+from . import decoding, quality
+from .common import (
+    CommandParser,
+    check_distinct,
+    check_line_counts,
+    check_output_file,
+    check_text_file,
+    leave_group_at_exit,
+    report_user_errors,
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = CommandParser(__doc__)
+    files = parser.add_argument_group("input and output")
+    files.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line.")
+    files.add_argument("--references", type=Path, required=True, metavar="FILE", help="Their translations by people.")
+    files.add_argument("--output_file", type=Path, required=True, help="The calibration, in JSON.")
+    model = parser.add_argument_group("model")
+    decoding.add_model(model)
+    decoding.add_languages(model)
+    decoding.add_vocabulary(model)
+    measure = parser.add_argument_group("quality")
+    measure.add_argument(
+        "--metric",
+        choices=quality.SENTENCE_METRICS,
+        default="chrf",
+        help="Metric of sentences (default: %(default)s). Others need --bad.",
+    )
+    quality.add_bad(measure)
+    quality.add_models(measure, quality.SENTENCE_METRICS)
+    decoding.add_decoding(parser.add_argument_group("decoding"))
+    return parser
+
+
+@report_user_errors()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Translate, score, write the calibration, and say how well it fits."""
+    args = build_parser().parse_args(argv)
+    _check_arguments(args)
+    sources = read_lines(args.input_file)
+    references = read_lines(args.references)
+    check_line_counts({f"--input_file {args.input_file}": sources, f"--references {args.references}": references})
+    rows = _translate(args)
+    # Processes that only help with translating have no rows.
+    if rows is not None:
+        calibration = _calibration(args, sources, references, rows)
+        calibration.write(args.output_file)
+        print(_table(calibration))
+    leave_group_at_exit()
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Complete the options, and find mistakes before any work is done."""
+    args.bad = quality.limit(args, args.metric)
+    decoding.check_options(args)
+    check_text_file("--input_file", args.input_file)
+    check_text_file("--references", args.references)
+    check_two_files(args.input_file, args.references, "--input_file and --references")
+    check_output_file(args.output_file)
+    check_distinct([("--output_file", args.output_file)], [args.input_file, args.references])
+
+
+def _translate(args: argparse.Namespace) -> list[dict[str, Any]] | None:
+    """Translate the sources, and return the rows of the report. Processes that only help get None."""
+    state = decoding.process_state(args.device)
+    if state.is_main_process:
+        decoding.pin_revision(args)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.jsonl")
+        options = FileTranslationOptions(
+            decoding=decoding.decoding_options(args),
+            input_file=args.input_file,
+            report_file=report,
+            device=args.device,
+            source_lang=args.source_lang,
+            target_lang=args.target_lang,
+        )
+        for _ in translate_windows(options, state):
+            # The report has the translations too.
+            pass
+        if not state.is_main_process:
+            return None
+        return [json.loads(line) for line in each_line(report)]
+
+
+def _calibration(
+    args: argparse.Namespace, sources: Sequence[str], references: Sequence[str], rows: Sequence[dict[str, Any]]
+) -> Calibration:
+    """Fit a calibration to the translations.
+
+    Args:
+        args: the options of the command.
+        sources: a sentence each.
+        references: the reference of each source.
+        rows: the report of the translations, a row for each source.
+    """
+    # Blank lines, and those without letters, have no score.
+    indices = [index for index, row in enumerate(rows) if row["score"] is not None]
+    rows = [rows[index] for index in indices]
+    qualities = quality.sentence_scores(
+        args,
+        args.metric,
+        [sources[index] for index in indices],
+        [row["translation"] for row in rows],
+        [references[index] for index in indices],
+    )
+    bounds = (0.0, 100.0) if args.metric == "chrf" else (min(0.0, *qualities), max(1.0, *qualities))
+    coverages = [row["coverage"] for row in rows]
+    return fit_calibration(
+        [row["score"] for row in rows],
+        [row["source_length"] for row in rows],
+        qualities,
+        settings=calibration_settings(decoding.decoding_options(args), args.source_lang, args.target_lang),
+        coverages=None if None in coverages else coverages,
+        metric=args.metric,
+        bad=args.bad,
+        bounds=bounds,
+    )
+
+
+def _table(calibration: Calibration) -> str:
+    """Return what is known of a calibration, as text."""
+    held_out = calibration.held_out
+    sentences = f"{calibration.num_sentences} sentences, {calibration.method}."
+    bad = f"{held_out['share_bad']:.1%} have a {calibration.metric} below {calibration.bad:g}."
+    errors = f"held out: ECE {held_out['ece']:.3f}, Brier {held_out['brier']:.3f}"
+    intervals = f"80% intervals cover {held_out['coverage']:.1%}"
+    return f"{sentences} {bad}\n{errors}, {intervals}"
