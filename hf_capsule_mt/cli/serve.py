@@ -165,7 +165,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Load the models, and serve until a signal ends it."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-    from hf_capsule_mt.decoding import keep_engines
     from hf_capsule_mt.serving.app import build_app
     from hf_capsule_mt.serving.metrics import Metrics
     from hf_capsule_mt.serving.models import load_models, with_calibrations
@@ -186,11 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _warm_up(models)
         app = build_app(models, settings, Metrics())
         if args.demo:
-            # Its tools may change a model for a while.
             _mount_demo(app, models)
-        else:
-            for model in models:
-                keep_engines(model.translator.model)
         host = f"[{args.host}]" if ":" in args.host else args.host
         # What is there now stays. Looking through it for garbage would hold up all requests for a while.
         gc.freeze()

@@ -15,5 +15,5 @@ from .constraints import NewTokenLimits
 from .engine import Engine, adapter_for
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .finite_scores import FiniteScores
-from .generation import engine_of, generate, keep_engines, release
+from .generation import engine_of, generate, release
 from .words import OnlyWords

@@ -1,10 +1,10 @@
 """Whether a model computes what its class says, and whether it has changed since a copy of its weights was made."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any, TypeVar
 
-import torch
 from accelerate.hooks import ModelHook
 from torch import Tensor, nn
 
@@ -26,13 +26,8 @@ _KNOWN_MODULES = (
     "transformers.models.mt5.modeling_mt5",
     f"{__package__.rpartition('.')[0]}.modeling.",
 )
-_SAMPLED = 256
-"""Numbers of each weight that are compared. Most of the time is spent waiting for memory, once for each number."""
 _SETTINGS = frozenset({int, float, bool, str})
-"""Types of the attributes of a module that change what it computes, such as `num_iterations` and `embed_scale`.
-
-`training` is not one of them: whoever has a copy follows it, or refuses it.
-"""
+"""Types of the attributes of a module that change what it computes, such as `num_iterations` and `embed_scale`."""
 
 
 class UnsupportedError(UserError):
@@ -55,50 +50,54 @@ def check_plain(*modules: nn.Module) -> None:
         for weight in module.parameters(recurse=False):
             if type(weight) is not nn.Parameter or weight.is_meta:
                 raise UnsupportedModelError(f"a {name} has a weight that is not a plain tensor")
-        if not _attends_as_known(module):
+        if not _attends_as_known(_config_of(module)):
             raise UnsupportedModelError(f"the attention of a {name} is not one of Transformers' own")
 
 
 class Fingerprint:
     """Tells whether a model still has the modules, settings, hooks and weights that it had.
 
-    A write to a weight raises its version. A write through `.data` does not, so some numbers of each weight are
-    compared too. A write through `.data` to a few rows of a weight can be missed: call [`release`] after it.
+    Every sentence asks, so only what can be compared at once is compared. A write to a weight raises its version. A
+    write through `.data` leaves no trace: call [`release`] after it.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._state = _state_of(model)
-        # They are kept, so that other weights cannot take their places in memory.
-        self._weights = [weight for _, weight in _weights_of(model)]
-        self._samples = WeightSamples(self._weights)
+        _, *parts = model.modules()
+        # They are kept, so that others cannot take their places in memory. Not the model, which could never be freed.
+        self._parts = parts
+        self._settings = [_names_of_settings(module) for module in model.modules()]
+        weights = {id(weight): weight for weight in (*model.parameters(), *model.buffers())}
+        # A tensor of inference mode counts no writes. One that is made of others, as a quantized one, has no address.
+        self._weights = [weight for weight in weights.values() if _is_plain(weight) and not weight.is_inference()]
+        configs = {id(config): config for config in map(_config_of, model.modules())}
+        self._configs = list(configs.values())
+        self._state = self._state_of(model)
 
     def is_of(self, model: nn.Module) -> bool:
         """Whether `model` has the same modules, settings, hooks and weights as then."""
-        return _state_of(model) == self._state and self._samples.are_unchanged()
+        return self._state_of(model) == self._state
+
+    def _state_of(self, model: nn.Module) -> list[Any]:
+        """Return a list that changes with the model."""
+        state: list[Any] = []
+        for module, names in zip((model, *self._parts), self._settings, strict=True):
+            attributes = vars(module)
+            # Whatever is added, such as a forward of its own, makes them more.
+            state += (type(module), len(attributes), id(attributes.get("config")), id(attributes.get("forward")))
+            state += map(attributes.get, names)
+            for parts in _parts_of(module):
+                state += map(id, parts.values())
+        state += map(Tensor.data_ptr, self._weights)
+        # The number of writes, which PyTorch counts for autograd.
+        state += map(_version_of, self._weights)
+        for config in self._configs:
+            state += (_attends_as_known(config), _scales_outputs(config))
+        return state
 
 
-class WeightSamples:
-    """Some numbers of each weight, evenly spread over its memory, and whether they are still the same."""
-
-    def __init__(self, weights: list[Tensor]) -> None:
-        # Views by dtype and device, because `torch.cat` takes one of each. A write to the weight changes them too.
-        self._views: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-        for weight in weights:
-            # Weights on disk have no numbers.
-            if _is_plain(weight) and not weight.is_meta and weight.numel():
-                self._views.setdefault((weight.dtype, weight.device), []).append(_spread_numbers(weight))
-        self._expected = self._read()
-
-    def are_unchanged(self) -> bool:
-        """Whether all numbers have the bits that they had at first."""
-        for numbers, expected in zip(self._read(), self._expected, strict=True):
-            if not torch.equal(numbers, expected):
-                return False
-        return True
-
-    def _read(self) -> list[Tensor]:
-        # As bytes, because NaN is not equal to itself.
-        return [torch.cat(views).view(torch.uint8) for views in self._views.values()]
+_parts_of = attrgetter("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+"""Returns what a module has, by name. PyTorch has no public way to ask for hooks, or for all this at once."""
+_version_of = attrgetter("_version")
 
 
 def _is_plain(weight: Tensor) -> bool:
@@ -106,15 +105,9 @@ def _is_plain(weight: Tensor) -> bool:
     return type(weight) in (Tensor, nn.Parameter)
 
 
-def _spread_numbers(weight: Tensor) -> Tensor:
-    """Return a view of at most `_SAMPLED` numbers of a weight of any shape, `[numbers]`."""
-    last = 0
-    for size, stride in zip(weight.shape, weight.stride(), strict=True):
-        last += (size - 1) * stride
-    # Steps of a multiple of the rows' length would read one column only. They seldom are with one more.
-    step = (last + 1) // _SAMPLED + 1
-    count = last // step + 1
-    return weight.detach().as_strided((count,), (step,), weight.storage_offset())
+def _names_of_settings(module: nn.Module) -> list[str]:
+    """Return the names of the simple values that a module has, such as `embed_scale`."""
+    return [name for name, value in vars(module).items() if type(value) in _SETTINGS]
 
 
 def with_shared_weights(module: M) -> M:
@@ -141,40 +134,16 @@ def _hooks(module: nn.Module) -> list[Callable]:
     return hooks
 
 
-def _attends_as_known(module: nn.Module) -> bool:
-    config = getattr(module, "config", None)
+def _config_of(module: nn.Module) -> Any:
+    return getattr(module, "config", None)
+
+
+def _attends_as_known(config: Any) -> bool:
+    """Whether modules with this configuration attend as those of Transformers. None is that of a module without one."""
     # Configurations have the implementation under no other name.
     return getattr(config, "_attn_implementation", None) in _ATTENTIONS
 
 
-def _weights_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All parameters and buffers of a model by name, those that two modules share twice."""
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
-
-
-def _settings_of(module: nn.Module) -> list[Any]:
-    """Return the numbers, texts and other simple values that a module has, such as `embed_scale`."""
-    settings = []
-    for name, value in vars(module).items():
-        if type(value) in _SETTINGS and name != "training":
-            settings.append(value)
-    # The only field of a configuration that changes what a forward computes, T5's.
-    config = getattr(module, "config", None)
-    settings.append(getattr(config, "scale_decoder_outputs", None))
-    return settings
-
-
-def _state_of(model: nn.Module) -> list[Any]:
-    """Return a list that changes with the modules, their settings and hooks, and with the places of weights."""
-    state: list[Any] = []
-    for module in model.modules():
-        state.append((id(module), type(module), _attends_as_known(module)))
-        state += [id(hook) for hook in _hooks(module)]
-        state += _settings_of(module)
-    for name, weight in _weights_of(model):
-        address = weight.data_ptr() if _is_plain(weight) else 0
-        # The number of writes to it, which PyTorch counts for autograd. A tensor of inference mode has none.
-        version = 0 if weight.is_inference() else weight._version
-        state.append((name, id(weight), address, version))
-    return state
+def _scales_outputs(config: Any) -> bool | None:
+    """Return the only field of a configuration that changes what a forward computes, T5's."""
+    return getattr(config, "scale_decoder_outputs", None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -50,8 +50,6 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 _engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
 """Engines of each model, by their precision."""
-_unchanging: WeakSet[PreTrainedModel] = WeakSet()
-"""Models that will not change, as [`keep_engines`] was told."""
 _MODES_OF_TRANSFORMERS = (
     GenerationMode.GREEDY_SEARCH,
     GenerationMode.SAMPLE,
@@ -232,15 +230,13 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
     """
     with _MAKING:
         known = _engines.get(model, {}).get(dtype)
-        if known is not None and model in _unchanging:
+        # One sentence notices how long it takes to compare. So no other engine is compared.
+        if known is not None and known.is_of(model):
             return known
         if any(module.training for module in model.modules()):
             # Whoever trains it may write to weights in a way that leaves no trace.
             release(model)
             raise UnsupportedModelError("the model, or a part of it, is in training mode")
-        # To compare it takes a millisecond, which one sentence notices. So no other engine is compared.
-        if known is not None and known.is_of(model):
-            return known
         if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
             release(model)
         engines = _engines.setdefault(model, {})
@@ -248,19 +244,10 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
         return engines[dtype]
 
 
-def keep_engines(model: PreTrainedModel) -> None:
-    """Promise that a model will not change, so that no batch has to look whether it has.
-
-    This saves a tenth of the time of a single sentence with a small model. If the model does change, its engines
-    decode with the old weights until [`release`] is called.
-    """
-    _unchanging.add(model)
-
-
 def release(model: PreTrainedModel) -> None:
     """Free the engines of a model. The next call of [`generate`] makes another.
 
-    Call it after writing to a few rows of a weight through `.data`, which is not always noticed.
+    Call it after writing to a weight through `.data`, which is not noticed.
     """
     with _MAKING:
         _engines.pop(model, None)
