@@ -210,6 +210,10 @@ class _ProseFinder:
             earliest = max(self._end, self._starts[number])
             place = self._page.find(text, earliest, self._starts[number + 1])
             if place < 0:
+                # The parser writes spaces for a tab in front of a line.
+                text = text.lstrip()
+                place = self._page.find(text, earliest, self._starts[number + 1])
+            if place < 0:
                 return None
             places.append(place)
             self._end = place + len(text)

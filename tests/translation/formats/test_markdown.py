@@ -123,6 +123,9 @@ def test_ends_of_lines_stay(tmp_path):
     [
         ("> A dog  \n> runs.\n", "> A DOG  \n> RUNS.\n"),
         ("- A dog\\\n  runs.\n", "- A DOG\\\n  RUNS.\n"),
+        # Tabs in front of lines.
+        ("- [ ] A dog\n\truns.\n", "- [ ] A DOG RUNS.\n"),
+        ("- a  \n\tb\n\n\t*\tc\n\t\td\n\n\te\n", "- A  \n\t  B\n\n\t*\tC D\n\n\tE\n"),
         ("> [!NOTE]\n> A dog.\n", "> [!NOTE]\n> A DOG.\n"),
         ("a <kbd>b</kbd> <br> c</i>\n", "A <kbd>B</kbd> <br> C</i>\n"),
         ("a 1\\. b \\* c\n", "A 1. B * C\n"),
