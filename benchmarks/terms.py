@@ -2,13 +2,11 @@
 
     python benchmarks/terms.py mine --train train.en.gz train.de.gz --test test.en.gz test.de.gz \
         --output_file terms.jsonl
-    python benchmarks/terms.py list --train train.en.gz train.de.gz --output_file terms.tsv
     python benchmarks/terms.py run --model checkpoints/tatoeba-en-de-transformer --test test.en.gz test.de.gz \
         --terms terms.jsonl --output_file record.json
 
 `mine` needs no aligner and no random numbers. A word of a test source gets a term if a word of the reference goes with
-it in the training pairs (Dice). Nouns of the reference are *proper* terms, other words are *random* ones. `list` makes
-a glossary of the same words for `train --glossary`.
+it in the training pairs (Dice). Nouns of the reference are *proper* terms, other words are *random* ones.
 """
 
 import argparse
@@ -24,7 +22,7 @@ from pathlib import Path
 import regex
 import torch
 from sacrebleu.metrics import CHRF
-from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
@@ -34,7 +32,6 @@ from hf_capsule_mt.evaluation.term_scores import has_copies, measure_terms, read
 from hf_capsule_mt.files import replaced_file, write_json
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.glossary import Term
-from hf_capsule_mt.translation.term_marks import TermMarks
 from hf_capsule_mt.translation.term_writer import PlacedTerm, TermSentence, TermWriter, word_boundaries
 from hf_capsule_mt.translation.token_rows import Written
 from hf_capsule_mt.translation.translator import generate_batches
@@ -70,14 +67,7 @@ def main() -> None:
     running.add_argument("--terms", type=Path, required=True, help="what mine has written")
     running.add_argument("--num_beams", type=int, default=4, help="default: %(default)s")
     running.add_argument("--modes", nargs="+", choices=("proper", "random"), help="kinds of terms (default: both)")
-    running.add_argument(
-        "--soft", action="store_true", help="mark terms for a model of train --glossary, without a second search"
-    )
     running.set_defaults(command=run)
-    listing = commands.add_parser("list", help="write all words with a clear translation as a glossary")
-    listing.add_argument("--train", type=Path, nargs=2, required=True, help="parallel text to learn from (.gz)")
-    listing.add_argument("--output_file", type=Path, required=True)
-    listing.set_defaults(command=list_terms)
     for command in (mining, running):
         command.add_argument("--test", type=Path, nargs=2, required=True, help="sources and references (.gz)")
         command.add_argument("--output_file", type=Path, required=True)
@@ -100,16 +90,6 @@ def mine(args: argparse.Namespace) -> None:
     with replaced_file(args.output_file) as file:
         file.write("".join(lines).encode())
     print(json.dumps(counts))
-
-
-def list_terms(args: argparse.Namespace) -> None:
-    """Write a glossary for `train --glossary`, and print its number of entries."""
-    dictionary = Dictionary(zip(*map(read_lines, args.train), strict=True))
-    entries = dictionary.entries()
-    lines = [f"{source}\t{'|'.join(forms)}\n" for source, forms in entries.items()]
-    with replaced_file(args.output_file) as file:
-        file.write("".join(lines).encode())
-    print(f"{len(entries)} entries")
 
 
 class Dictionary:
@@ -155,17 +135,6 @@ class Dictionary:
             kind = "proper" if is_noun(target) and target in words[1:] else "random"
             terms[kind][source_word] = [target, *self._other_forms(source_word, target)]
         return terms
-
-    def entries(self) -> dict[str, list[str]]:
-        """Return all source words with their translations, the most likely first, and the other forms of each."""
-        entries = {}
-        for source in sorted(self._best_targets.keys() - LEFT_OUT):
-            forms = [target for target in self._best_targets[source] if self._best_source[target] == source]
-            for target in tuple(forms):
-                forms += self._other_forms(source, target)
-            if forms:
-                entries[source] = list(dict.fromkeys(forms))
-        return entries
 
     def _target(self, source_word: str, words: Sequence[str]) -> str | None:
         """Return the best of some words as a translation of a source word, if this is also its best source."""
@@ -245,39 +214,11 @@ def run(args: argparse.Namespace) -> None:
     if args.modes is not None:
         terms = {mode: terms[mode] for mode in args.modes}
     for mode, of_mode in terms.items():
-        if args.soft:
-            marked = mark(tokenizer, sources, encoded, of_mode)
-            result = translate(writer, marked, None, options)
-        else:
-            result = translate(writer, encoded, of_mode, options)
+        result = translate(writer, encoded, of_mode, options)
         record["modes"][mode] = measure(plain, result, references, of_mode)
         print(mode, json.dumps(record["modes"][mode]), flush=True)
     record["oracle"] = {mode: asdict(measure_terms(references, of_mode)) for mode, of_mode in terms.items()}
     write_json(args.output_file, record)
-
-
-def mark(
-    tokenizer: PreTrainedTokenizerBase,
-    sources: Sequence[str],
-    encoded: Sequence[list[int]],
-    terms: Sequence[Sequence[Term]],
-) -> list[list[int]]:
-    """Return the token ids of sources with marks around their terms, which show the first form.
-
-    Args:
-        tokenizer: of a model that was trained with marks.
-        sources: the texts.
-        encoded: their token ids.
-        terms: of every source.
-    """
-    marks = TermMarks.of(tokenizer)
-    if marks is None:
-        raise SystemExit("The model was not trained with train --glossary. Leave out --soft.")
-    marked = []
-    for source, token_ids, of_line in zip(sources, encoded, terms, strict=True):
-        forms = {term: term.entry.targets[0] for term in of_line}
-        marked.append(marks.marked(tokenizer, source, token_ids, forms) if forms else token_ids)
-    return marked
 
 
 def translate(

@@ -52,7 +52,6 @@ from hf_capsule_mt.training.model_preparation import force_target_language
 from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
-from hf_capsule_mt.translation.term_marks import add_marks, make_room
 
 from .common import check_option_names, leave_group_at_exit, report_user_errors, warn_if_busy
 
@@ -124,8 +123,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.check_with(data_args)
     # Data is read after this, which can take hours.
     claim_folder(args, find_checkpoint(args.resume_from_checkpoint, args.output_dir), deletes=False)
-    if model_args.lora_rank is not None and data_args.glossary is not None:
-        raise UserError("An adapter of --lora_rank cannot learn the marks of --glossary. Leave out one of both.")
     if model_args.lora_rank is not None and args.push_to_hub:
         raise UserError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
     run = _Run(model_args, data_args, args)
@@ -165,8 +162,6 @@ class _Run:
         warn_if_busy(self.args.device)
         tokenizer = load_tokenizer(*self.model_args.tokenizer())
         check_vocabulary(self.model_args, tokenizer)
-        if self.data_args.glossary is not None:
-            add_marks(tokenizer)
         model = self._model_of_start(tokenizer)
         if self.model_args.model is not None:
             self._choose_added_rate(model)
@@ -189,8 +184,6 @@ class _Run:
         """Return the model before the first update. A second call returns an equal one."""
         set_seed(self.args.seed)
         model = build_model(self.model_args, tokenizer)
-        if self.data_args.glossary is not None:
-            make_room(model, tokenizer)
         if self.model_args.model is None:
             # The limit that `translate` has for the longest source of training. Plain generate() has no other.
             settings = model.generation_config

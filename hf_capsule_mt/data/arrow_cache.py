@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
@@ -37,17 +37,6 @@ _VERSION = 2
 _CHUNK = 10_000
 _TEXT = "text.arrow"
 _FACTS = "facts.json"
-
-
-class Marker(Protocol):
-    """Marks terms in the sources of a corpus."""
-
-    @property
-    def identity(self) -> str:
-        """A hash of all that decides which marks a source gets."""
-
-    def __call__(self, number: int, source: str, target: str, token_ids: list[int]) -> list[int]:
-        """Return the token ids of a source, perhaps with marks."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +159,6 @@ def tokenize_corpus(
     max_target_length: int | None = None,
     *,
     num_proc: int | None = None,
-    marker: Marker | None = None,
 ) -> "Dataset":
     """Tokenise both sides and leave out pairs over a limit, or map the cache.
 
@@ -180,7 +168,6 @@ def tokenize_corpus(
         max_source_length: most tokens of a source, special tokens included (default: no limit).
         max_target_length: the same for targets.
         num_proc: the number of processes (default: this one, in which a fast tokenizer uses all cores).
-        marker: marks terms in sources.
 
     Returns:
         Columns input_ids and labels, lists of int32.
@@ -194,8 +181,6 @@ def tokenize_corpus(
     versions = f"{tokenizers.__version__} {transformers.__version__}"
     made_by = f"{tokenizer_hash(tokenizer)} {type(tokenizer).__name__} {versions}"
     identity = {"tokenizer": made_by, "limits": limits}
-    if marker is not None:
-        identity["marks"] = marker.identity
     processes = None
     if num_proc is not None and num_proc > 1:
         # Not more processes than pairs.
@@ -203,9 +188,8 @@ def tokenize_corpus(
     text_file = Path(text.dataset.cache_files[0]["filename"])
     with _only_process(text_file.parent):
         dataset = text.dataset.map(
-            partial(_numbered_batch, tokenizer=tokenizer, limits=limits, mark=marker),
+            partial(tokenize_batch, tokenizer=tokenizer, limits=limits),
             batched=True,
-            with_indices=True,
             remove_columns=["source", "target"],
             # Every process keeps a note of each of these batches.
             writer_batch_size=_CHUNK,
@@ -218,12 +202,6 @@ def tokenize_corpus(
     if not len(dataset):
         raise UserError(f"All pairs of {text.name} are longer than {max_source_length} or {max_target_length} tokens.")
     return dataset
-
-
-def _numbered_batch(batch: Mapping[str, list[str]], numbers: list[int], **options: Any) -> dict[str, list[list[int]]]:
-    """Return token ids as [`tokenize_batch`] does, with the numbers of the pairs in their corpus."""
-    numbered = {**batch, "number": numbers}
-    return tokenize_batch(numbered, **options)
 
 
 class Sentences:

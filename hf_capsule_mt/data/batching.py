@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 _CHUNK = 10_000
 
 
-MarkSource = Callable[[int, str, str, list[int]], list[int]]
-"""Returns the token ids of a source with marks, from the number of its pair, both texts, and its token ids."""
-
-
 def tokenize_batch(
     batch: Mapping[str, list[str]],
     tokenizer: PreTrainedTokenizerBase,
     limits: tuple[int | None, int | None],
-    mark: MarkSource | None = None,
 ) -> dict[str, list[list[int]]]:
     """Return input_ids and labels of those pairs of columns source and target that are within the limits.
 
@@ -33,7 +28,6 @@ def tokenize_batch(
         batch: texts, by the names of their columns.
         tokenizer: makes the token ids.
         limits: most tokens of a source and of a target, special tokens included. None for no limit.
-        mark: marks terms in sources. A source that becomes too long stays without marks. The batch has a column number.
     """
     source_limit, target_limit = limits
     sources = _beginnings(tokenizer, batch["source"], source_limit, side="text")
@@ -41,10 +35,7 @@ def tokenize_batch(
     encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, verbose=False)
     kept_ids = []
     kept_labels = []
-    for row, (ids, labels) in enumerate(zip(encoded["input_ids"], encoded["labels"])):
-        if mark is not None:
-            marked = mark(batch["number"][row], sources[row], targets[row], ids)
-            ids = marked if _is_within(marked, source_limit) else ids
+    for ids, labels in zip(encoded["input_ids"], encoded["labels"]):
         if _is_within(ids, source_limit) and _is_within(labels, target_limit):
             kept_ids.append(ids)
             kept_labels.append(labels)

@@ -16,7 +16,6 @@ from transformers.hf_argparser import HfArg
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.corpus_files import Columns
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import hash_file
 
 from .overrides import parse_override
 
@@ -101,12 +100,6 @@ class DataArguments:
     bpe_dropout: float = HfArg(
         default=0.0, help="Probability to skip a merge, drawn in every epoch. Only for byte-level BPE."
     )
-    glossary: str | None = HfArg(
-        default=None,
-        help="Terms (.tsv, .csv or .tbx) whose translations are marked in a share of the sources. The model learns to "
-        "use and to inflect marked forms, and translate --glossary marks them too.",
-    )
-    term_rate: float = HfArg(default=0.1, help="Share of the sources with terms of --glossary that get marks.")
     streaming: bool = HfArg(
         default=False, help="Read and tokenise while training, and keep nothing. Needs --max_steps."
     )
@@ -115,13 +108,6 @@ class DataArguments:
     def __post_init__(self) -> None:
         if bool(self.train_file) == (self.dataset_name is not None):
             raise UserError("Give either --train_file or --dataset_name.")
-        if self.glossary is not None and (self.streaming or self.bpe_dropout):
-            raise UserError("--glossary marks sources before training. Leave out streaming and bpe_dropout.")
-
-    @property
-    def marks(self) -> str | None:
-        """What decides which sources have marks, besides the seed: the glossary's hash and the rate."""
-        return None if self.glossary is None else f"{hash_file(self.glossary)} at {self.term_rate}"
 
     @property
     def columns(self) -> Columns:

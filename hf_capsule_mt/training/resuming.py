@@ -125,7 +125,6 @@ def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
     if recorder is not None:
         fixed["scores"] |= recorder.facts.validation_sha256
         fixed["bpe_dropout"] = recorder.data_args.bpe_dropout
-        fixed["glossary"] = recorder.data_args.marks
         fixed["train_file_weights"] = recorder.data_args.train_file_weights
         for side, digest in recorder.facts.sha256.items():
             fixed[f"SHA-256 of the {side}"] = digest

@@ -18,8 +18,6 @@ from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, hash_text
 from hf_capsule_mt.translation.direction import set_languages
-from hf_capsule_mt.translation.glossary import Glossary
-from hf_capsule_mt.translation.term_marks import SourceMarker
 
 from .arguments import DataArguments, TranslationTrainingArguments
 
@@ -170,10 +168,6 @@ class _Loader:
         self._args = args
         self._tokenizer = tokenizer
         self._limits = (data_args.max_source_length, data_args.max_target_length)
-        self._marker = None
-        if data_args.glossary is not None:
-            glossary = Glossary.read(data_args.glossary, data_args.source_lang, data_args.target_lang)
-            self._marker = SourceMarker(tokenizer, glossary, data_args.term_rate, args.seed_of_data)
         self._dropout = None
         if data_args.bpe_dropout:
             self._dropout = BPEDropout(tokenizer, data_args.bpe_dropout, self._limits)
@@ -207,10 +201,10 @@ class _Loader:
         for _ in each_checked(codes, sources, text.name, self._warn):
             pass
 
-    def tokenized(self, texts: Sequence[TextCorpus], marker: SourceMarker | None = None) -> _TokenizedTexts:
+    def tokenized(self, texts: Sequence[TextCorpus]) -> _TokenizedTexts:
         """Return the pairs of token ids of corpora, without those over the limits of length."""
-        options = {"num_proc": self._data_args.preprocessing_num_workers, "marker": marker}
-        parts = [tokenize_corpus(text, self._tokenizer, *self._limits, **options) for text in texts]
+        processes = self._data_args.preprocessing_num_workers
+        parts = [tokenize_corpus(text, self._tokenizer, *self._limits, num_proc=processes) for text in texts]
         read = sum(len(text.dataset) for text in texts)
         return _TokenizedTexts(parts, too_long=read - sum(len(part) for part in parts))
 
@@ -220,7 +214,7 @@ class _Loader:
 
     def training_pairs(self, texts: Sequence[TextCorpus]) -> tuple["Dataset | ResegmentedPairs", DataFacts]:
         """Return the pairs to train on, and the facts about them."""
-        tokenized = self.tokenized(texts, self._marker)
+        tokenized = self.tokenized(texts)
         self.report("training", tokenized)
         counts = {"trained_on": tokenized.kept, "too_long": tokenized.too_long}
         weights = self._data_args.train_file_weights

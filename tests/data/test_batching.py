@@ -157,18 +157,10 @@ def test_empty_pairs_take_a_place_each():
     assert sizes == [4, 4, 1]
 
 
-def test_a_source_that_marks_make_too_long_stays_without():
-    """Of three sources the first has room for its marks. The last is too long without any."""
-    texts = {"source": ["a", "a b", "a b c d"], "target": ["x", "y z", "x"], "number": [7, 8, 9]}
-    asked = []
-
-    def mark(number, source, target, ids):
-        asked.append((number, source, target))
-        return [25, *ids]
-
-    found = tokenize_batch(texts, tiny_tokenizer(), (3, 3), mark)
-    assert found == {"input_ids": [[25, 3, 2], [3, 4, 2]], "labels": [[26, 2], [27, 28, 2]]}
-    assert asked == [(7, "a", "x"), (8, "a b", "y z"), (9, "a b c d", "x")]
+def test_a_pair_over_either_limit_is_left_out():
+    texts = {"source": ["a", "a b c d", "a"], "target": ["x", "x", "x y z"]}
+    found = tokenize_batch(texts, tiny_tokenizer(), (3, 3))
+    assert found == {"input_ids": [[3, 2]], "labels": [[26, 2]]}
 
 
 def test_the_lengths_of_a_data_set_are_those_of_all_its_parts(monkeypatch):

@@ -175,8 +175,6 @@ def test_a_revision_is_that_of_the_model():
     [
         ({}, "Give either"),
         ({"train_file": ["a.tsv"], "dataset_name": "name"}, "Give either"),
-        ({"train_file": ["a.tsv"], "glossary": "terms.tsv", "streaming": True}, "Leave out streaming"),
-        ({"train_file": ["a.tsv"], "glossary": "terms.tsv", "bpe_dropout": 0.1}, "Leave out streaming"),
     ],
     ids=str,
 )
@@ -184,7 +182,7 @@ def test_data_that_is_missing_or_contradicts(options, message):
     with pytest.raises(UserError, match=message):
         DataArguments(**options)
     DataArguments(train_file=["a.tsv"], streaming=True, bpe_dropout=0.1)
-    DataArguments(dataset_name="name", glossary="terms.tsv")
+    DataArguments(dataset_name="name")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +231,7 @@ def test_a_token_moves_into_the_environment(monkeypatch):
 def test_defaults_of_data_and_of_evaluation():
     data = DataArguments(["a.tsv"])
     assert (data.max_source_length, data.max_target_length, data.shuffle_buffer) == (256, 256, 100_000)
-    assert (data.term_rate, data.bpe_dropout) == (0.1, 0)
+    assert data.bpe_dropout == 0
     args = training()
     assert (args.generation_max_length, args.generation_num_beams, args.bleu_tokenize) == (128, 1, "13a")
     assert (args.max_general_loss, args.rdrop_alpha, args.ema_decay, args.gradient_accumulation_steps) == (1, 0, 0, 1)
