@@ -38,13 +38,17 @@ _DRAWN = 3
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    decoding.add_options(parser)
+    files = parser.add_argument_group("input and output")
+    files.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line, may be .gz.")
+    files.add_argument(
+        "--references", type=Path, metavar="FILE", help="Analyze these translations (default: the model's own)."
+    )
+    files.add_argument("--lines", type=int, nargs="*", help=f"Lines to draw, from 1 (default: the first {_DRAWN}).")
+    files.add_argument("--output_dir", type=Path, required=True, help="New folder for the report.")
+    decoding.add_model(parser.add_argument_group("model"))
+    decoding.add_decoding(parser.add_argument_group("decoding"))
     # The assignments of a big model take a hundred kilobytes a position.
     parser.set_defaults(max_tokens_per_batch=1024)
-    parser.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line, may be .gz.")
-    parser.add_argument("--references", type=Path, help="Analyze these translations (default: the model's own).")
-    parser.add_argument("--lines", type=int, nargs="*", help=f"Lines to draw, from 1 (default: the first {_DRAWN}).")
-    parser.add_argument("--output_dir", type=Path, required=True, help="New folder for the report.")
     return parser
 
 

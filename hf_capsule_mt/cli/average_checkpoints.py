@@ -22,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--checkpoints", type=Path, nargs="+", help="Folders to average.")
+    source.add_argument("--checkpoints", type=Path, nargs="+", metavar="FOLDER", help="Folders to average.")
     source.add_argument("--run_dir", type=Path, help="Output folder of a training run, with --last or --best.")
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--last", type=at_least(1), metavar="N", help="Take the N newest checkpoints of the run.")

@@ -40,13 +40,38 @@ _OTHER_NAMES = {
     "--target_language": "--target_lang",
 }
 """Options of Transformers' scripts that have another name here."""
+_VALUE_NAMES = {"int": "N", "float": "NUMBER", "dir": "FOLDER", "lang": "LANGUAGE"}
+"""How help calls values, by their type or by the last word of the option."""
+
+
+def value_name(action: argparse.Action) -> str:
+    """Return what stands for the value of an option in its help, such as N, or FILE of `--input_file`."""
+    type_name = getattr(action.type, "__name__", "")
+    if type_name in ("int", "float"):
+        return _VALUE_NAMES[type_name]
+    last_word = action.dest.rpartition("_")[2]
+    return _VALUE_NAMES.get(last_word, last_word.upper())
+
+
+class CommandHelp(argparse.RawDescriptionHelpFormatter):
+    """Help with the description as it is, in which required options are marked, and values have names that say more.
+
+    argparse has only private methods for this, as its own formatters use them. A test fails if they are gone.
+    """
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = super()._get_help_string(action)
+        return f"{text} Required." if action.required and text else text
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        return value_name(action)
 
 
 class CommandParser(argparse.ArgumentParser):
     """A parser that wants whole names of options, with hyphens or underscores, and first names one that is unknown."""
 
     def __init__(self, description: str, **options: Any) -> None:
-        options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False} | options
+        options = {"formatter_class": CommandHelp, "allow_abbrev": False} | options
         super().__init__(description=description, **options)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -105,6 +130,9 @@ def finite(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text} is no finite number.")
     return value
+
+
+finite.__name__ = "float"  # argparse's messages show it.
 
 
 def check_text_file(option: str, path: Path, any_kind: bool = False) -> None:

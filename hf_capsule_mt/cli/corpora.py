@@ -33,13 +33,15 @@ _OF_TEXT_FILES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for rows."""
-    rows = parser.add_argument_group("corpora: files of plain text, or rows of Parquet and JSONL")
+    rows = parser.add_argument_group("corpora", "Files of plain text, or rows of Parquet and JSONL, with --output_dir.")
     rows.add_argument(
-        "--output_dir", type=Path, help="The folder for outputs. Each has the name and the format of its input."
+        "--text_column", default="text", metavar="NAME", help="Column to translate (default: %(default)s)."
     )
-    rows.add_argument("--text_column", default="text", help="Column to translate (default: %(default)s).")
     rows.add_argument(
-        "--translation_column", default="translation", help="New column for translations (default: %(default)s)."
+        "--translation_column",
+        default="translation",
+        metavar="NAME",
+        help="New column for translations (default: %(default)s).",
     )
     rows.add_argument(
         "--report_column", metavar="NAME", help="Add a column with numbers of sentences: cut, empty, repeating ..."

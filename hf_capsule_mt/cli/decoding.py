@@ -24,12 +24,6 @@ class OptionHolder(Protocol):
         """Add an option."""
 
 
-def add_options(parser: OptionHolder) -> None:
-    """Add the options that name the model and say how it decodes."""
-    add_model(parser)
-    add_decoding(parser)
-
-
 def add_decoding(parser: OptionHolder) -> None:
     """Add the options that say how a model decodes."""
     parser.add_argument("--num_beams", type=at_least(1), help="Beam size (default: the model's own).")

@@ -44,22 +44,27 @@ EXAMPLES = (
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    parser.add_argument("--models", nargs="+", default=[], help="Checkpoints to offer: folders, or names on the Hub.")
-    parser.add_argument(
+    model = parser.add_argument_group("models")
+    model.add_argument(
+        "--models", nargs="+", default=[], metavar="MODEL", help="Checkpoints to offer: folders, or names on the Hub."
+    )
+    model.add_argument(
         "--fixed_models",
         action="store_true",
         help="Offer no other checkpoints. It is always so with a --host that others can reach.",
     )
-    parser.add_argument(
+    decoding.add_languages(model)
+    decoding.add_device(model)
+    page = parser.add_argument_group("page")
+    page.add_argument(
         "--examples",
         nargs="+",
+        metavar="TEXT",
         default=EXAMPLES,
         help="Sentences to click. The page opens with the first one (default: some in English).",
     )
-    decoding.add_languages(parser)
-    parser.add_argument("--host", help="Address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1).")
-    parser.add_argument("--port", type=int, help="Port (default: $GRADIO_SERVER_PORT, or the first free from 7860 on).")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
+    page.add_argument("--host", help="Address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1).")
+    page.add_argument("--port", type=int, help="Port (default: $GRADIO_SERVER_PORT, or the first free from 7860 on).")
     return parser
 
 

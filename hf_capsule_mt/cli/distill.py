@@ -69,8 +69,8 @@ _REPORT = "report"
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    decoding.add_options(parser)
-    corpus = parser.add_mutually_exclusive_group(required=True)
+    files = parser.add_argument_group("input and output")
+    corpus = files.add_mutually_exclusive_group(required=True)
     corpus.add_argument(
         "--train_file",
         nargs="+",
@@ -78,32 +78,36 @@ def build_parser() -> argparse.ArgumentParser:
         help="The corpus: files as for hf-capsule-mt train, or one file of sources.",
     )
     corpus.add_argument("--dataset_name", help="Data set of the Hub, instead of files.")
-    parser.add_argument("--dataset_config_name", help="Configuration of the data set.")
-    parser.add_argument(
-        "--source_lang",
-        help="Source language, as a .jsonl file or a data set names it, such as en, and as the teacher does: eng_Latn "
-        "for NLLB.",
-    )
-    parser.add_argument(
-        "--target_lang",
-        help="Target language, as a .jsonl file or a data set names it, such as de, and as the teacher does: deu_Latn "
-        "for NLLB. Codes of multilingual OPUS-MT, such as >>de<<, may also be in the data.",
-    )
-    decoding.add_vocabulary(parser)
-    parser.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
-    parser.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
-    parser.add_argument(
+    files.add_argument("--dataset_config_name", help="Configuration of the data set.")
+    files.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
+    files.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
+    files.add_argument(
         "--output_file",
         nargs="+",
         required=True,
         help="Two text files, or one .tsv or .jsonl file. All may be .gz or .zst.",
     )
-    parser.add_argument(
+    files.add_argument(
         "--min_score",
         type=finite,
         help="Leave out translations whose mean log-probability of a token is lower, such as -1.5 (default: keep all).",
     )
-    parser.add_argument(
+    model = parser.add_argument_group("model")
+    decoding.add_model(model)
+    model.add_argument(
+        "--source_lang",
+        help="Source language, as a .jsonl file or a data set names it, such as en, and as the teacher does: eng_Latn "
+        "for NLLB.",
+    )
+    model.add_argument(
+        "--target_lang",
+        help="Target language, as a .jsonl file or a data set names it, such as de, and as the teacher does: deu_Latn "
+        "for NLLB. Codes of multilingual OPUS-MT, such as >>de<<, may also be in the data.",
+    )
+    decoding.add_vocabulary(model)
+    search = parser.add_argument_group("decoding")
+    decoding.add_decoding(search)
+    search.add_argument(
         "--chunk_size",
         type=at_least(1),
         default=2000,

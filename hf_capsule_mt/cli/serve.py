@@ -47,7 +47,8 @@ _MOST_CONNECTIONS = 4096
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    parser.add_argument(
+    models = parser.add_argument_group("models")
+    models.add_argument(
         "--models",
         nargs="+",
         required=True,
@@ -55,38 +56,56 @@ def build_parser() -> argparse.ArgumentParser:
         help="Pairs of languages with their models, such as en-de=Helsinki-NLP/opus-mt-en-de. Write en-pt=NAME:pt_BR "
         "for a multilingual model that calls the target language pt_BR.",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="Address to listen at (default: %(default)s).")
-    parser.add_argument("--port", type=at_least(0), default=5000, help="Port, 0 for a free one (default: %(default)s).")
-    parser.add_argument(
-        "--api_keys",
-        type=Path,
-        metavar="FILE",
-        help="Serve only clients with a key. Each line of the file has a name and the SHA-256 of the key, 64 digits.",
-    )
-    parser.add_argument("--open", action="store_true", help="Serve everybody who reaches --host, without keys.")
-    parser.add_argument(
-        "--allowed_hosts",
-        nargs="+",
-        metavar="NAME",
-        help="Names by which clients call the server (default: localhost and 127.0.0.1, or all with another --host).",
-    )
-    parser.add_argument(
-        "--cors_origins", nargs="+", default=[], metavar="ORIGIN", help="Sites whose pages may call the server."
-    )
-    parser.add_argument(
+    models.add_argument(
         "--calibrations",
         nargs="+",
         default=[],
         metavar="PAIR=FILE",
         help="Calibrations by calibrate, such as en-de=calibration.json. Clients may then ask for quality.",
     )
-    parser.add_argument(
-        "--demo", action="store_true", help="Show the page of the command demo at /demo. Needs the extra demo."
-    )
-    parser.add_argument("--log_texts", action="store_true", help="Write texts and translations into the log.")
+    _add_clients(parser)
+    _add_texts(parser)
     _add_limits(parser)
     _add_decoding(parser)
     return parser
+
+
+def _add_texts(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("text")
+    group.add_argument(
+        "--keep", metavar="REGEX", help=r"Text that is copied, not translated, such as '\[X\d+X\]' for Weblate."
+    )
+    group.add_argument(
+        "--translate_addresses",
+        action="store_true",
+        help="Translate addresses of the Web and of e-mail like words. By default they are copied.",
+    )
+
+
+def _add_clients(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("clients")
+    group.add_argument("--host", default="127.0.0.1", help="Address to listen at (default: %(default)s).")
+    group.add_argument("--port", type=at_least(0), default=5000, help="Port, 0 for a free one (default: %(default)s).")
+    group.add_argument(
+        "--api_keys",
+        type=Path,
+        metavar="FILE",
+        help="Serve only clients with a key. Each line of the file has a name and the SHA-256 of the key, 64 digits.",
+    )
+    group.add_argument("--open", action="store_true", help="Serve everybody who reaches --host, without keys.")
+    group.add_argument(
+        "--allowed_hosts",
+        nargs="+",
+        metavar="NAME",
+        help="Names by which clients call the server (default: localhost and 127.0.0.1, or all with another --host).",
+    )
+    group.add_argument(
+        "--cors_origins", nargs="+", default=[], metavar="ORIGIN", help="Sites whose pages may call the server."
+    )
+    group.add_argument(
+        "--demo", action="store_true", help="Show the page of the command demo at /demo. Needs the extra demo."
+    )
+    group.add_argument("--log_texts", action="store_true", help="Write texts and translations into the log.")
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -149,15 +168,7 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
         help="Precision. With int8 some translations depend on the sentences that are decoded at the same time.",
     )
     group.add_argument("--engine", choices=ENGINES, help="Decoder to use (default: fast).")
-    group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
-    group.add_argument(
-        "--keep", metavar="REGEX", help=r"Text that is copied, not translated, such as '\[X\d+X\]' for Weblate."
-    )
-    group.add_argument(
-        "--translate_addresses",
-        action="store_true",
-        help="Translate addresses of the Web and of e-mail like words. By default they are copied.",
-    )
+    decoding.add_device(group)
 
 
 @report_user_errors()

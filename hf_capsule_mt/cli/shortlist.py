@@ -36,15 +36,17 @@ _MOST_MISSING = 10
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    decoding.add_model(parser)
-    parser.add_argument("--target_lang", help="Language to write, for models that have several, such as deu_Latn.")
-    words = parser.add_mutually_exclusive_group(required=True)
+    files = parser.add_argument_group("input and output")
+    words = files.add_mutually_exclusive_group(required=True)
     words.add_argument("--input_file", type=Path, help="Text in the target language, one sentence a line. May be .gz.")
     words.add_argument("--script", help="Take all words in a script, such as Latn, instead of those of a text.")
-    parser.add_argument("--output_file", type=Path, required=True, help="File for the words.")
-    parser.add_argument(
+    files.add_argument("--output_file", type=Path, required=True, help="File for the words.")
+    files.add_argument(
         "--min_count", type=at_least(1), default=1, help="Leave out words that the text has less often (default: 1)."
     )
+    model = parser.add_argument_group("model")
+    decoding.add_model(model)
+    model.add_argument("--target_lang", help="Language to write, for models that have several, such as deu_Latn.")
     return parser
 
 

@@ -30,7 +30,7 @@ Several processes share the batch of each update:
 import argparse
 import sys
 import time
-from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
+from argparse import ArgumentDefaultsHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 
-from .common import check_option_names, leave_group_at_exit, report_user_errors, warn_if_busy
+from .common import CommandHelp, check_option_names, leave_group_at_exit, report_user_errors, warn_if_busy
 
 logger = logging.get_logger(__name__)
 
@@ -63,25 +63,28 @@ _NOTHING_KEPT = 3
 """Exit status of a run in which every checkpoint loses too much on the general validation data."""
 # Of layers that a method adds, and of an adapter: they start at zero, and would stay there at the rate above.
 _ADDED_RATE = 1e-3
-# What people use: --help shows these, and --help_all all of them.
+# What people use, in this order: --help shows these, and --help_all all of them.
 _SHOWN = (
-    *("method", "size", "model", "tokenizer_name", "config_overrides", "lora_rank", "train_file", "validation_file"),
-    *("general_validation_file", "max_general_loss", "dataset_name", "source_lang", "target_lang", "output_dir"),
-    *("overwrite_output_dir", "resume_from_checkpoint", "max_steps", "num_train_epochs", "max_tokens_per_batch"),
+    *("train_file", "dataset_name", "source_lang", "target_lang", "validation_file", "general_validation_file"),
+    *("model", "method", "size", "tokenizer_name", "config_overrides", "lora_rank"),
+    *("output_dir", "overwrite_output_dir", "resume_from_checkpoint"),
+    *("max_steps", "num_train_epochs", "max_tokens_per_batch", "max_general_loss"),
     *("gradient_accumulation_steps", "learning_rate", "warmup_steps", "eval_strategy", "eval_steps", "save_strategy"),
     *("save_steps", "bf16", "use_cpu", "push_to_hub", "hub_model_id"),
 )
 
 
-class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
-    """The description as it is, and a default with every option."""
+class _HelpFormatter(CommandHelp, ArgumentDefaultsHelpFormatter):
+    """Help as of the other commands, and a default with every option."""
 
 
 class _Help(argparse.Action):
     """Shows the options that people use, or all of them with `--help_all`."""
 
     def __call__(self, parser: argparse.ArgumentParser, *args: Any) -> None:
-        # argparse has no public list of a parser's options.
+        # argparse has no public lists of a parser's groups and options.
+        for group in parser._action_groups:
+            group._group_actions.sort(key=_place_in_help)
         for action in parser._actions:
             if args[-1] != "--help_all" and action.dest not in (*_SHOWN, argparse.SUPPRESS):
                 action.help = argparse.SUPPRESS
@@ -94,10 +97,15 @@ class _Help(argparse.Action):
         parser.exit()
 
 
+def _place_in_help(action: argparse.Action) -> int:
+    """Return the place of an option in its group: those that people use come first."""
+    return _SHOWN.index(action.dest) if action.dest in _SHOWN else len(_SHOWN)
+
+
 def build_parser() -> HfArgumentParser:
     """Return the parser of the command."""
     parser = HfArgumentParser(
-        (ModelArguments, DataArguments, TranslationTrainingArguments),
+        (DataArguments, ModelArguments, TranslationTrainingArguments),
         usage="%(prog)s --option value ...",
         description=__doc__,
         formatter_class=_HelpFormatter,
@@ -119,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _set_defaults(parser, arguments)
     # Transformers finds options that do not fit each other.
     with blamed_on_user():
-        model_args, data_args, args = parser.parse_args_into_dataclasses(arguments)
+        data_args, model_args, args = parser.parse_args_into_dataclasses(arguments)
     args.check_with(data_args)
     # Data is read after this, which can take hours.
     claim_folder(args, find_checkpoint(args.resume_from_checkpoint, args.output_dir), deletes=False)

@@ -27,27 +27,28 @@ from .common import CommandParser, at_least, check_output_folder, report_user_er
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    data = parser.add_mutually_exclusive_group(required=True)
+    files = parser.add_argument_group("input and output")
+    data = files.add_mutually_exclusive_group(required=True)
     data.add_argument(
         "--train_file",
         nargs="+",
-        metavar="FILE",
         help="Source and target text files, or .tsv, .jsonl, .csv, .parquet or .tmx files, as for hf-capsule-mt train.",
     )
     data.add_argument("--dataset_name", help="Data set of the Hub, or a local folder.")
-    parser.add_argument("--dataset_config_name", help="Configuration of the data set.")
-    parser.add_argument("--source_lang", help="Source language, as a .jsonl file or a data set names it, such as en.")
-    parser.add_argument("--target_lang", help="Target language, as a .jsonl file or a data set names it, such as de.")
-    parser.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
-    parser.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
-    parser.add_argument(
+    files.add_argument("--dataset_config_name", help="Configuration of the data set.")
+    files.add_argument("--source_lang", help="Source language, as a .jsonl file or a data set names it, such as en.")
+    files.add_argument("--target_lang", help="Target language, as a .jsonl file or a data set names it, such as de.")
+    files.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
+    files.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
+    files.add_argument("--output_dir", type=Path, required=True, help="Folder for the tokenizer.")
+    files.add_argument("--overwrite_output_dir", action="store_true", help="Write into a folder that is not empty.")
+    learning = parser.add_argument_group("learning")
+    learning.add_argument(
         "--max_sentences",
         type=at_least(2),
         help="Learn from a random sample of this size. Half of it is of each language.",
     )
-    parser.add_argument("--vocab_size", type=int, default=32_000, help="Number of tokens (default: %(default)s).")
-    parser.add_argument("--output_dir", type=Path, required=True, help="Folder for the tokenizer.")
-    parser.add_argument("--overwrite_output_dir", action="store_true", help="Write into a folder that is not empty.")
+    learning.add_argument("--vocab_size", type=int, default=32_000, help="Number of tokens (default: %(default)s).")
     return parser
 
 

@@ -72,58 +72,77 @@ logger = logging.getLogger(__name__)
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    decoding.add_options(parser)
-    parser.add_argument(
-        "--input_file",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="Text to translate, one sentence a line, may be .gz, .bz2, .xz or .zst (default: standard input). Several "
-        "files with --output_dir.",
-    )
-    parser.add_argument("--output_file", type=Path, help="May be .gz or .zst (default: standard output).")
-    parser.add_argument(
+    _add_files(parser)
+    model = parser.add_argument_group("model")
+    decoding.add_model(model)
+    decoding.add_languages(model)
+    _add_texts(parser)
+    _add_terms(parser)
+    _add_answers(parser)
+    corpora.add_options(parser)
+    search = parser.add_argument_group("decoding")
+    decoding.add_decoding(search)
+    search.add_argument(
         "--chunk_size",
         type=at_least(1),
         default=10_000,
         help="Number of input lines to read, sort and write at a time. Lower it to save memory (default: %(default)s).",
     )
-    parser.add_argument("--interactive", action="store_true", help="Translate each line as soon as it arrives.")
-    _add_texts(parser)
-    parser.add_argument(
+    return parser
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name the input and the output."""
+    group = parser.add_argument_group("input and output")
+    group.add_argument(
+        "--input_file",
+        type=Path,
+        nargs="+",
+        help="Text to translate, one sentence a line, may be .gz, .bz2, .xz or .zst (default: standard input). Several "
+        "files with --output_dir.",
+    )
+    group.add_argument("--output_file", type=Path, help="May be .gz or .zst (default: standard output).")
+    group.add_argument(
+        "--output_dir",
+        type=Path,
+        help="Folder for the outputs of several files. Each has the name and the format of its input.",
+    )
+    group.add_argument(
+        "--format",
+        choices=[*FORMATS, LINES],
+        help="Format of the input file (default: as its name and its beginning say). lines: plain text.",
+    )
+    group.add_argument(
         "--errors",
         choices=["strict", "replace"],
         default="strict",
         help="What to do with bytes that are not UTF-8. strict (default): stop. replace: read them as U+FFFD.",
     )
-    parser.add_argument(
-        "--report_file",
-        type=Path,
-        metavar="FILE",
-        help="Write a line of JSON for each sentence: its source, its translation, scores, and whether it looks wrong.",
-    )
-    parser.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="A file by calibrate, of the same model. The report then has the expected quality, an "
-        "interval, and the probability of a bad translation.",
-    )
-    _add_answers(parser)
-    corpora.add_options(parser)
-    return parser
+    group.add_argument("--interactive", action="store_true", help="Translate each line as soon as it arrives.")
 
 
 def _add_answers(parser: argparse.ArgumentParser) -> None:
     """Add the options for what the model knows besides the best translation."""
-    parser.add_argument(
+    group = parser.add_argument_group("report and alternatives")
+    group.add_argument(
+        "--report_file",
+        type=Path,
+        help="Write a line of JSON for each sentence: its source, its translation, scores, and whether it looks wrong.",
+    )
+    group.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="A file by calibrate, of the same model. The report then has the expected quality, an interval, and the "
+        "probability of a bad translation.",
+    )
+    group.add_argument(
         "--n_best",
         type=at_least(1),
-        metavar="N",
         help="Write the N best translations of each line, each in a line of its own: the number of the source from 0, "
         "the translation and its score, between |||, as Moses and Marian do. It needs at least N beams.",
     )
-    parser.add_argument(
+    group.add_argument(
         "--alignments",
         type=Path,
         metavar="FILE",
@@ -134,48 +153,48 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
 
 def _add_texts(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how texts are cut, and what of them stays."""
-    parser.add_argument(
+    group = parser.add_argument_group("text")
+    group.add_argument(
+        "--sentences", metavar="LANGUAGE", help="Cut each line into sentences of a language, such as en."
+    )
+    group.add_argument(
         "--documents",
         metavar="LANGUAGE",
         help="Translate running text in this language, such as en, sentence by sentence. Only empty lines end a "
         "paragraph. Where each line is one, use --sentences.",
     )
-    parser.add_argument(
-        "--sentences", metavar="LANGUAGE", help="Cut each line into sentences of a language, such as en."
-    )
-    parser.add_argument(
-        "--format",
-        choices=[*FORMATS, LINES],
-        help="Format of the input file (default: as its name and its beginning say). lines: plain text.",
-    )
-    decoding.add_languages(parser)
-    decoding.add_vocabulary(parser)
-    parser.add_argument("--tags", action="store_true", help="Put tags of XML or HTML around the words they belong to.")
-    parser.add_argument(
+    group.add_argument("--tags", action="store_true", help="Put tags of XML or HTML around the words they belong to.")
+    group.add_argument(
         "--keep",
         metavar="REGEX",
         help=r"Regular expression. Text that matches it is copied, not translated. Example: '\{\w+\}' for placeholders "
         "such as {name}.",
     )
-    parser.add_argument(
+    group.add_argument(
         "--translate_addresses",
         action="store_true",
         help="Translate addresses of the Web and of e-mail like words. By default they are copied with --documents and "
         "--output_dir.",
     )
-    parser.add_argument(
+
+
+def _add_terms(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which words translations must have, or may have."""
+    group = parser.add_argument_group("terms and words")
+    group.add_argument(
         "--glossary",
         type=Path,
         metavar="FILE",
         help="Terms that translations must have: a .tsv, .csv or .tbx file of sources and targets. The report says "
         "which terms the model wrote by itself, which the search, and which are missing.",
     )
-    parser.add_argument(
+    group.add_argument(
         "--glossary_languages",
         nargs=2,
         metavar=("SOURCE", "TARGET"),
         help="The languages of a glossary that has several, such as en de. A .tbx file needs them.",
     )
+    decoding.add_vocabulary(group)
 
 
 @report_user_errors()

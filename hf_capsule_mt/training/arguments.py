@@ -26,7 +26,11 @@ class ModelArguments:
 
     _argument_group_name = "model"
 
-    method: Literal[tuple(METHODS)] | None = HfArg(default=None, help="Kind of model.")
+    method: Literal[tuple(METHODS)] | None = HfArg(
+        default=None,
+        metadata={"metavar": "METHOD"},
+        help="Kind of model, such as transformer, em-routing or gdr. The error of a wrong one lists them all.",
+    )
     size: Literal[tuple(SIZES)] | None = HfArg(default=None, help="Size of a new model (default: base).")
     model: str | None = HfArg(
         default=None, help="Checkpoint to start from: one of this package, Marian, M2M-100 or NLLB-200."
@@ -35,6 +39,7 @@ class ModelArguments:
     tokenizer_name: str | None = HfArg(default=None, help="Name or folder of the tokenizer (default: that of --model).")
     config_overrides: list[str] = HfArg(
         default_factory=list,
+        metadata={"metavar": "NAME=VALUE"},
         help="Fields of the model's configuration, as name=value. A value is JSON, such as [0, 1], or plain text.",
     )
     label_smoothing: float = HfArg(default=0.1, help="Label smoothing of the model's own loss.")

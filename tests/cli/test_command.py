@@ -4,6 +4,7 @@ import ast
 import errno
 import importlib
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -19,9 +20,11 @@ import hf_capsule_mt_command as door
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.common import (
     CommandParser,
+    at_least,
     check_new_folder,
     check_output_file,
     check_output_folder,
+    finite,
     report_user_errors,
     usable_device,
     warn_if_busy,
@@ -87,6 +90,54 @@ def test_hyphens_will_do_for_underscores():
     # Not of the beginning of an option.
     with pytest.raises(UserError, match=r"There is no option --input\. Use --input_file\."):
         parser.parse_args(["--input=a"])
+
+
+def groups_of(name):
+    """The options of each group in the help of a command, by its title."""
+    parser = importlib.import_module(f"hf_capsule_mt.cli.{name}").build_parser()
+    groups, title = {}, None
+    for line in parser.format_help().splitlines():
+        if re.fullmatch(r"\w[\w ]*:", line):
+            title = line[:-1]
+        elif match := re.match(r"  (?:-h, )?(--\w+)", line):
+            groups.setdefault(title, []).append(match[1])
+    return groups
+
+
+@pytest.mark.parametrize("name", list(door.COMMANDS))
+def test_options_stand_in_groups(name):
+    """Input and output first, and how models decode last."""
+    groups = groups_of(name)
+    plain = [option for option in groups.pop("options") if not option.startswith("--help")]
+    assert not (plain and groups)
+    if not groups:
+        assert len(plain) <= 6
+        return
+    assert max(map(len, groups.values())) <= 15 or name == "train"
+    assert next(iter(groups)) in ("input and output", "data", "models", "upload")
+    assert not {"decoding", "computing"} & set([*groups][:-1])
+
+
+def test_help_names_what_is_required_and_what_values_are():
+    parser = CommandParser("Does nothing.")
+    parser.add_argument("--input_file", type=Path, required=True, help="Text.")
+    parser.add_argument("--output_dir", type=Path, help="Folder of texts.")
+    parser.add_argument("--target_lang", help="Language.")
+    parser.add_argument("--steps", type=at_least(1), help="Steps.")
+    parser.add_argument("--rate", type=finite, help="Rate.")
+    parser.add_argument("--glossary", metavar="TERMS", help="Terms.")
+    parser.add_argument("--flag", action="store_true", help="Flag.")
+    lines = [" ".join(line.split()) for line in parser.format_help().splitlines()]
+    assert lines[-8:] == [
+        "--input_file FILE Text. Required.",
+        "--output_dir FOLDER Folder of texts.",
+        "--target_lang LANGUAGE",
+        "Language.",
+        "--steps N Steps.",
+        "--rate NUMBER Rate.",
+        "--glossary TERMS Terms.",
+        "--flag Flag.",
+    ]
 
 
 @pytest.mark.parametrize("name", list(door.COMMANDS))

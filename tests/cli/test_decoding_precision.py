@@ -15,7 +15,8 @@ from hf_capsule_mt.translation.translator import translate_lines
 
 def _args(*options):
     parser = argparse.ArgumentParser()
-    decoding.add_options(parser)
+    decoding.add_model(parser)
+    decoding.add_decoding(parser)
     args = parser.parse_args(["--device", "cpu", *options])
     decoding.check_options(args)
     return args
