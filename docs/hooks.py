@@ -5,6 +5,7 @@ import html
 import importlib
 import os
 import re
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from hf_capsule_mt.cli.common import value_name
 from hf_capsule_mt_command import GROUPS, summary
 
 # As GitHub writes them too: a block ```math and, in a line, $`...`$.
@@ -132,23 +134,44 @@ def _command(name: str) -> str:
     module = importlib.import_module(f"hf_capsule_mt.cli.{name}")
     parser, shown = module.build_parser(), getattr(module, "_SHOWN", ())
     parser.prog = f"hf-capsule-mt {name}"
+    notes = _notes(parser)
     first, _, rest = parser.description.strip().partition("\n\n")
     lines = [f"# {name}", "", first, "", *_described(rest)]
     for group in parser._action_groups:
         options = {action.dest: action for action in reversed(group._group_actions) if _is_shown(action)}
         options = dict(reversed(options.items()))
         for title, names in _by_topic(name, group.title, options).items():
-            lines += ["", f"## {title}", "", '<dl class="options">']
+            # An option may have the name of its group, and an id of a page is there once.
+            anchor = title.lower().replace(" ", "-") + "-options"
+            lines += ["", f"## {title} {{: #{anchor} }}", "", '<dl class="options">']
             # What people use stands first.
-            lines += [_option(parser, options[each]) for each in sorted(names, key=lambda each: each not in shown)]
+            for each in sorted(names, key=lambda each: shown.index(each) if each in shown else len(shown)):
+                lines.append(_option(parser, options[each], notes.get(each)))
             lines += ["</dl>"]
     return "\n".join(lines) + "\n"
 
 
+def _notes(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """What is said of options that must be given."""
+    notes = {action.dest: "required" for action in parser._actions if action.required}
+    for group in parser._mutually_exclusive_groups:
+        if group.required:
+            names = [action.option_strings[0] for action in group._group_actions]
+            for action in group._group_actions:
+                others = [name for name in names if name not in action.option_strings]
+                notes[action.dest] = f"this or {' or '.join(others)} is required"
+    return notes
+
+
 def _described(text: str) -> list[str]:
-    """The description as Markdown: examples are indented already, and names of options become code."""
-    lines = text.splitlines()
-    return [line if line.startswith("    ") else _code(line.replace("*", r"\*")) for line in lines]
+    """The description as Markdown: indented examples are blocks of a shell, and names of options become code."""
+    lines = []
+    for is_example, block in groupby(text.splitlines(), key=lambda line: line.startswith("    ")):
+        if is_example:
+            lines += ["```bash", *(line[4:] for line in block), "```"]
+        else:
+            lines += [_code(line.replace("*", r"\*")) for line in block]
+    return lines
 
 
 def _code(text: str) -> str:
@@ -169,18 +192,30 @@ def _by_topic(command: str, group: str, options: dict[str, argparse.Action]) -> 
     return topics
 
 
-def _option(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+def _option(parser: argparse.ArgumentParser, action: argparse.Action, note: str | None) -> str:
     """An entry of a list: name, values and meaning of an option, without a default that is none."""
     [name, *_] = action.option_strings or [action.dest]
     values = ""
     if action.nargs != 0 and action.const is not True:
-        named = action.metavar or ("NUMBER" if action.type in (int, float) else "VALUE")
-        values = " ".join(named) if isinstance(named, tuple) else named
-        values = " | ".join(map(str, action.choices)) if action.choices else values
-        more = " ..." if action.nargs in ("+", "*") else ""
-        values = f" <span>{html.escape(values)}{more}</span>"
+        values = f" <span>{html.escape(_values(action))}</span>"
+    if note is not None:
+        values += f" <em>{note}</em>"
+        action.required = False  # The note says so, and help would say it once more.
     if not action.default:
         action.default = argparse.SUPPRESS
     text = html.escape(" ".join(parser._get_formatter()._expand_help(action).split()), quote=False)
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", _code(text))
+    if action.choices and action.metavar:
+        text += f" All: {', '.join(f'<code>{choice}</code>' for choice in action.choices)}."
     return f'<dt id="{action.dest}"><code>{name}</code>{values}</dt><dd>{text}</dd>'
+
+
+def _values(action: argparse.Action) -> str:
+    """What stands for the values of an option."""
+    if action.choices and not action.metavar:
+        values = " | ".join(map(str, action.choices))
+    elif isinstance(action.metavar, tuple):
+        values = " ".join(action.metavar)
+    else:
+        values = action.metavar or value_name(action)
+    return f"{values} ..." if action.nargs in ("+", "*") else values

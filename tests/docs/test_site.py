@@ -1,15 +1,63 @@
 """The site, which looks at nothing outside. A warning, such as of a link that leads nowhere, is an error."""
 
+import re
 from pathlib import Path
+
+import pytest
+
+import hf_capsule_mt_command
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_site_is_built_without_a_warning(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site."""
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
-    build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(tmp_path / "site")))
-    assert (tmp_path / "site" / "index.html").is_file()
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder)))
+    return folder
+
+
+def options_of(site, command):
+    """What the page of a command says of the values of each option, without marks of HTML."""
+    page = (site / "commands" / command / "index.html").read_text(encoding="utf-8")
+    titles = re.findall(r'<dt id="\w+">(.*?)</dt>', page)
+    texts = [re.sub(r"<.*?>", "", title) for title in titles]
+    return dict(text.partition(" ")[::2] for text in texts)
+
+
+def test_the_site_is_built_without_a_warning(site):
+    assert (site / "index.html").is_file()
+
+
+def test_pages_of_commands_name_values_and_what_is_required(site):
+    options = options_of(site, "translate")
+    assert next(iter(options)) == "--input_file"
+    assert options["--input_file"] == "FILE ..."
+    assert options["--output_dir"] == "FOLDER"
+    assert options["--model"] == "MODEL required"
+    assert options["--num_beams"] == "N"
+    assert options["--glossary_languages"] == "SOURCE TARGET"
+    assert options["--engine"] == "fast | transformers"
+    assert options["--tags"] == ""
+    assert options_of(site, "shortlist")["--script"] == "SCRIPT this or --input_file is required"
+    train = options_of(site, "train")
+    assert train["--method"] == "METHOD"
+    assert "head-em-effective" in (site / "commands/train/index.html").read_text()
+    for command in hf_capsule_mt_command.COMMANDS:
+        ids = re.findall(r' id="([^"]+)"', (site / "commands" / command / "index.html").read_text(encoding="utf-8"))
+        assert len({*ids}) == len(ids), command
+        assert not [option for option, values in options_of(site, command).items() if "VALUE" in values.split()]
+
+
+def test_examples_of_commands_are_of_a_shell(site):
+    """The style sheet wraps their long lines."""
+    page = (site / "commands/translate/index.html").read_text(encoding="utf-8")
+    assert page.count('class="language-bash highlight"') == page.count('class="language-bash') == 5
+    assert ".language-bash pre > code { white-space: pre-wrap;" in (site / "style.css").read_text()
