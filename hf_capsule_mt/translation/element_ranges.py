@@ -5,7 +5,7 @@ each child gives its own to the children in it, and no two children share a word
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -50,8 +50,8 @@ class Node:
 class DisjointRanges:
     """Ranges that are taken already, such as words of an element. No two of them overlap."""
 
-    def __init__(self) -> None:
-        self._ranges: list[Span] = []
+    def __init__(self, ranges: Iterable[Span] = ()) -> None:
+        self._ranges = sorted(ranges)
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
@@ -64,6 +64,11 @@ class DisjointRanges:
         """Return whether anything from `start` to `end` is taken."""
         index = bisect_right(self._ranges, start, key=itemgetter(1))
         return index < len(self._ranges) and self._ranges[index][0] < end
+
+    def contain(self, start: int, end: int) -> bool:
+        """Return whether one range has everything from `start` to `end`."""
+        index = bisect_right(self._ranges, start, key=itemgetter(1))
+        return index < len(self._ranges) and self._ranges[index][0] <= start and end <= self._ranges[index][1]
 
     def moved_out(self, place: int, forwards: bool) -> int:
         """Return a place between two words, moved to the end or the start of the range that it is in, if any."""

@@ -105,17 +105,40 @@ class MarkedSegment(Segment):
             # The longest first: one may be part of another. Equal texts: first those that must be words of their own.
             return -len(self.kept[word]), any(self._is_joined(word))
 
-        taken = DisjointRanges()
-        for span in outside_of:
-            taken.add(span)
+        taken = DisjointRanges(outside_of)
+        kept = DisjointRanges(self.kept_spans)
         shared: dict[tuple[str, bool, bool], list[Span]] = {}
         copies: dict[int, list[Span]] = {}
         for word in sorted(self.kept, key=rank):
             key = (self.kept[word], *self._is_joined(word))
             if key not in shared:
                 shared[key] = _free_copies(text, *key, taken)
+                if self._is_across(self.kept[word], kept):
+                    shared[key] = self._most_similar(text, shared[key], word)
+                for span in shared[key]:
+                    taken.add(span)
             copies[word] = shared[key]
         return copies
+
+    def _is_across(self, text: str, kept: DisjointRanges) -> bool:
+        """Return whether the text of a kept part also stands partly in another one, and partly outside of it.
+
+        `--` does in "Use <code>--</code> for <code>-</code>-prefixed flags."
+        """
+        for match in regex.finditer(regex.escape(text), self.text):
+            if kept.overlap(*match.span()) and not kept.contain(*match.span()):
+                return True
+        return False
+
+    def _most_similar(self, text: str, copies: Sequence[Span], word: int) -> list[Span]:
+        """Return as many copies of a kept part as the source has, first those with letters on the same sides.
+
+        The others may be a shorter kept part with text next to it, which must not get lost.
+        """
+        sides = _letters_next_to(self.text, self.words[word])
+        ranked = sorted(copies, key=lambda span: _letters_next_to(text, span) != sides)
+        number = list(self.kept.values()).count(self.kept[word])
+        return sorted(ranked[:number])
 
     def _is_joined(self, word: int) -> tuple[bool, bool]:
         """Return whether a kept part is joined to a letter or digit before it, and to one after it."""
@@ -344,7 +367,7 @@ class _Stretch:
 def _free_copies(
     translation: str, text: str, joined_before: bool, joined_after: bool, taken: DisjointRanges
 ) -> list[Span]:
-    """Return the places of a text in a translation that no other copy has, and add them to those.
+    """Return the places of a text in a translation that no other copy has.
 
     A copy stands inside a word only on the sides where the kept part does.
     """
@@ -356,7 +379,6 @@ def _free_copies(
         if _is_in_word(translation, end) and not joined_after:
             continue
         if not taken.overlap(start, end):
-            taken.add((start, end))
             copies.append((start, end))
     return copies
 
@@ -433,6 +455,12 @@ def _point(run_text: str, item: Item, following: Item | None, first: int) -> Nod
         # A space that must not break a line stays one.
         space="" if is_behind_word or is_joined else _BREAKABLE.sub(" ", space),
     )
+
+
+def _letters_next_to(text: str, span: Span) -> tuple[bool, bool]:
+    """Return whether a letter or digit stands before a place, and behind it."""
+    start, end = span
+    return text[max(start - 1, 0) : start].isalnum(), text[end : end + 1].isalnum()
 
 
 def _is_in_word(text: str, place: int) -> bool:

@@ -1,6 +1,7 @@
 """Markup is read without a loss, and comes back around the words it belongs to, whatever the alignment."""
 
 import contextlib
+import html
 import random
 import re
 import sys
@@ -294,6 +295,22 @@ def test_each_of_two_equal_kept_parts_has_a_copy_of_its_own():
 )
 def test_a_word_that_looks_like_a_kept_part_is_translated(source, target, expected):
     assert translated(source, lambda text: target, in_order, tags=True) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "Use <code>--</code> to pass <code>-</code>-prefixed flags",
+        "Pass <code>-</code>-prefixed flags behind <code>--</code>",
+        "Try <code>-x</code> and <code>-</code>x",
+        "Try <code>--</code> and <code>--</code> and <code>-</code>- or -",
+        "Try <code>ab.</code> and <code>.a</code>b. now",
+    ],
+)
+def test_text_next_to_a_kept_part_is_no_copy_of_a_longer_one(source):
+    translation = html.unescape(TAG.sub("", translated(source)))
+    assert translation.count("-") == source.count("-")
+    assert translated(source) == source
 
 
 @pytest.mark.parametrize("reference", ["&#10;", "&#xA;", "&#13;", "&#x2028;", "&NewLine;"])
