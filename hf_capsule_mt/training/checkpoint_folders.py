@@ -3,7 +3,8 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -223,3 +224,15 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+@contextmanager
+def explained_full_disk(folder: str) -> Iterator[None]:
+    """Raise an OSError that names the folder if PyTorch cannot write a file there."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "inline_container" not in str(error):
+            raise
+        # PyTorch only says that a position is unexpected.
+        raise OSError(f"{folder} cannot be written. Its disk is full.") from error

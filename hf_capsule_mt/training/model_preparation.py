@@ -1,10 +1,11 @@
-"""What a model needs before it is trained: frozen positions, compiled layers, and what to tell other processes."""
+"""What a model needs to be trained: frozen positions, compiled layers, rates of added weights, and finite weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 from transformers import M2M100Config, MarianMTModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100DecoderLayer, M2M100EncoderLayer
 from transformers.models.marian.modeling_marian import (
@@ -14,6 +15,7 @@ from transformers.models.marian.modeling_marian import (
 )
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.modeling.warm_start import added_weights
 from hf_capsule_mt.translation.direction import KnownLanguages
 
 
@@ -72,6 +74,29 @@ def has_unread_weights(model: nn.Module) -> bool:
     is_guided = getattr(config, "guided_routing", None) == "gdr"
     has_unread_scores = is_guided and config.guided_routing_iterations == 1
     return drops_layers or has_unread_embedding or has_unread_scores
+
+
+def set_added_rate(optimizer: Optimizer, model: nn.Module, rate: float) -> None:
+    """Give the weights that a method adds to a plain model groups with a learning rate of their own.
+
+    Raises:
+        UserError: if the optimizer has no such weights.
+    """
+    names = added_weights(model)
+    added_ids = {id(weight) for name, weight in model.named_parameters() if name in names}
+    groups = []
+    has_added = False
+    for group in optimizer.param_groups:
+        plain = [weight for weight in group["params"] if id(weight) not in added_ids]
+        added = [weight for weight in group["params"] if id(weight) in added_ids]
+        if plain:
+            groups.append({**group, "params": plain})
+        if added:
+            groups.append({**group, "params": added, "lr": rate})
+            has_added = True
+    if not has_added:
+        raise UserError("added_learning_rate is given, but the optimizer has no added weights. Leave it out.")
+    optimizer.param_groups = groups
 
 
 @contextmanager

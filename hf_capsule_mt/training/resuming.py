@@ -1,4 +1,4 @@
-"""The identity of a run, and what may not change when it resumes."""
+"""The identity of a run, what may not change when it resumes, and what follows its options of now."""
 
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
@@ -7,7 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from accelerate.utils import gather_object
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -20,6 +21,7 @@ from .checkpoint_folders import identity_attributes, read_trainer_state
 
 # These must be the same even if the data begins again.
 _ALWAYS = ("adapter", "weights", "tokenizer", "optim", "averages")
+_OPTIMIZER_OPTIONS = ("initial_lr", "betas", "eps", "weight_decay", "momentum")
 _MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
 
@@ -185,6 +187,27 @@ def check_same_everywhere(identity: RunIdentity, update: int | None) -> None:
         for name, value in facts[0].items():
             if others.get(name) != value:
                 raise UserError(f"Process {process} has {name} {others.get(name)}, and process 0 has {value}.")
+
+
+class OptimizerOptions:
+    """The numbers that a resumed run takes from its own options. The checkpoint's come back with the optimizer."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._groups: list[dict[str, Any]] = []
+        for group in optimizer.param_groups:
+            self._groups.append({name: group[name] for name in _OPTIMIZER_OPTIONS if name in group})
+
+    def restore(self, optimizer: Optimizer, schedule: LRScheduler) -> None:
+        """Put them into an optimizer that was loaded, and the learning rates of now into it and its schedule."""
+        for group, options in zip(optimizer.param_groups, self._groups):
+            group.update(options)
+        if type(schedule) is not LambdaLR:
+            # Only a LambdaLR tells the rate of any update.
+            return
+        schedule.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        # Repeat the last step. Otherwise the next update, and its entry in the log, had the checkpoint's rates.
+        schedule.last_epoch -= 1
+        schedule.step()
 
 
 def check_optimizer(trainer: Trainer) -> None:

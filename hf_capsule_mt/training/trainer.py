@@ -1,5 +1,10 @@
-"""A `Seq2SeqTrainer` with token-budget batches."""
+"""A `Seq2SeqTrainer` with token-budget batches, whose methods stand in the order of a run.
 
+A run begins in `train`, which checks what it continues from. `get_train_dataloader` gives it batches, `training_step`
+and `compute_loss` are an update, and `log`, `evaluate` and `save_model` come between updates.
+"""
+
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
@@ -16,23 +21,37 @@ from transformers import (
     MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
 )
-from transformers.trainer_utils import TrainOutput
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
 from transformers.utils import logging
 
-from hf_capsule_mt.data.streaming import TokenBudgetStream
+from hf_capsule_mt import decoding
+from hf_capsule_mt.data.batching import CollatorOfColumns, TokenBudgetBatchSampler, longest_sides
+from hf_capsule_mt.data.bpe_dropout import ResegmentedPairs
+from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file, stream_loader
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import locked
+from hf_capsule_mt.files import locked, replace_text
+from hf_capsule_mt.modeling.portable_model import allow_readers
 
 from .arguments import TranslationTrainingArguments, own_arguments
-from .callbacks import RunEvents, SourceCallback
-from .checkpoint_folders import claim_folder, find_checkpoint
-from .learning_rates import OptimizerOptions, set_added_rate
+from .callbacks import DivergenceError, RunEvents, SourceCallback
+from .checkpoint_folders import TRAINER_STATE, claim_folder, explained_full_disk, find_checkpoint, step_of
+from .evaluating import decode, default_metrics
 from .meter import RunMeter
-from .model_preparation import compile_layers, freeze_positions, has_unread_weights, hidden_embeddings
+from .model_preparation import (
+    all_finite,
+    compile_layers,
+    freeze_positions,
+    has_unread_weights,
+    hidden_embeddings,
+    set_added_rate,
+)
 from .moving_average import WeightAverage
 from .resuming import (
+    OptimizerOptions,
     RunIdentity,
     SavedRun,
     check_optimizer,
@@ -41,14 +60,11 @@ from .resuming import (
     what_is_fixed,
 )
 from .run_recorder import RunRecorder
-from .saving import explained_full_disk
-from .token_budget import BatchingTrainer
-from .validation_bleu import default_metrics
 
 logger = logging.get_logger(__name__)
 
 
-class TranslationTrainer(BatchingTrainer):
+class TranslationTrainer(Seq2SeqTrainer):
     """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
     It logs the parts of a loss that has several. With the tokenizer as `processing_class` it pads pairs of token ids,
@@ -122,7 +138,7 @@ class TranslationTrainer(BatchingTrainer):
         self.resumed_from: str | None = None  # The checkpoint that the run continues from.
         self.resumed_at = 0  # Its update.
         self._begins_data = False  # Whether a resumed run reads its data from the beginning.
-        self._stream_state: str | None = None
+        self._stream_state: str | None = None  # Where a stream is behind the last batch.
         self._average = WeightAverage(args.ema_decay) if args.ema_decay else None
         self._add_callbacks()
 
@@ -173,6 +189,11 @@ class TranslationTrainer(BatchingTrainer):
         freeze_positions(model)
         self.model = model.to(self.args.device)
         self.model_wrapped = self.model
+
+    @property
+    def _base_model(self) -> nn.Module:
+        """The model without an adapter around it."""
+        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Train as the Trainer does. The output folder is locked, and a resumed run has the data of its beginning.
@@ -249,17 +270,98 @@ class TranslationTrainer(BatchingTrainer):
             epochs = 0
         return (epochs, *others)
 
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Log, with the parts of a loss that has several, and the tokens of sources and targets in a second."""
-        if "loss" in logs:
-            # Each process divided its loss by the tokens of all processes, or by its own.
-            loss_reduction = "sum" if self.args.average_tokens_across_devices else "mean"
-            logs.update(self.meter.entry(self.state.global_step, self.accelerator, loss_reduction))
-        if "train_samples_per_second" in logs:
-            # The Trainer counts `per_device_train_batch_size` pairs for each batch.
-            seconds = logs["train_runtime"]
-            logs["train_samples_per_second"] = self.meter.pairs_per_second(seconds, self.accelerator)
-        super().log(logs, *args, **kwargs)
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
+        # The only method around the call that spreads weights over processes with FSDP2.
+        with hidden_embeddings(self.model):
+            return super()._prepare_for_training(*args, **kwargs)
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """Return the optimizer, with `added_learning_rate` for the weights that a method adds to a plain model."""
+        is_new = self.optimizer is None
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if is_new and self.args.added_learning_rate is not None:
+            set_added_rate(optimizer, self.model, self.args.added_learning_rate)
+        return optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
+        """Return the learning rate schedule. Warn if the run ends before its warm-up does."""
+        warmup = self.args.get_warmup_steps(num_training_steps)
+        if self.args.should_log and warmup >= num_training_steps:
+            logger.warning(
+                f"warmup_steps is {warmup}, and the run has {num_training_steps} updates: it ends before the learning "
+                f"rate reaches {self.args.learning_rate}."
+            )
+        schedule = super().create_scheduler(num_training_steps, optimizer)
+        self._optimizer_options = OptimizerOptions(optimizer or self.optimizer)
+        return schedule
+
+    def follow_options(self) -> None:
+        """Let a resumed run have the learning rates and other numbers of its options, not those of its checkpoint."""
+        # DeepSpeed makes the optimizer itself.
+        if self.is_deepspeed_enabled:
+            return
+        check_optimizer(self)
+        self._optimizer_options.restore(self.optimizer, self.lr_scheduler)
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Return the training batches of this process."""
+        args = self.args
+        pairs = self.train_dataset
+        if isinstance(pairs, TokenBudgetStream):
+            return self._batches_of_stream(pairs)
+        if args.max_tokens_per_batch == 0:
+            return super().get_train_dataloader()
+        if not isinstance(pairs, Sized):
+            raise TypeError(f"train_dataset is a {type(pairs).__name__} without a length. Stream files with load_data.")
+        return self._batches_of_budget(pairs)
+
+    def _batches_of_budget(self, pairs: Sized) -> Any:
+        """Return the loader of pairs in memory, whose batches have at most `args.max_tokens_per_batch` tokens."""
+        args = self.args
+        collate = self.data_collator
+        if args.remove_unused_columns:
+            collate = CollatorOfColumns(collate, self._columns_of_model())
+        lengths = pairs.lengths() if isinstance(pairs, ResegmentedPairs) else longest_sides(pairs)
+        # A resumed run cuts an epoch as it was cut at its start.
+        sampler = TokenBudgetBatchSampler(
+            lengths,
+            args.max_tokens_per_batch,
+            num_replicas=self.identity.dealt_to or args.world_size,
+            seed=args.seed_of_data,
+        )
+        sampler.check_deal(args.world_size)
+        # With its own generator: starting workers draws a seed, in a resumed run at other times.
+        generator = torch.Generator()
+        options = args.loader_options
+        loader = DataLoader(pairs, batch_sampler=sampler, collate_fn=collate, generator=generator, **options)
+        # The sampler gives each process as many batches, so accelerate shall repeat none. In evaluation it evens them
+        # out, because every process must have a last batch to gather from.
+        even_batches = self.accelerator.even_batches
+        self.accelerator.even_batches = False
+        try:
+            return self.accelerator.prepare(loader)
+        finally:
+            self.accelerator.even_batches = even_batches
+
+    def _columns_of_model(self) -> set[str]:
+        """Return the columns of pairs that the model, or the collator for it, takes."""
+        arguments = inspect.signature(self._base_model.forward).parameters
+        return {*arguments, *self.label_names, "label", "label_ids"}
+
+    def _batches_of_stream(self, stream: TokenBudgetStream) -> Any:
+        """Return the loader of a stream, which begins where the run left it."""
+        args = self.args
+        if self._begins_data:
+            states = Path(self.resumed_from).glob("stream_state_*.json")
+            stream.begin_behind(file.read_text() for file in states)
+        elif self.resumed_from is None:
+            stream.load_state(None)
+        else:
+            stream.load_state(state_file(self.resumed_from, args.process_index).read_text())
+        device = args.device if self.accelerator.device_placement else None
+        # accelerate's loader takes this option under a private name only.
+        options = {**args.loader_options, "_non_blocking": args.accelerator_config.non_blocking}
+        return stream_loader(stream, self.data_collator, device, **options)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the loss of a batch, after its gradient is added."""
@@ -317,35 +419,178 @@ class TranslationTrainer(BatchingTrainer):
             return None
         return inputs["labels"].ne(-100).sum() / num_items_in_batch
 
-    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
-        # The only method around the call that spreads weights over processes with FSDP2.
-        with hidden_embeddings(self.model):
-            return super()._prepare_for_training(*args, **kwargs)
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log, with the parts of a loss that has several, and the tokens of sources and targets in a second."""
+        if "loss" in logs:
+            # Each process divided its loss by the tokens of all processes, or by its own.
+            loss_reduction = "sum" if self.args.average_tokens_across_devices else "mean"
+            logs.update(self.meter.entry(self.state.global_step, self.accelerator, loss_reduction))
+        if "train_samples_per_second" in logs:
+            # The Trainer counts `per_device_train_batch_size` pairs for each batch.
+            seconds = logs["train_runtime"]
+            logs["train_samples_per_second"] = self.meter.pairs_per_second(seconds, self.accelerator)
+        super().log(logs, *args, **kwargs)
 
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """Return the optimizer, with `added_learning_rate` for the weights that a method adds to a plain model."""
-        is_new = self.optimizer is None
-        optimizer = super().create_optimizer(*args, **kwargs)
-        if is_new and self.args.added_learning_rate is not None:
-            set_added_rate(optimizer, self.model, self.args.added_learning_rate)
-        return optimizer
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **gen_kwargs: Any,
+    ) -> dict[str, float]:
+        """Evaluate as the Trainer does, after evaluating on the general data unless another `eval_dataset` is given.
 
-    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
-        """Return the learning rate schedule. Warn if the run ends before its warm-up does."""
-        warmup = self.args.get_warmup_steps(num_training_steps)
-        if self.args.should_log and warmup >= num_training_steps:
-            logger.warning(
-                f"warmup_steps is {warmup}, and the run has {num_training_steps} updates: it ends before the learning "
-                f"rate reaches {self.args.learning_rate}."
-            )
-        schedule = super().create_scheduler(num_training_steps, optimizer)
-        self._optimizer_options = OptimizerOptions(optimizer or self.optimizer)
-        return schedule
+        Translations are those of the engine of [`hf_capsule_mt.decoding`], unless processes share the weights.
 
-    def follow_options(self) -> None:
-        """Let a resumed run have the learning rates and other numbers of its options, not those of its checkpoint."""
-        # DeepSpeed makes the optimizer itself.
-        if self.is_deepspeed_enabled:
+        Args:
+            eval_dataset: the pairs to evaluate on. By default the trainer's.
+            ignore_keys: outputs of the model that are not collected.
+            metric_key_prefix: begins the names of the scores.
+            **gen_kwargs: options of `generate()`.
+        """
+        if self.general_dataset is not None and eval_dataset is None:
+            prefix = f"{metric_key_prefix}_general"
+            scores = self.predict(self.general_dataset, ignore_keys, prefix, **gen_kwargs).metrics
+            logged = (f"{prefix}_loss", f"{prefix}_bleu")
+            self.log({name: scores[name] for name in logged if name in scores})
+        options = self._decoding_options(gen_kwargs)
+        metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **options)
+        if self.is_in_train and self.has_forgotten:
+            # For the Trainer NaN is never better.
+            metrics = {**metrics, f"{metric_key_prefix}_{self.args.metric_for_best_model}": float("nan")}
+        return metrics
+
+    def predict(
+        self,
+        test_dataset: Any,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "test",
+        **gen_kwargs: Any,
+    ) -> PredictionOutput:
+        """Translate and score as the Trainer does, with the engine, as `evaluate` does.
+
+        Args:
+            test_dataset: the pairs.
+            ignore_keys: outputs of the model that are not collected.
+            metric_key_prefix: begins the names of the scores.
+            **gen_kwargs: options of `generate()`.
+        """
+        return super().predict(test_dataset, ignore_keys, metric_key_prefix, **self._decoding_options(gen_kwargs))
+
+    def _decoding_options(self, gen_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return options of `generate()` with the engine, or those that let processes decode in step."""
+        if self.is_fsdp_enabled or is_deepspeed_zero3_enabled():
+            # All processes gather weights at every step, so none may stop before the others.
+            return {"synced_gpus": True, **gen_kwargs}
+        return {"custom_generate": decode, **gen_kwargs}
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """Evaluate as the Trainer does, but count every sentence once."""
+        # Seq2SeqTrainer would score the pairs that fill up the last batch of several processes twice.
+        self.gather_function = self.accelerator.gather_for_metrics
+        try:
+            with self._averages_in_model(), self._settings_left_alone():
+                return super().evaluation_loop(*args, **kwargs)
+        finally:
+            # Training will change the weights: drop the engine's copies.
+            decoding.release(self.model)
+
+    @contextmanager
+    def _settings_left_alone(self) -> Iterator[None]:
+        """Let the Trainer fill in a copy of the generation settings. Checkpoints would have every default."""
+        if not self.args.predict_with_generate:
+            yield
             return
-        check_optimizer(self)
-        self._optimizer_options.restore(self.optimizer, self.lr_scheduler)
+        settings = self.model.generation_config
+        self.model.generation_config = copy.deepcopy(settings)
+        try:
+            yield
+        finally:
+            self.model.generation_config = settings
+
+    def prediction_step(
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> tuple[float | None, torch.Tensor | None, torch.Tensor | None]:
+        """Evaluate a batch as [`Seq2SeqTrainer`] does."""
+        # The collator gives sources without references labels that are None.
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+        return super().prediction_step(model, inputs, *args, **kwargs)
+
+    @property
+    def comparable_log(self) -> list[dict[str, float]]:
+        """The entries of the log whose scores compare with those of now."""
+        return self.state.log_history[self.identity.scores_began :]
+
+    def _general_scores(self) -> list[float]:
+        return [entry["eval_general_bleu"] for entry in self.comparable_log if "eval_general_bleu" in entry]
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Whether the last evaluation on the general data was too much worse than the first one, before training."""
+        scores = self._general_scores()
+        return bool(scores) and scores[0] - scores[-1] > self.args.max_general_loss
+
+    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+        """Save the model as the Trainer does, unless its weights are not finite."""
+        folder = Path(output_dir or self.args.output_dir)
+        is_checkpoint = step_of(folder) is not None
+        if hasattr(self.optimizer, "eval"):
+            # Schedule-free optimizers put the weights to use into the model.
+            self.optimizer.eval()
+        if is_checkpoint and self.args.should_save:
+            # The state is saved last. With it a checkpoint is complete.
+            (folder / TRAINER_STATE).unlink(missing_ok=True)
+        with self._averages_in_model():
+            self._check_finite()
+            super().save_model(output_dir, *args, **kwargs)
+        if self.args.should_save:
+            # Models of Transformers and adapters leave them to their owner.
+            allow_readers(folder.glob("*model*.safetensors"))
+        if is_checkpoint and self._average is not None and self.args.should_save:
+            self._average.save_training_weights(folder)
+        if is_checkpoint and self._stream_state is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_text(state_file(folder, self.args.process_index), self._stream_state)
+
+    def save_without_push(self) -> None:
+        """Save the model in the output folder, and leave the Hub alone."""
+        pushes = self.args.push_to_hub
+        self.args.push_to_hub = False
+        try:
+            self.save_model()
+        finally:
+            self.args.push_to_hub = pushes
+
+    def _averages_in_model(self) -> Any:
+        """Return a block in which the model has the averages of its weights, if it has any."""
+        return nullcontext() if self._average is None else self._average.in_model()
+
+    def _check_finite(self) -> None:
+        """Raise an error on every process if a weight, or a part of one, is not finite on some process."""
+        is_finite = all_finite(self.model, self.args.device)
+        if self.args.world_size > 1:
+            is_finite = self.accelerator.gather(is_finite.int()).all()
+        if not is_finite:
+            raise DivergenceError("a weight is not finite", self.state.global_step)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
+        # The only method that gets what FSDP gathers: tied weights under each of their names.
+        if state_dict is not None:
+            tied = self.model.all_tied_weights_keys
+            state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
+        super()._save(output_dir, state_dict)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # The Trainer would warn of tied weights, which are saved once, and of sinusoids, which are not saved. It has no
+        # public method for that.
+        unsaved = set(getattr(self.model, "all_tied_weights_keys", None) or ())
+        unsaved.update(self.model._keys_to_ignore_on_save or ())
+        if load_result.unexpected_keys or set(load_result.missing_keys) - unsaved:
+            super()._issue_warnings_after_load(load_result)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write `README.md` into the output folder."""
+        if self.recorder is None:
+            super().create_model_card(*args, **kwargs)
+        elif self.is_world_process_zero():
+            self.recorder.model_card(self).save(Path(self.args.output_dir) / "README.md")

@@ -10,7 +10,7 @@ from tiny_run import arguments, files, stop_at
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.cli.train import main
-from hf_capsule_mt.training import validation_bleu
+from hf_capsule_mt.training import evaluating
 from hf_capsule_mt.training.averaging import best_checkpoints
 from hf_capsule_mt.training.checkpoint_folders import checkpoints
 
@@ -40,7 +40,7 @@ def scripted(monkeypatch):
         def metric(*_):
             return lambda prediction: {"bleu": float(left[len(prediction.predictions) == 12].pop(0))}
 
-        monkeypatch.setattr(validation_bleu, "bleu_metric", metric)
+        monkeypatch.setattr(evaluating, "bleu_metric", metric)
 
     return let
 

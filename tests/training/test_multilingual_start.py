@@ -117,10 +117,10 @@ def test_an_adapter(corpus, nllb, tmp_path):
 
 
 def test_a_run_that_only_forgets_keeps_the_start(corpus, nllb, tmp_path, monkeypatch):
-    from hf_capsule_mt.training import validation_bleu
+    from hf_capsule_mt.training import evaluating
 
     scores = iter([30.0, 10.0] + [1.0, 12.0] * 5)
-    monkeypatch.setattr(validation_bleu, "bleu_metric", lambda *_: lambda prediction: {"bleu": next(scores)})
+    monkeypatch.setattr(evaluating, "bleu_metric", lambda *_: lambda prediction: {"bleu": next(scores)})
     both = [corpus / "validation.source", corpus / "validation.target"]
     guarded = {"validation_file": both, "general_validation_file": both, "eval_strategy": "steps", "eval_steps": 1}
     guarded |= {"save_strategy": "steps", "save_steps": 1, "load_best_model_at_end": True}

@@ -53,12 +53,12 @@ from hf_capsule_mt.training import checkpoint_folders, resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.callbacks import DivergenceError, SourceCallback
+from hf_capsule_mt.training.checkpoint_folders import explained_full_disk
+from hf_capsule_mt.training.evaluating import bleu_metric, default_metrics
 from hf_capsule_mt.training.model_preparation import all_finite, compile_layers, freeze_positions, has_unread_weights
 from hf_capsule_mt.training.overrides import parse_override
-from hf_capsule_mt.training.saving import explained_full_disk
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
-from hf_capsule_mt.training.validation_bleu import bleu_metric, default_metrics
 
 # A learning rate of 1 makes the change of a weight its gradient.
 UPDATE = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0}

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 from transformers import MarianMTModel, Seq2SeqTrainer
 
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
-from hf_capsule_mt.training.learning_rates import OptimizerOptions
+from hf_capsule_mt.training.resuming import OptimizerOptions
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 OVERRIDDEN = {
@@ -29,8 +29,7 @@ OVERRIDDEN = {
 @pytest.mark.parametrize("name", OVERRIDDEN)
 def test_methods_of_the_trainer(name):
     assert OVERRIDDEN[name] <= inspect.signature(getattr(Seq2SeqTrainer, name)).parameters.keys()
-    # It overrides the method itself, or a base of the package does.
-    assert getattr(TranslationTrainer, name) is not getattr(Seq2SeqTrainer, name)
+    assert name in vars(TranslationTrainer)
 
 
 @pytest.mark.parametrize(
