@@ -22,8 +22,7 @@ from transformers.models.mbart.modeling_mbart import MBartScaledWordEmbedding
 
 from hf_capsule_mt.errors import UserError
 
-from ..modeling.linear import GateLinear, Linear, UnitGainLinear
-from ..modeling.onednn import has_onednn
+from ..modeling.linear import GateLinear, Linear, UnitGainLinear, has_onednn
 from .fingerprint import with_shared_weights
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .differentiation import differentiable_once
-from .onednn import add_product, product
+from .linear import add_product, product
 from .precision import compute_dtype, in_autocast_dtype, in_compute_dtype
 
 # Scores in a chunk. On a CPU 28 MiB of float32: the allocator returns 32 MiB and more to the system every time. On an

@@ -10,7 +10,7 @@ from transformers.generation.utils import GENERATION_MODES_MAPPING
 
 from hf_capsule_mt.decoding import products
 from hf_capsule_mt.decoding.fingerprint import with_shared_weights
-from hf_capsule_mt.modeling.onednn import has_onednn
+from hf_capsule_mt.modeling.linear import has_onednn
 from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 

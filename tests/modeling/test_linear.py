@@ -8,14 +8,13 @@ from torch import nn
 
 from hf_capsule_mt.cli.common import report_user_errors
 from hf_capsule_mt.modeling import linear
-from hf_capsule_mt.modeling import onednn as products
 
 
 @pytest.fixture
 def calls(monkeypatch):
     """The products that are asked for, of matrices of any size, on a CPU whose MKL is the slower one."""
-    monkeypatch.setattr(products, "_SMALL_PRODUCT", 0)
-    monkeypatch.setattr(products, "_is_intel", lambda: False)
+    monkeypatch.setattr(linear, "_SMALL_PRODUCT", 0)
+    monkeypatch.setattr(linear, "_is_intel", lambda: False)
     asked, original = [], linear.product
 
     def record(left, right):
@@ -46,12 +45,12 @@ def test_outputs_and_gradients(shape, bias, calls):
         outputs.square().sum().backward()
         results.append([outputs.detach(), given.grad, *(weight.grad for weight in module.parameters())])
     torch.testing.assert_close(*results)
-    assert len(calls) == (3 if products.has_onednn() and inputs.numel() else 0)
+    assert len(calls) == (3 if linear.has_onednn() and inputs.numel() else 0)
 
 
 def test_only_gradients_that_are_wanted(calls):
     ours, _, inputs = both(True)
-    if not products.has_onednn():
+    if not linear.has_onednn():
         pytest.skip("no oneDNN here")
     ours(inputs).sum().backward()
     ours.requires_grad_(False)
@@ -76,12 +75,12 @@ def test_other_dtypes_are_torchs(dtype, calls):
 @pytest.mark.parametrize("total", [torch.float32, torch.float64])
 def test_sums_of_products(total, monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(products, "_is_intel", lambda: False)
+    monkeypatch.setattr(linear, "_is_intel", lambda: False)
     left, right, before = torch.randn(3, 4), torch.randn(5, 4), torch.randn(3, 5).to(total)
     for least in (0, 1 << 40):
-        monkeypatch.setattr(products, "_SMALL_PRODUCT", least)
+        monkeypatch.setattr(linear, "_SMALL_PRODUCT", least)
         after = before.clone()
-        products.add_product(after, left, right)
+        linear.add_product(after, left, right)
         torch.testing.assert_close(after, before + (left @ right.t()).to(total))
 
 
