@@ -49,8 +49,9 @@ class RunEvents(TrainerCallback):
         batches = kwargs["train_dataloader"].batch_sampler
         while hasattr(batches, "batch_sampler"):
             batches = batches.batch_sampler
-        if hasattr(batches, "sampler") and hasattr(batches.sampler, "set_epoch"):
-            batches.sampler.set_epoch(int(state.epoch))
+        sampler = getattr(batches, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(int(state.epoch))
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Count the share of the run as the epoch of a stream, also in a run that is resumed."""

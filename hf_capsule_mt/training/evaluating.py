@@ -16,7 +16,16 @@ _IGNORED = -100
 
 
 def decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-    """Decode with the engine, not by the forward that accelerate puts in for autocast."""
+    """Decode with the engine, not by the forward that accelerate puts in for autocast.
+
+    Args:
+        model: the model, as the Trainer has it.
+        *args: other arguments of [`hf_capsule_mt.decoding.generate`].
+        **kwargs: the same.
+
+    Returns:
+        The token ids, `[sentences, length]`, or the output that the options ask for.
+    """
     attributes = vars(model)
     # accelerate has no public way to leave it for a while, only one to remove it for good.
     is_wrapped = "forward" in attributes and "_original_forward" in attributes
