@@ -1,6 +1,6 @@
 """How good a translation probably is, by a calibration: from its mean log-probability and the length of its source.
 
-`evaluate --calibrate` makes calibrations (see [`hf_capsule_mt.evaluation.calibration`]), `translate` reads them.
+The command `calibrate` makes calibrations (see [`hf_capsule_mt.evaluation.calibration`]), `translate` reads them.
 """
 
 import hashlib
@@ -99,13 +99,13 @@ class Calibration:
         """
         record = read_json(path)
         if record.pop("kind", None) != KIND or record.pop("version", None) != VERSION:
-            raise UserError(f"{path} is no calibration. Make one with: hf-capsule-mt evaluate --calibrate.")
+            raise UserError(f"{path} is no calibration. Make one with: hf-capsule-mt calibrate.")
         try:
             for name in ("quality", "probability"):
                 record[name] = _curve_of(record[name])
             return cls(**record)
         except (TypeError, KeyError) as error:
-            raise UserError(f"{path} is damaged: {error}. Make it again with: evaluate --calibrate.") from error
+            raise UserError(f"{path} is damaged: {error}. Make it again with: hf-capsule-mt calibrate.") from error
 
     def write(self, path: Path) -> None:
         """Write the calibration as JSON."""
@@ -117,7 +117,7 @@ class Calibration:
         if not changed:
             return
         if not {"model files", "model", "revision"}.isdisjoint(changed):
-            raise UserError("The calibration is of another model. Calibrate this one: evaluate --calibrate.")
+            raise UserError("The calibration is of another model. Calibrate this one: hf-capsule-mt calibrate.")
         changes = []
         for name in changed:
             changes.append(f"{name} is {settings.get(name)}, not {self.settings.get(name)}")

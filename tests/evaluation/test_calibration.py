@@ -146,11 +146,11 @@ def test_a_file_holds_all_of_it(tmp_path):
     assert record["held_out"].keys() == {"ece", "brier", "coverage", "share_bad"}
     assert record["bad"] == 50
     (tmp_path / "c.json").write_text(json.dumps({**record, "kind": "evaluation"}))
-    with pytest.raises(UserError, match="is no calibration"):
+    with pytest.raises(UserError, match=r"is no calibration\. Make one with: hf-capsule-mt calibrate\."):
         Calibration.read(tmp_path / "c.json")
     del record["bounds"]
     (tmp_path / "c.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match="is damaged"):
+    with pytest.raises(UserError, match=r"is damaged: .* Make it again with: hf-capsule-mt calibrate\."):
         Calibration.read(tmp_path / "c.json")
 
 
