@@ -81,7 +81,7 @@ class MarkedSegment(Segment):
             words_of_copies[kept_word] = [number_of[span] for span in spans]
         # Without an alignment the rows are empty. Full ones would be as large as a long sentence squared.
         weights: Weights = [()] * len(words)
-        if align is not None:
+        if align is not None and self.needs_alignment:
             weights = align(self.words, words)
         writer = SentenceWriter(translation, words, weights, words_of_copies, self._with_twins(), self.escape)
         return writer.write(self.root)

@@ -368,7 +368,10 @@ def test_work_without_an_alignment_grows_as_the_text_does(source):
     def work(number):
         [segment] = marked_segments(source.replace("@", "@" * number), True, keep_pattern(r"\{\w+\}"), None)
         assert not segment.needs_alignment
-        return lines_run(lambda: segment.put_back(segment.text))
+        return lines_run(lambda: segment.put_back(segment.text, align))
+
+    def align(source, target):
+        raise AssertionError("It would have a weight for each two words.")
 
     assert work(800) < 2.5 * work(400)
 
