@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from hf_capsule_mt.translation.surface_checks import WORD
+from hf_capsule_mt.translation.quality.surface import WORD
 
 Pair = tuple[str, str]
 """A sentence and its translation."""

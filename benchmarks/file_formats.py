@@ -34,8 +34,8 @@ from hf_capsule_mt.data.lines import opened, without_compression
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import load_model, load_tokenizer
 from hf_capsule_mt.translation.formats import LINES, recognise, translate_file
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 _MOST = 12
 """Files of each ending that `kinds` looks at."""
@@ -50,7 +50,11 @@ class WideLetters(TextTranslator):
     def decode_batches(self, sentences: Sequence[Any], batches: Sequence[Sequence[int]], **options: Any) -> Iterator:
         """Yield the translations of each batch."""
         for batch in batches:
-            yield {index: Translation(_wide(sentences[index].segment), align=_in_order) for index in batch}
+            yield {index: (Decoded([], text=_wide(sentences[index].segment)),) for index in batch}
+
+    def align(self, sentence: Any, decoded: Any, clean_up: bool | None) -> Any:
+        """Return that word i of both sides belong together."""
+        return _in_order
 
 
 _WIDE = {ord(letter): ord(letter) + 0xFEE0 for letter in string.ascii_letters}

@@ -25,9 +25,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from benchmarks.speed.decode import ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.translation.text_reader import Sentence
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.preparation import Sentence
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 MOST_THREADS = 64
 Translate = Callable[[str], str]
@@ -61,9 +61,9 @@ class CTranslate2:
         """Translate a text. Threads may call it at the same time."""
         return self.texts([self._tokenizer(text)["input_ids"]])[0]
 
-    def decode(self, sentences: Sequence[Sentence]) -> list[Translation]:
+    def decode(self, sentences: Sequence[Sentence]) -> list[tuple[Decoded]]:
         """Translate a batch, as the queue of `serve` asks for it."""
-        return [Translation(text) for text in self.texts([sentence.token_ids for sentence in sentences])]
+        return [(Decoded([], text=text),) for text in self.texts([sentence.token_ids for sentence in sentences])]
 
     def texts(self, sources: Sequence[Sequence[int]]) -> list[str]:
         """Return the translations of token ids."""

@@ -30,11 +30,12 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.evaluation.alignment import align_words
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import load_tokenizer
-from hf_capsule_mt.translation.attention import aligner, attending, cross_attentions_of
-from hf_capsule_mt.translation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.alignment.forced import attending, cross_attentions_of
+from hf_capsule_mt.translation.alignment.words import aligner
+from hf_capsule_mt.translation.generation.decoder import Decoder
+from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.generation.token_rows import pad_rows, start_token
 from hf_capsule_mt.translation.marked_segments import marked_segments
-from hf_capsule_mt.translation.token_rows import pad_rows
-from hf_capsule_mt.translation.translator import generate_batches
 
 OPENING = "<b>"
 CLOSING = "</b>"
@@ -125,9 +126,11 @@ def translations(
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
     token_ids: list[list[int]] = [[] for _ in sources]
-    for batch, generated, written in generate_batches(model, encoded, batches, num_beams=num_beams):
-        for index, start, translation in zip(batch, generated[:, 0].tolist(), written, strict=True):
-            token_ids[index] = [start, *translation.ids]
+    decoder = Decoder(model, tokenizer, num_beams=num_beams)
+    for batch in batches:
+        decoded = decoder.decode([encoded[index] for index in batch])
+        for index, [translation] in zip(batch, decoded, strict=True):
+            token_ids[index] = [start_token(model), *translation.ids]
     return [(ids, tokenizer.decode(ids, skip_special_tokens=True)) for ids in token_ids]
 
 

@@ -38,10 +38,10 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.evaluation.term_scores import has_copies, measure_terms, read_terms
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import load_tokenizer
+from hf_capsule_mt.translation.generation.decoder import Decoder
+from hf_capsule_mt.translation.generation.token_rows import pad_rows
 from hf_capsule_mt.translation.glossary import Term, copies, placed_forms
 from hf_capsule_mt.translation.term_writer import token_spellings, word_boundaries
-from hf_capsule_mt.translation.token_rows import pad_rows
-from hf_capsule_mt.translation.translator import translate_batches
 
 TOKENS_PER_BATCH = 4096
 SENTENCES_PER_BATCH = 32
@@ -194,8 +194,11 @@ def lacking_sentences(
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
     translations: dict[int, str] = {}
-    for batch in translate_batches(model, tokenizer, encoded, batches):
-        translations |= batch
+    decoder = Decoder(model, tokenizer)
+    for batch in batches:
+        decoded = decoder.decode([encoded[index] for index in batch])
+        texts = tokenizer.batch_decode([ranked[0].token_ids for ranked in decoded], skip_special_tokens=True)
+        translations.update(zip(batch, texts, strict=True))
     lacking = []
     for row, of_line in enumerate(terms):
         if None in placed_forms(translations[row], of_line):

@@ -23,8 +23,8 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.evaluation.term_scores import read_terms
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import load_tokenizer
+from hf_capsule_mt.translation.generation.decoder import Decoder
 from hf_capsule_mt.translation.glossary import Term
-from hf_capsule_mt.translation.term_writer import TermWriter
 
 SEED = 1
 
@@ -86,7 +86,7 @@ def time_of_size(
     torch.manual_seed(SEED)
     model = AutoModelForSeq2SeqLM.from_config(preset_config("transformer", size, vocab_size=len(tokenizer))).eval()
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
-    result = translate(TermWriter(model, tokenizer), encoded, terms, options)
+    result = translate(Decoder(model, tokenizer, **options), tokenizer, encoded, terms)
     return {
         "states": Counter(placed.state for of_line in result.placed for placed in of_line),
         "seconds": [round(result.seconds, 2), round(result.seconds_of_terms, 2)],

@@ -22,7 +22,7 @@ from pathlib import Path
 import regex
 import torch
 from sacrebleu.metrics import CHRF
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
@@ -31,10 +31,12 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.evaluation.term_scores import has_copies, measure_terms, read_terms
 from hf_capsule_mt.files import replaced_file, write_json
 from hf_capsule_mt.loading import load_tokenizer
+from hf_capsule_mt.translation.documents import Segment
+from hf_capsule_mt.translation.generation.decoder import Decoder
+from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.glossary import Term
-from hf_capsule_mt.translation.term_writer import PlacedTerm, TermSentence, TermWriter, word_boundaries
-from hf_capsule_mt.translation.token_rows import Written
-from hf_capsule_mt.translation.translator import generate_batches
+from hf_capsule_mt.translation.term_writer import PlacedTerm, TermWriter, word_boundaries
+from hf_capsule_mt.translation.translation import Sentence
 
 WORD = regex.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 FEWEST_SENTENCES = 5
@@ -207,14 +209,13 @@ def run(args: argparse.Namespace) -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=torch.float32).eval()
     tokenizer = load_tokenizer(args.model)
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
-    writer = TermWriter(model, tokenizer)
-    options = {"num_beams": args.num_beams}
-    plain = translate(writer, encoded, None, options)
+    decoder = Decoder(model, tokenizer, num_beams=args.num_beams)
+    plain = translate(decoder, tokenizer, encoded, None)
     record = {"test": str(args.test[0]), "num_beams": args.num_beams, "modes": {}, "environment": environment("cpu")}
     if args.modes is not None:
         terms = {mode: terms[mode] for mode in args.modes}
     for mode, of_mode in terms.items():
-        result = translate(writer, encoded, of_mode, options)
+        result = translate(decoder, tokenizer, encoded, of_mode)
         record["modes"][mode] = measure(plain, result, references, of_mode)
         print(mode, json.dumps(record["modes"][mode]), flush=True)
     record["oracle"] = {mode: asdict(measure_terms(references, of_mode)) for mode, of_mode in terms.items()}
@@ -222,44 +223,43 @@ def run(args: argparse.Namespace) -> None:
 
 
 def translate(
-    writer: TermWriter,
+    decoder: Decoder,
+    tokenizer: PreTrainedTokenizerBase,
     encoded: Sequence[Sequence[int]],
     terms: Sequence[Sequence[Term]] | None,
-    options: dict[str, int],
 ) -> Result:
     """Translate sentences as `translate --glossary` does, and measure both searches.
 
     Args:
-        writer: places terms.
+        decoder: the model, and how it decodes.
+        tokenizer: its tokenizer.
         encoded: token ids of the sources.
         terms: of every source. None: without a glossary.
-        options: of the search.
     """
-    written_of: list[Written] = [Written([], None)] * len(encoded)
-    placed_of: list[tuple[PlacedTerm, ...]] = [()] * len(encoded)
+    writer = TermWriter(tokenizer)
+    decoded_of: list[Decoded] = [Decoded([])] * len(encoded)
     batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
     seconds = 0.0
     seconds_of_terms = 0.0
     # The engine, and the tables of a tokenizer, are made once.
-    list(generate_batches(writer.model, encoded, [batches[0][:1]], **options))
-    word_boundaries(writer.tokenizer, writer.model.config.vocab_size)
-    before = time.process_time()
-    for batch, _, written in generate_batches(writer.model, encoded, batches, **options):
+    decoder.decode([encoded[batches[0][0]]])
+    word_boundaries(tokenizer, decoder.model.config.vocab_size)
+    for batch in batches:
+        before = time.process_time()
+        completed = [ranked[0] for ranked in decoder.decode([encoded[index] for index in batch])]
         seconds += time.process_time() - before
         before = time.process_time()
-        completed = [(of_row, ()) for of_row in written]
         if terms is not None:
             sentences = []
-            for index, row in zip(batch, written, strict=True):
-                sentences.append(TermSentence(encoded[index], terms[index], row))
-            completed = writer.complete(sentences, options)
-        for index, (row, placed) in zip(batch, completed, strict=True):
-            written_of[index] = row
-            placed_of[index] = placed
+            for index in batch:
+                sentences.append(Sentence(Segment("", "", ""), encoded[index], terms=tuple(terms[index])))
+            completed = writer.complete(decoder, sentences, completed)
+        for index, decoded in zip(batch, completed, strict=True):
+            decoded_of[index] = decoded
         seconds_of_terms += time.process_time() - before
-        before = time.process_time()
-    texts = writer.tokenizer.batch_decode([row.words for row in written_of], skip_special_tokens=True)
-    return Result(texts, placed_of, [len(row.words) for row in written_of], seconds, seconds_of_terms)
+    texts = tokenizer.batch_decode([decoded.token_ids for decoded in decoded_of], skip_special_tokens=True)
+    placed = [decoded.terms for decoded in decoded_of]
+    return Result(texts, placed, [len(decoded.token_ids) for decoded in decoded_of], seconds, seconds_of_terms)
 
 
 def measure(plain: Result, result: Result, references: Sequence[str], terms: Sequence[Sequence[Term]]) -> dict:

@@ -34,12 +34,13 @@ from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit_calibration, sentence_chrf
 from hf_capsule_mt.evaluation.report_fields import auroc
 from hf_capsule_mt.files import read_json, replace_text, write_json
+from hf_capsule_mt.translation.alignment.forced import forced_pass
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.expected_quality import Quality
-from hf_capsule_mt.translation.surface_checks import compare_numbers, copied_share, wrong_script
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translation_report import judge
-from hf_capsule_mt.translation.trust import force_targets, read_signs
+from hf_capsule_mt.translation.quality.calibration import Quality
+from hf_capsule_mt.translation.quality.judge import judge, judged
+from hf_capsule_mt.translation.quality.signals import read_signs
+from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 Fields = dict[str, Any]
 """The fields of a report on a translation, by name. Also a line of the file of made errors."""
@@ -61,7 +62,6 @@ FIELDS = {
     "entropy of attention": ("entropy", 1),
     "copied words": ("copied", 1),
     "repeats": ("repeats", 1),
-    "FUTURE's share at the end": ("future_share", 1),
 }
 """Fields by their names in the table, and whether larger ones are signs of errors."""
 COMBINED = ("score", "lowest", "end", "length_ratio", "coverage", "uncovered", "entropy")
@@ -184,14 +184,15 @@ def fields_of(translator: TextTranslator, sources: Sequence[str], targets: Seque
         batch = order[begin : begin + BATCH]
         batch_sources = [source_ids[index] for index in batch]
         batch_targets = [target_ids[index] for index in batch]
-        forced_targets = force_targets(translator.model, batch_sources, batch_targets)
+        forced_targets = forced_pass(translator.model, batch_sources, batch_targets)
         for index, forced in zip(batch, forced_targets, strict=True):
             # The end is no word.
             words = target_ids[index][:-1]
             source = (sources[index], source_ids[index])
             target = (targets[index], words)
             signs = read_signs(forced, tokenizer, source, target, has_end=True)
-            judgement = judge(source_ids[index], words, True, targets[index], forced.score, signs)
+            score = forced.mean_log_probability
+            judgement = judged(source_ids[index], words, True, targets[index], score, signs)
             records[index] = judgement.fields()
     return records
 
@@ -221,7 +222,6 @@ def measure_errors(
 ) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """Return the AUROC of each field for each kind of error, and what fields do together for omissions."""
     pairs = read_damaged(translator, rows)
-    # A model without guided routing has no share of FUTURE.
     known_fields = [field for field, value in pairs[0].damaged.items() if value is not None]
     errors: dict[str, dict[str, float]] = {}
     for name, (field, direction) in FIELDS.items():
@@ -232,8 +232,6 @@ def measure_errors(
     groups = np.array([pair.group for pair in omissions] * 2)
     is_bad = first_of(len(omissions), len(records))
     combined = {"seven fields": combine(records, COMBINED, is_bad, groups)}
-    if "future_share" in known_fields:
-        combined["with FUTURE's share"] = combine(records, (*COMBINED, "future_share"), is_bad, groups)
     return errors, combined
 
 
@@ -386,13 +384,11 @@ def translate(
     kept = [index for index, sentence in enumerate(sentences) if sentence.token_ids]
     kept.sort(key=length)
     batches = [kept[begin : begin + BATCH] for begin in range(0, len(kept), BATCH)]
-    translations = {}
-    for batch in translator.decode_batches(sentences, batches, judges=True, num_beams=num_beams):
-        translations.update(batch)
-    indices = sorted(translations)
-    texts = [translations[index].text for index in indices]
+    ranked = translator.decode(sentences, batches, rereads=True, num_beams=num_beams)
+    indices = sorted(kept)
+    texts = [ranked[index][0].text for index in indices]
     references = [pairs[index][1] for index in indices]
-    judgements = [translations[index].judgement for index in indices]
+    judgements = [judge(translator.reader, sentences[index], ranked[index][0]) for index in indices]
     scores = [judgement.score for judgement in judgements]
     lengths = [judgement.source_length for judgement in judgements]
     return np.array(scores), np.array(lengths), np.array(sentence_chrf(texts, references))

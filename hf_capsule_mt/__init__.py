@@ -46,7 +46,7 @@ from .translation.corpus_translator import CorpusTranslator
 from .translation.decoding_options import is_of_engine
 from .translation.pipeline import TranslationPipeline, pipeline
 from .translation.pipeline_translation import LANGUAGE_PAIR
-from .translation.translations import Translation
+from .translation.translation import Translation
 from .version import __version__
 
 source.register()

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 
 def interrupt_after(monkeypatch, batches):

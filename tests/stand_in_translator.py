@@ -2,8 +2,8 @@
 
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 
 def in_order(source, target):
@@ -33,8 +33,11 @@ class UpperCase(TextTranslator):
             for index in batch:
                 segment = sentences[index].segment
                 self.seen.append(segment.text)
-                translations[index] = Translation(upper(segment), align=in_order)
+                translations[index] = (Decoded([], text=upper(segment)),)
             yield translations
+
+    def align(self, sentence, decoded, clean_up):
+        return in_order
 
 
 class Copies(UpperCase):
@@ -42,7 +45,7 @@ class Copies(UpperCase):
 
     def decode_batches(self, sentences, batches, **options):
         for batch in batches:
-            yield {index: Translation(sentences[index].segment.text, align=in_order) for index in batch}
+            yield {index: (Decoded([], text=sentences[index].segment.text),) for index in batch}
 
 
 class Writes(UpperCase):
@@ -54,4 +57,4 @@ class Writes(UpperCase):
 
     def decode_batches(self, sentences, batches, **options):
         for batch in super().decode_batches(sentences, batches, **options):
-            yield {index: Translation(self._text, align=one.align) for index, one in batch.items()}
+            yield {index: (Decoded([], text=self._text),) for index in batch}

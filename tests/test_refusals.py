@@ -6,6 +6,7 @@ import pytest
 import torch
 from families import translator
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration as Model
 from hf_capsule_mt import preset_config
@@ -28,7 +29,6 @@ from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.checkpoint_folders import find_checkpoint
 from hf_capsule_mt.translation.documents import cut_text
-from hf_capsule_mt.translation.translator import translate_lines
 
 WORDS = torch.tensor([[3, 4, 2]])
 

@@ -20,11 +20,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from benchmarks.speed.decode import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from benchmarks.speed.decoding_tables import file_report
 from benchmarks.speed.workload import Measured, clock, seconds
+from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import hash_text
-from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 TOKENS_PER_BATCH = 4096
 Translate = Callable[[list[str]], list[str]]
@@ -60,9 +61,8 @@ def measure(args: argparse.Namespace) -> Measured:
 
 def file_decoders(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_beams: int) -> dict[str, Translate]:
     """Return what translates lines, by name."""
-    options = {"max_tokens_per_batch": TOKENS_PER_BATCH, "num_beams": num_beams, "length_penalty": 1.0}
-    translate = partial(translate_lines, model, tokenizer, **options)
-    decoders: dict[str, Translate] = {f"engine {dtype}": partial(translate, dtype=dtype) for dtype in PRECISIONS}
+    translate = partial(_translate_by_engine, TextTranslator(model, tokenizer), num_beams)
+    decoders: dict[str, Translate] = {f"engine {dtype}": partial(translate, dtype) for dtype in PRECISIONS}
     plain = for_ctranslate2(model)
     if plain is not None:
         longest = plain.config.max_position_embeddings - 1
@@ -70,6 +70,15 @@ def file_decoders(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, nu
             translator = ctranslate2_translator(plain, precision)
             decoders[f"CTranslate2 {precision}"] = partial(_translate_file, translator, tokenizer, num_beams, longest)
     return decoders
+
+
+def _translate_by_engine(translator: TextTranslator, num_beams: int, dtype: str, lines: list[str]) -> list[str]:
+    """Translate lines as `translate` does."""
+    prepared = [translator.reader.prepare(line, truncation=True) for line in lines]
+    sentences = [text.sentences[0] for text in prepared]
+    batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], TOKENS_PER_BATCH)
+    ranked = translator.decode(sentences, batches, dtype=dtype, num_beams=num_beams, length_penalty=1.0)
+    return [translator.join(*of_text).text for of_text in zip(prepared, ([one] for one in ranked), strict=True)]
 
 
 def _translate_file(

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.translator import generate_batches
+from hf_capsule_mt.translation.generation.decoder import Decoder
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def translate_corpus(
         tokenizer: the model's.
         sources: sentences. Those that are longer than the model's positions are cut, with a warning.
         max_tokens_per_batch: most source tokens of a batch, padding included.
-        **generate_options: those of `generate_batches`.
+        **generate_options: those of [`Decoder`], and so of `generate()`.
 
     Raises:
         UserError: if no line has both sides.
@@ -86,7 +86,9 @@ def translate_corpus(
     lengths = [len(ids) for ids in source_ids]
     batches = tqdm(batch_by_tokens(lengths, max_tokens_per_batch), unit=" batches", desc="translating")
     target_ids = [[] for _ in source_ids]
-    for batch, _, translations in generate_batches(model, source_ids, batches, **generate_options):
-        for index, translation in zip(batch, translations, strict=True):
+    decoder = Decoder(model, tokenizer, **generate_options)
+    for batch in batches:
+        decoded = decoder.decode([source_ids[index] for index in batch])
+        for index, [translation] in zip(batch, decoded, strict=True):
             target_ids[index] = translation.ids
     return EncodedCorpus(source_ids, target_ids)

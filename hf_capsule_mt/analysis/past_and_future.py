@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hf_capsule_mt.translation.attention import attended_positions
+from hf_capsule_mt.translation.alignment.words import attended_positions
 
 FARTHEST = 10
 """Steps before and after a word's translation that have means of their own."""

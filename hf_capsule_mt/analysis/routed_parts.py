@@ -31,3 +31,15 @@ def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:
         else:
             names += [f"{group} {number + 1}" for number in range(size)]
     return names
+
+
+def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
+    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns, or (0, 0)."""
+    # A stranger's Marian model may have any field, which means nothing in its class.
+    is_known = hasattr(type(config), "guided_routing")
+    if not is_known or config.guided_routing is None:
+        return 0, 0
+    if config.guided_routing == "gdr":
+        return config.num_past_capsules, config.num_future_capsules
+    # The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.
+    return 1, 1

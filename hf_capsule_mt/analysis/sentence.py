@@ -9,13 +9,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.attention import teacher_force
+from hf_capsule_mt.translation.alignment.forced import teacher_force
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
-from hf_capsule_mt.translation.evaluation_mode import evaluating
-from hf_capsule_mt.translation.translator import generate_batches
-from hf_capsule_mt.translation.trust import guided_groups
+from hf_capsule_mt.translation.generation.decoder import Decoder
+from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
 
-from .routed_parts import has_routing
+from .routed_parts import guided_groups, has_routing
 from .subwords import source_subwords, target_subwords
 
 
@@ -67,18 +66,17 @@ def read_sentence(
         tokenizer: the model's.
         source: one that is longer than the model's positions is cut, with a warning.
         direction: the languages, for a tokenizer that is set to them.
-        **generate_options: those of `generate_batches`.
+        **generate_options: those of [`Decoder`], and so of `generate()`.
 
     Raises:
         UserError: if the source is blank, or nothing to the tokenizer.
     """
     with direction.spoken_by(tokenizer):
         [source_ids] = encode_lines(tokenizer, [source], source_limit(model.config, tokenizer))
-    if direction.first_token is not None:
-        generate_options.setdefault("forced_bos_token_id", direction.first_token)
     if not source_ids:
         raise UserError("The source has no tokens. Give a sentence.")
-    _, _, [translation] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
+    decoder = Decoder(model, tokenizer, **generate_options)
+    [[translation]] = decoder.decode([source_ids], first_token=direction.first_token)
     return read_encoded(model, tokenizer, source_ids, translation.ids)
 
 

@@ -11,13 +11,12 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.translation.attention import TeacherForcedPass, attending, teacher_force
-from hf_capsule_mt.translation.evaluation_mode import evaluating
-from hf_capsule_mt.translation.trust import guided_groups
+from hf_capsule_mt.translation.alignment.forced import TeacherForcedPass, attending, teacher_force
+from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
 
 from .corpus import EncodedCorpus
 from .past_and_future import PastAndFutureSums, attended_words, bag_overlaps
-from .routed_parts import guided_names
+from .routed_parts import guided_groups, guided_names
 
 LEAST_COUNT = 5
 """Words that occur less often are not ranked."""

@@ -16,7 +16,7 @@ from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.alignment_heads import heads_report, rate_heads, store_heads
 from hf_capsule_mt.translation.direction import KnownLanguages
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding
 from .common import CommandParser, check_line_counts, check_text_file, report_user_errors

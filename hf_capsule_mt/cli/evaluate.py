@@ -43,7 +43,7 @@ from hf_capsule_mt.translation.direction import KnownLanguages
 from hf_capsule_mt.translation.documents import texts_with_codes
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.glossary import Term
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding, evaluate_options, quality
 from .common import (

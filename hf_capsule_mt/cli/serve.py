@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.generate_settings import ENGINES
+from hf_capsule_mt.translation.generation.settings import ENGINES
 from hf_capsule_mt.translation.marked_segments import keep_pattern, with_addresses
 
 from . import decoding
@@ -130,7 +130,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--file_timeout",
         type=finite,
         default=600.0,
-        help="Seconds to read a file, and then to translate it. After that it is given up (default: %(default)s).",
+        help="Seconds until the translation of a file is given up (default: %(default)s).",
     )
     group.add_argument(
         "--max_wait",

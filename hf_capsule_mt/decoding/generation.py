@@ -114,15 +114,16 @@ def generate(
             Transformers itself does not have the mode of generation, as with assisted generation, there is no such
             `dtype`, `length_penalty` is not finite, or the scores of tokens are not finite.
     """
-    _check_length_penalty(generation_config)
     sentences = len(input_ids) // max(1, generation_config.num_beams or 1)
     terms = _terms_of(terms, generation_config, sentences)
+    prepared = {
+        "input_ids": input_ids,
+        "logits_processor": logits_processor,
+        "stopping_criteria": stopping_criteria,
+        "generation_config": generation_config,
+    }
     try:
-        _check_asked_for(input_ids, generation_config, model_kwargs)
-        engine = engine_of(model, dtype)
-        if engine.needs_cache and model_kwargs.get("use_cache") is False:
-            raise UnsupportedError("use_cache is False")
-        settings = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
+        engine, settings = search_settings(model, **prepared, dtype=dtype, **model_kwargs)
         limits = _limits(engine, len(input_ids), stopping_criteria, generation_config)
         if terms is not None and settings.constraints.words is not None:
             raise UnsupportedError("a set of words may lack those of a term")
@@ -134,8 +135,7 @@ def generate(
         log(f"Transformers decodes, not the engine: {reason}")
         if "encoder_outputs" in model_kwargs:
             model_kwargs["encoder_outputs"] = _in_dtype(model_kwargs["encoder_outputs"], model.dtype)
-        options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
-        return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
+        return _transformers(model, **prepared, **model_kwargs)
     encoded = model_kwargs["encoder_outputs"]
     mask = model_kwargs.get("attention_mask")
     # Transformers has repeated the source of each sentence for every beam. The engine reads it once.
@@ -153,6 +153,41 @@ def generate(
         settings = replace(settings, num_return_sequences=num_translations)
     output = _output_of(translations, settings, input_ids.device)
     return output if return_scores else output.sequences
+
+
+def search_settings(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    *,
+    dtype: str,
+    **model_kwargs: Any,
+) -> tuple[Engine, Settings]:
+    """Return the engine, and the settings of its search, for a call of `generate()`, which gives what it has prepared.
+
+    As `custom_generate` it says once what many searches with the same options need.
+
+    Args:
+        model: the model that decodes.
+        input_ids: the start tokens, `[sentences * beams, 1]`.
+        logits_processor: as `generate()` prepares them, as are the next two.
+        stopping_criteria: the engine also knows [`NewTokenLimits`].
+        generation_config: the settings of the call.
+        dtype: precision of the engine's products.
+        model_kwargs: the encoder's output, and other arguments of the model.
+
+    Raises:
+        UnsupportedError: if the engine cannot do exactly what is asked for.
+        UserError: if `length_penalty` is not finite, or there is no such `dtype`.
+    """
+    _check_length_penalty(generation_config)
+    _check_asked_for(input_ids, generation_config, model_kwargs)
+    engine = engine_of(model, dtype)
+    if engine.needs_cache and model_kwargs.get("use_cache") is False:
+        raise UnsupportedError("use_cache is False")
+    return engine, _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
 
 
 def _output_of(
@@ -395,7 +430,7 @@ def _limits(engine: Engine, rows: int, criteria: StoppingCriteriaList | None, co
 def _transformers(
     model: PreTrainedModel,
     input_ids: Tensor,
-    config: GenerationConfig,
+    generation_config: GenerationConfig,
     logits_processor: LogitsProcessorList | None,
     **kwargs: Any,
 ) -> Any:
@@ -404,14 +439,14 @@ def _transformers(
     Args:
         model: the model that decodes.
         input_ids: what the translations begin with, `[rows, length]`.
-        config: the settings of the call.
+        generation_config: the settings of the call.
         logits_processor: its processors.
         kwargs: all other arguments of `generate()`.
 
     Raises:
         UserError: if Transformers does not have the mode of generation, or scores are not finite.
     """
-    mode = config.get_generation_mode(None)
+    mode = generation_config.get_generation_mode(None)
     if mode not in _MODES_OF_TRANSFORMERS:
         raise UserError(f"custom_generate does not know the mode {mode.value!r}. Call generate() without it.")
     scores = FiniteScores(model)
@@ -422,6 +457,6 @@ def _transformers(
     is_sharded = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
     has_others = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
     kwargs["synced_gpus"] = is_sharded and has_others
-    output = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
+    output = search(model, input_ids, generation_config=generation_config, logits_processor=processors, **kwargs)
     scores.check()
     return output

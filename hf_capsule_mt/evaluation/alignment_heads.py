@@ -20,19 +20,17 @@ from transformers import AutoConfig, GenerationConfig
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines
 from hf_capsule_mt.files import read_json, write_json
-from hf_capsule_mt.translation.attention import (
+from hf_capsule_mt.translation.alignment.forced import (
     Head,
     aligning_attention,
     attending,
     cross_attentions_of,
-    source_spans,
-    target_spans,
     teacher_force,
-    word_shares,
 )
+from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_shares
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
-from hf_capsule_mt.translation.evaluation_mode import evaluating
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.word_spans import word_spans
 
 _GENERATION_CONFIG = "generation_config.json"

@@ -13,7 +13,7 @@ from sacrebleu.metrics import CHRF
 from scipy.optimize import isotonic_regression, minimize
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.expected_quality import Calibration, Curve, probabilities_of
+from hf_capsule_mt.translation.quality.calibration import Calibration, Curve, probabilities_of
 
 LEAST_SENTENCES = 50
 """Fewer sentences tell too little: each of three groups by length has a tenth of its sentences outside an interval."""

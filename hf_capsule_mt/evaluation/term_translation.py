@@ -1,14 +1,15 @@
 """Translate a test set with terms that differ from sentence to sentence."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.glossary import Term
+from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.term_writer import check_terms
-from hf_capsule_mt.translation.text_reader import TextOptions
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 
 def translate_with_terms(
@@ -44,10 +45,7 @@ def translate_with_terms(
     for sentence, of_source in zip(reader.encode(segments, direction, numbers), terms, strict=True):
         # The model does not read a sentence without letters.
         needed = tuple(of_source) if sentence.token_ids else ()
-        sentences.append(reader.with_terms(sentence, needed))
+        sentences.append(replace(sentence, terms=needed))
     batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
-    texts = [sentence.put_back(None) for sentence in sentences]
-    for batch in translator.decode_batches(sentences, batches, **options):
-        for index, translation in batch.items():
-            texts[index] = sentences[index].put_back(translation)
-    return texts
+    ranked = translator.decode(sentences, batches, **options)
+    return [translator.restored(*pair).text for pair in zip(sentences, ranked, strict=True)]

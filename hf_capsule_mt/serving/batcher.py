@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
 
-from hf_capsule_mt.translation.text_reader import Sentence
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.text_translator import Ranked
+from hf_capsule_mt.translation.translation import Sentence
 
 from .batch_speed import BatchSpeed
 from .refusals import BusyError, FailedSentenceError, LateError, StoppedError
@@ -23,7 +23,7 @@ from .waiting import Place, WaitingRequest, run_around
 
 logger = logging.getLogger(__name__)
 
-Decode = Callable[..., Sequence[Translation]]
+Decode = Callable[..., Sequence[Ranked]]
 """Decodes sentences with token ids, all in one batch. `num_return_sequences` says how many translations each has."""
 
 _WINDOW = 4
@@ -153,8 +153,8 @@ class Batcher:
         *,
         seconds: float = math.inf,
         alternatives: int = 0,
-        judges: bool = False,
-    ) -> Future[list[Translation]]:
+        rereads: bool = False,
+    ) -> Future[list[Ranked]]:
         """Give sentences to the engine.
 
         Args:
@@ -162,7 +162,7 @@ class Batcher:
             sentences: those of one request, with token ids, and with one target language.
             seconds: after which the request is dropped, if it still waits.
             alternatives: how many other translations each sentence has, less than there are beams.
-            judges: whether translations have judgements with scores.
+            rereads: whether the model reads the best translations again, so that they can be judged.
 
         Returns:
             A future of the translations in the order of the sentences. Cancel it to drop those that still wait. Its
@@ -179,7 +179,7 @@ class Batcher:
             request = WaitingRequest(model, sentences, deadline=now + seconds, arrival=now, last_batch=last_batch)
             request.has_terms = any(sentence.terms for sentence in sentences)
             request.alternatives = alternatives
-            request.judges = judges
+            request.rereads = rereads
             if sentences:
                 self._requests.append(request)
                 self._changed.notify_all()
@@ -294,7 +294,7 @@ class Batcher:
                 )
             )
 
-    def _decode_or_halve(self, decode: Decode, batch: Sequence[Place]) -> list[Translation | Exception]:
+    def _decode_or_halve(self, decode: Decode, batch: Sequence[Place]) -> list[Ranked | Exception]:
         """Return a translation for each sentence, or the error of a sentence that cannot be decoded alone either."""
         try:
             sentences = [place.sentence for place in batch]
@@ -303,8 +303,8 @@ class Batcher:
             if max(counts) > 1:
                 # One search for all. Only those who asked get more of what it has found.
                 options["num_return_sequences"] = counts
-            if batch[0].request.judges:
-                options["judges"] = True
+            if batch[0].request.rereads:
+                options["rereads"] = True
             return [*decode(sentences, **options)]
         except Exception as error:
             if len(batch) == 1:
@@ -313,7 +313,7 @@ class Batcher:
         middle = len(batch) // 2
         return [*self._decode_or_halve(decode, batch[:middle]), *self._decode_or_halve(decode, batch[middle:])]
 
-    def _deliver(self, place: Place, translation: Translation | Exception) -> None:
+    def _deliver(self, place: Place, translation: Ranked | Exception) -> None:
         request = place.request
         if isinstance(translation, Exception):
             error = FailedSentenceError("A sentence cannot be translated.")

@@ -6,6 +6,7 @@ from typing import Any
 from starlette.requests import Request
 
 from hf_capsule_mt.translation.glossary import Glossary
+from hf_capsule_mt.translation.preparation import TextOptions
 
 from .detection import LanguageDetector
 from .endpoints import Logged
@@ -13,7 +14,7 @@ from .glossaries import GlossaryStore
 from .jobs import ClientJob, SourceText, TranslatedText
 from .languages import name_of_language
 from .libretranslate import required_model
-from .models import Reading, ServedModel
+from .models import ServedModel
 from .requests import Fields, RequestError, check_known
 
 _SPLITS = {"0": "never", "1": "lines", "nonewlines": "paragraphs"}
@@ -235,7 +236,7 @@ def _languages(fields: Fields) -> tuple[str | None, str]:
     return source, target
 
 
-def _reading(fields: Fields, glossary: Glossary | None) -> Reading:
+def _reading(fields: Fields, glossary: Glossary | None) -> TextOptions:
     """Return how the texts of a request are read."""
     tags = fields.get("tag_handling") or ""
     if tags not in ("", "xml", "html"):
@@ -248,4 +249,4 @@ def _reading(fields: Fields, glossary: Glossary | None) -> Reading:
     if split not in _SPLITS:
         raise RequestError(400, "Value for 'split_sentences' not supported.")
     ignored_tags = _ignored_tags(fields, bool(tags))
-    return Reading(tags=bool(tags), ignored_tags=ignored_tags, split=_SPLITS[split], glossary=glossary)
+    return TextOptions(tags=bool(tags), ignored_tags=ignored_tags, split=_SPLITS[split], glossary=glossary)

@@ -14,9 +14,10 @@ from hf_capsule_mt.translation.formats.recognition import HEAD_BYTES, recognise_
 from hf_capsule_mt.translation.formats.translated_files import byte_order_mark, with_keep
 from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.preparation import TextOptions
 
 from .jobs import ClientJob, SourceText
-from .models import Reading, ServedModel
+from .models import ServedModel
 from .requests import RequestError, Upload
 
 PLAIN = ".txt"
@@ -52,7 +53,7 @@ def read_file_job(
     data = upload.data.removeprefix(mark)
     file_format = _format_of(name, upload.data)
     if file_format is None:
-        reading = Reading(keep=keep, glossary=glossary)
+        reading = TextOptions(keep=keep, split="lines", glossary=glossary)
         sources = [SourceText(decoded(data), model, reading)]
         return FileJob(sources, name, lambda translations: mark + translations[0].encode())
     document = file_format.read(data, model.target)
@@ -92,7 +93,7 @@ def _is_readable(file_format: FileFormat) -> bool:
     return file_format.package is None or is_installed(file_format.package)
 
 
-def _reading(text: Text, keep: Pattern | None, glossary: Glossary | None) -> Reading:
+def _reading(text: Text, keep: Pattern | None, glossary: Glossary | None) -> TextOptions:
     combined = with_keep(text, None if keep is None else keep.pattern).keep
     pattern = None if combined is None else keep_pattern(combined)
-    return Reading(tags=text.tags, keep=pattern, split="paragraphs", glossary=glossary)
+    return TextOptions(tags=text.tags, keep=pattern, split="paragraphs", glossary=glossary)

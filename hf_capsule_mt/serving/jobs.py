@@ -3,9 +3,10 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hf_capsule_mt.translation.expected_quality import Quality
+from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.quality.calibration import Quality
 
-from .models import Reading, ServedModel
+from .models import ServedModel
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class SourceText:
 
     text: str
     model: ServedModel
-    reading: Reading
+    reading: TextOptions
     confidence: float = 100.0  # How likely its source language is the one of the model.
 
 

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_capsule_mt.translation.preparation import TextOptions
+
 from .detection import LanguageDetector
 from .jobs import ClientJob, SourceText, TranslatedText
 from .languages import name_of_language
-from .models import Reading, ServedModel, find_model
+from .models import ServedModel, find_model
 from .requests import Fields, RequestError, check_known
 
 _FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "quality", "api_key", "secret"))
@@ -43,7 +45,7 @@ def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetecto
     if kind not in ("text", "html"):
         raise RequestError(400, f"Invalid request: format {kind!r:.40} is neither text nor html")
     is_detected = source == "auto"
-    reading = Reading(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
+    reading = TextOptions(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
     sources = _sources(texts, source, target, reading, models, detector)
     return LibreTranslateJob(
         sources=sources,
@@ -151,7 +153,7 @@ def _sources(
     texts: Sequence[str],
     source: str,
     target: str,
-    reading: Reading,
+    reading: TextOptions,
     models: Sequence[ServedModel],
     detector: LanguageDetector,
 ) -> list[SourceText]:

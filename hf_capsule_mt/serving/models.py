@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from regex import Pattern
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
@@ -16,41 +15,17 @@ from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.documents import Segment, check_language, language_code
 from hf_capsule_mt.translation.element_ranges import Node
-from hf_capsule_mt.translation.expected_quality import Calibration, calibration_settings
-from hf_capsule_mt.translation.generate_settings import engine_takes, settings_of
-from hf_capsule_mt.translation.glossary import Glossary
-from hf_capsule_mt.translation.text_reader import PreparedText, Sentence, TextOptions
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
+from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
+from hf_capsule_mt.translation.text_translator import TextTranslator
+from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
 from .batcher import Decode
 from .languages import known_code
 
 MOST_ELEMENTS = 100
 """The most inline elements of a sentence. Putting them back takes time that grows faster than their number."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a text is read.
-
-    Args:
-        tags: whether it has tags.
-        ignored_tags: names of elements that are not translated, in lower case.
-        keep: finds parts that are not translated.
-        split: "lines" ends sentences at line ends too, "paragraphs" only at empty lines, "never" only where the model
-            could not read the text.
-        glossary: terms that the translation must have.
-    """
-
-    tags: bool = False
-    ignored_tags: frozenset[str] = frozenset()
-    keep: Pattern | None = None
-    split: str = "lines"
-    glossary: Glossary | None = None
-
-    def options(self, sentence_language: str | None) -> TextOptions:
-        """Return how a text is cut into sentences, None for a text that is not cut."""
-        return TextOptions(sentence_language, self.tags, self.keep, self.glossary, self.ignored_tags)
 
 
 @dataclass(frozen=True)
@@ -73,19 +48,19 @@ class ServedModel:
         """The pair, such as en-de."""
         return f"{self.source}-{self.target}"
 
-    def prepare(self, text: str, reading: Reading | None = None) -> PreparedText:
-        """Prepare a text.
+    def prepare(self, text: str, options: TextOptions | None = None) -> PreparedText:
+        """Prepare a text. Its sentences are found by the language of the model.
 
         Raises:
             UserError: if a tag is wrong, or a sentence is too long or has too many elements.
         """
-        reading = reading or Reading()
-        if reading.split == "never":
-            sentences = self._sentences([text], reading.options(None))
+        options = options or TextOptions(split="lines")
+        if options.split == "never":
+            sentences = self._sentences([text], replace(options, language=None))
             if not any(self._is_too_long(sentence) for sentence in sentences):
                 return PreparedText(sentences)
-        parts = _lines(text) if reading.split == "lines" and not reading.tags else [text]
-        sentences = self._sentences(parts, reading.options(self.sentence_language))
+        parts = _lines(text) if options.split == "lines" and not options.tags else [text]
+        sentences = self._sentences(parts, replace(options, language=self.sentence_language))
         for sentence in sentences:
             if self._is_too_long(sentence):
                 raise UserError("A sentence is too long for the model, and it cannot be cut.")
@@ -230,7 +205,8 @@ def _obeys_glossaries(model: PreTrainedModel, decoding: DecodingOptions) -> bool
         adapter_for(model)
     except UnsupportedModelError:
         return False
-    return engine_takes(model, decoding.generate_options())
+    options = decoding.generate_options()
+    return engine_takes(settings_of(model, options), options)
 
 
 def _direction(parsed: _Specification, translator: TextTranslator) -> Direction:

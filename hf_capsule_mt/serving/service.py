@@ -17,8 +17,9 @@ from starlette.requests import Request
 from hf_capsule_mt.long_work import LongWork
 from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.marked_segments import with_addresses
-from hf_capsule_mt.translation.text_reader import PreparedText, Sentence
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.quality.judge import judge
+from hf_capsule_mt.translation.text_translator import Ranked
+from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
 from .batcher import Batcher
 from .detection import LanguageDetector
@@ -102,27 +103,29 @@ class _Prepared:
         """Those that the model reads."""
         return [sentence for sentence in self.text.sentences if sentence.token_ids]
 
-    def joined(self, translations: Sequence[Translation]) -> TranslatedText:
-        """Return the text from the translations of the sentences that the model reads."""
-        remaining = iter(translations)
+    def joined(self, decoded: Sequence[Ranked]) -> TranslatedText:
+        """Return the text from what was decoded of the sentences that the model reads."""
+        remaining = iter(decoded)
         of_text = []
         for sentence in self.text.sentences:
-            of_text.append(next(remaining) if sentence.token_ids else None)
-        translation = self.text.translation(of_text)
+            of_text.append(next(remaining) if sentence.token_ids else ())
+        translation = self.source.model.translator.join(self.text, of_text)
         # Beams that differ in their tokens may have the same text.
         texts = dict.fromkeys([translation.text, *(other.text for other in translation.alternatives)])
         best, *others = texts
-        return TranslatedText(best, tuple(others), tuple(self._qualities(translations)))
+        return TranslatedText(best, tuple(others), tuple(self._qualities(decoded)))
 
-    def _qualities(self, translations: Sequence[Translation]) -> Iterator[SentenceQuality]:
-        """Yield what is expected of the translations that were judged."""
-        calibration = self.source.model.calibration
-        for sentence, translation in zip(self.sentences, translations, strict=True):
-            judgement = translation.judgement
-            if calibration is None or judgement is None:
+    def _qualities(self, decoded: Sequence[Ranked]) -> Iterator[SentenceQuality]:
+        """Yield what is expected of the translations that the model has read again."""
+        model = self.source.model
+        if model.calibration is None:
+            return
+        for sentence, ranked in zip(self.sentences, decoded, strict=True):
+            judgement = judge(model.translator.reader, sentence, ranked[0])
+            if judgement.score is None:
                 continue
-            [expected] = calibration.expect([judgement.score], [judgement.source_length])
-            yield SentenceQuality(sentence.segment.text, calibration.metric, expected)
+            [expected] = model.calibration.expect([judgement.score], [judgement.source_length])
+            yield SentenceQuality(sentence.segment.text, model.calibration.metric, expected)
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class _Submitted:
     """What the engine has of one model."""
 
     indices: list[int]  # Of the texts.
-    translations: asyncio.Future[list[Translation]]  # Of all sentences of these texts.
+    translations: asyncio.Future[list[Ranked]]  # Of all sentences of these texts.
 
 
 class Service:
@@ -181,10 +184,11 @@ class Service:
             yield
             for task in self._background:
                 task.cancel()
-            await asyncio.to_thread(self._batcher.close)
-        # Meanwhile the loop runs, so that work for which nobody waits any more is given up.
-        for pool in (self._for_short, self._for_long, self._for_files):
-            await asyncio.to_thread(pool.shutdown)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self._batcher.close)
+        self._for_short.shutdown()
+        self._for_long.shutdown()
+        self._for_files.shutdown()
 
     async def translate(self, request: Request, job: ClientJob, logged: Logged) -> list[TranslatedText]:
         """Translate the texts of a job, unless the client goes away.
@@ -289,10 +293,10 @@ class Service:
         if error is not None and not isinstance(error, EXPECTED_ERRORS):
             logger.error("A file failed.", exc_info=error)
 
-    async def _decoded_in_parts(self, prepared: Sequence[_Prepared]) -> list[list[Translation]]:
+    async def _decoded_in_parts(self, prepared: Sequence[_Prepared]) -> list[list[Ranked]]:
         """Return the translations of the sentences of each text, all of one model."""
         sentences = [sentence for text in prepared for sentence in text.sentences]
-        translations: list[Translation] = []
+        translations: list[Ranked] = []
         for start in range(0, len(sentences), _PART_OF_FILE):
             part = sentences[start : start + _PART_OF_FILE]
             future = self._batcher.submit(prepared[0].source.model.name, part)
@@ -347,7 +351,7 @@ class Service:
                 sentences,
                 seconds=self.settings.timeout,
                 alternatives=job.alternatives,
-                judges=job.wants_quality,
+                rereads=job.wants_quality,
             )
             submitted.append(_Submitted(indices, asyncio.wrap_future(future)))
         return submitted
@@ -362,10 +366,10 @@ async def _in_pool(pool: ThreadPoolExecutor, function: Callable[..., Any], *argu
         work.give_up()
 
 
-async def _decoded(prepared: Sequence[_Prepared], submitted: Sequence[_Submitted]) -> list[list[Translation]]:
+async def _decoded(prepared: Sequence[_Prepared], submitted: Sequence[_Submitted]) -> list[list[Ranked]]:
     """Return the translations of the sentences of each text."""
     futures = [of_model.translations for of_model in submitted]
-    translations: dict[int, list[Translation]] = {}
+    translations: dict[int, list[Ranked]] = {}
     try:
         await asyncio.gather(*futures)
     finally:
@@ -406,11 +410,11 @@ async def _disconnected(request: Request) -> None:
             return
 
 
-def _by_text(translations: Sequence[Translation], prepared: Sequence[_Prepared]) -> list[list[Translation]]:
+def _by_text(translations: Sequence[Ranked], prepared: Sequence[_Prepared]) -> list[list[Ranked]]:
     """Return the translations of each text, given those of all texts in order."""
     remaining = iter(translations)
     return [list(islice(remaining, len(text.sentences))) for text in prepared]
 
 
-def _join(prepared: Sequence[_Prepared], translations: Sequence[Sequence[Translation]]) -> list[TranslatedText]:
+def _join(prepared: Sequence[_Prepared], translations: Sequence[Sequence[Ranked]]) -> list[TranslatedText]:
     return [text.joined(of_text) for text, of_text in zip(prepared, translations, strict=True)]

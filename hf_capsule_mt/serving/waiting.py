@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from hf_capsule_mt.translation.text_reader import Sentence
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.text_translator import Ranked
+from hf_capsule_mt.translation.translation import Sentence
 
 
 @dataclass(eq=False)
@@ -18,13 +18,13 @@ class WaitingRequest:
     deadline: float  # Of time.monotonic().
     arrival: float
     last_batch: int  # The number of the last batch that had a sentence of it.
-    future: Future[list[Translation]] = field(default_factory=Future)
+    future: Future[list[Ranked]] = field(default_factory=Future)
     waiting: deque[int] = field(init=False)  # Indices of the sentences that no batch has had.
     waiting_tokens: int = field(init=False)  # Their source tokens.
-    translations: dict[int, Translation] = field(default_factory=dict)
+    translations: dict[int, Ranked] = field(default_factory=dict)
     has_terms: bool = False  # Of a glossary.
     alternatives: int = 0  # Other translations of each sentence.
-    judges: bool = False  # Whether translations have judgements.
+    rereads: bool = False  # Whether the model reads its translations again.
 
     def __post_init__(self) -> None:
         self.waiting = deque(range(len(self.sentences)))
@@ -36,7 +36,7 @@ class WaitingRequest:
 
         Some sentences with terms are searched twice, and judgements cost a pass. Others must not wait for that.
         """
-        return self.model, self.sentences[0].direction.first_token, self.has_terms, self.judges
+        return self.model, self.sentences[0].direction.first_token, self.has_terms, self.rereads
 
     def length(self, index: int) -> int:
         """Return the number of source tokens of a sentence."""

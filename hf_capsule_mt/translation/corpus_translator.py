@@ -13,9 +13,10 @@ from .decoding_options import DecodingOptions
 from .direction import ONE_PAIR
 from .documents import Segment, check_language
 from .marked_segments import keep_pattern, with_addresses
-from .text_reader import Sentence, TextOptions
-from .texts import TextTranslator
-from .translations import Translation
+from .preparation import TextOptions
+from .quality.judge import judge
+from .text_translator import Ranked, TextTranslator
+from .translation import Sentence
 
 _NAMES = ("source_lang", "target_lang")
 
@@ -176,8 +177,8 @@ class CorpusTranslator:
         segments[-1] = replace(segments[-1], after=segments[-1].after + after)
         return segments
 
-    def _decode(self, different: "_DifferentSentences") -> "list[_Translated]":
-        """Translate every different sentence."""
+    def _decode(self, different: "_DifferentSentences") -> list[tuple[str, RowCounts]]:
+        """Return the translation of every different sentence, and its numbers."""
         translator = self._loaded()
         codes = translator.reader.codes
         if codes.are_missing(segment.source for segment in different.segments):
@@ -185,11 +186,30 @@ class CorpusTranslator:
         sentences = translator.reader.encode(different.segments, self._direction, different.rows)
         lengths = [len(sentence.token_ids) for sentence in sentences]
         batches = batch_by_tokens(lengths, self.decoding.max_tokens_per_batch, different.rows)
-        translations: dict[int, Translation] = {}
-        options = self.decoding.generate_options()
-        for translated in translator.decode_batches(sentences, batches, judges=True, scores=False, **options):
-            translations.update(translated)
-        return [_Translated(sentence, translations.get(index)) for index, sentence in enumerate(sentences)]
+        ranked = translator.decode(sentences, batches, **self.decoding.generate_options())
+        return [
+            self._translated(sentence, of_sentence) for sentence, of_sentence in zip(sentences, ranked, strict=True)
+        ]
+
+    def _translated(self, sentence: Sentence, ranked: Ranked) -> tuple[str, RowCounts]:
+        """Return the translation of a sentence, with its tags and kept parts, and its numbers."""
+        translator = self._loaded()
+        counts = RowCounts(
+            segments=1,
+            words=len(sentence.segment.text.split()),
+            copied=int(sentence.copy is not None),
+            cut=int(sentence.is_cut),
+        )
+        if ranked:
+            judgement = judge(translator.reader, sentence, ranked[0])
+            counts = replace(
+                counts,
+                limit_reached=int(judgement.limit_reached),
+                empty=int(judgement.empty),
+                too_short=int(judgement.too_short),
+                repeats=int(judgement.repeats),
+            )
+        return translator.restored(sentence, ranked).text, counts
 
     def _loaded(self) -> TextTranslator:
         if self._translator is None:
@@ -210,22 +230,22 @@ class _Row:
         self.lines = [] if text is None else _whole_characters(text).split("\n")
         self.segments: list[list[tuple[Segment, int]]] = []
 
-    def translation(self, translated: Sequence["_Translated"]) -> str | None:
+    def translation(self, translated: Sequence[tuple[str, RowCounts]]) -> str | None:
         """Return the translation of the text."""
         if self.is_null:
             return None
         lines = []
         for line in self.segments:
-            lines.append("".join(segment.around(translated[index].text) for segment, index in line))
+            lines.append("".join(segment.around(translated[index][0]) for segment, index in line))
         return "\n".join(lines)
 
-    def counts(self, translated: Sequence["_Translated"]) -> RowCounts:
+    def counts(self, translated: Sequence[tuple[str, RowCounts]]) -> RowCounts:
         """Return the numbers of the row."""
         counts = RowCounts()
         for line in self.segments:
             for segment, index in line:
                 if segment.text:
-                    counts += translated[index].counts
+                    counts += translated[index][1]
         return counts
 
 
@@ -257,25 +277,3 @@ class _DifferentSentences:
                     self._index_of[segment.source] = index
             with_index.append((segment, index))
         return with_index
-
-
-class _Translated:
-    """The translation of a sentence, with its tags and kept parts, and its numbers."""
-
-    def __init__(self, sentence: Sentence, translation: Translation | None) -> None:
-        self.text = sentence.put_back(translation)
-        judgement = None if translation is None else translation.judgement
-        self.counts = RowCounts(
-            segments=1,
-            words=len(sentence.segment.text.split()),
-            copied=int(sentence.copy is not None),
-            cut=int(sentence.is_cut),
-        )
-        if judgement is not None:
-            self.counts = replace(
-                self.counts,
-                limit_reached=int(judgement.limit_reached),
-                empty=int(judgement.empty),
-                too_short=int(judgement.too_short),
-                repeats=int(judgement.repeats),
-            )

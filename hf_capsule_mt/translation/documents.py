@@ -94,6 +94,32 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
     return parts or [""]
 
 
+def plain_segments(parts: Iterable[str]) -> list[Segment]:
+    """Return the segments of a text without tags and kept parts, at least one, from parts as [`cut_text`] returns them.
+
+    A part without letters is white space of the next segment, or of the last one.
+    """
+    segments: list[Segment] = []
+    waiting = ""
+    line = 0
+    for part in parts:
+        text = part.strip()
+        if any(map(str.isalpha, text)):
+            begin = part.index(text)
+            before = part[:begin]
+            line_of_text = line + before.count("\n")
+            after = part[begin + len(text) :]
+            segments.append(Segment(waiting + before, " ".join(text.split()), after, line_of_text))
+            waiting = ""
+        else:
+            waiting += part
+        line += part.count("\n")
+    if not segments:
+        return [Segment(waiting, "", "")]
+    segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
+    return segments
+
+
 def language_code(code: str | None) -> str:
     """Return the two letters of a code such as "en_XX" or "en-GB". Raise a UserError if it does not begin with two."""
     letters = _TWO_LETTERS.match(code or "")

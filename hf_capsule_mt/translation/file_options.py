@@ -8,11 +8,11 @@ from hf_capsule_mt.decoding.products import Int8Choice
 from hf_capsule_mt.files import hash_file
 
 from .decoding_options import DecodingOptions
-from .expected_quality import Calibration
 from .glossary import Glossary
 from .marked_segments import keep_pattern, with_addresses
 from .partial_output import kept_settings
-from .text_reader import TextOptions
+from .preparation import TextOptions
+from .quality.calibration import Calibration
 
 STANDARD_INPUT = Path("/dev/stdin")
 

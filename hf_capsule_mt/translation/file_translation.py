@@ -13,13 +13,15 @@ from accelerate.utils import broadcast_object_list, gather_object
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.files import replaced_file
 
-from .expected_quality import calibration_settings
 from .file_options import STANDARD_INPUT, FileTranslationOptions
 from .file_progress import Progress
 from .partial_output import held_folder
-from .texts import TextTranslator
+from .quality.calibration import calibration_settings
+from .quality.report import report_record
+from .text_translator import Ranked, TextTranslator
+from .translation import Sentence
 from .window_reader import WindowReader, input_lines
-from .windows import Job, Translated
+from .windows import TranslatedSentence, Window
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ class Worker:
         self._decoding = options.decoding
         self._device = torch.device(options.device or state.device)
         self._answers = {
-            "judges": options.report_file is not None,
+            "rereads": options.report_file is not None,
             "return_scores": options.n_best is not None,
             "return_alignments": options.alignments_file is not None,
             "num_return_sequences": options.n_best or 1,
@@ -50,22 +52,30 @@ class Worker:
     def _translator(self) -> TextTranslator:
         return TextTranslator(*self._decoding.load(self._device))
 
-    def translate(self, job: Job) -> dict[int, Translated]:
+    def translate(self, window: Window) -> dict[int, TranslatedSentence]:
         """Return the translations of this process by the index of their sentence."""
         processes = self._state.num_processes
-        batches = job.batches[self._state.process_index :: processes]
-        self._decoding = job.decoding
+        batches = window.batches[self._state.process_index :: processes]
+        self._decoding = window.decoding
         # Before anything is written: the checkpoint may be damaged.
         translator = self._translator
         options = self._decoding.generate_options()
         translated = {}
-        for batch in translator.decode_batches(job.sentences, batches, **self._answers, **options):
-            for index, translation in batch.items():
-                translated[index] = Translated.of(translation, job.sentences[index])
-            tokens = sum(len(job.sentences[index].token_ids) for index in batch)
+        for batch in translator.decode_batches(window.sentences, batches, **self._answers, **options):
+            for index, ranked in batch.items():
+                translated[index] = self._finished(translator, window.sentences[index], ranked)
+            tokens = sum(len(window.sentences[index].token_ids) for index in batch)
             # Only this process shows progress. The others have shares of the same size, and are about as far.
             self._progress.add(len(batch) * processes, tokens * processes)
         return translated
+
+    def _finished(self, translator: TextTranslator, sentence: Sentence, ranked: Ranked) -> TranslatedSentence:
+        """Return the translation of a sentence, and what the report says of it."""
+        translation = translator.restored(sentence, ranked, has_links=self._answers["return_alignments"])
+        has_report = self._answers["rereads"]
+        return TranslatedSentence(
+            translation, report_record(translator.reader, sentence, ranked[0]) if has_report else None
+        )
 
 
 def translate_windows(
@@ -112,9 +122,9 @@ def translate_windows(
             options.calibration.check(calibration_settings(options.decoding, options.source_lang, options.target_lang))
         windows = WindowReader(options, progress)
         worker = Worker(options, state, progress)
-        for job in each_one_ahead(windows.jobs(lines)):
-            translated = _translate_together(worker, job)
-            output = windows.keep(job, translated, more_files)
+        for window in each_one_ahead(windows.windows(lines)):
+            translated = _translate_together(worker, window)
+            output = windows.keep(window, translated, more_files)
             if output is not None:
                 yield output
         _translate_together(worker, None)
@@ -128,19 +138,19 @@ def _help_main_process(options: FileTranslationOptions, state: PartialState) -> 
         pass
 
 
-def _translate_together(worker: Worker, job: Job | None) -> dict[int, Translated] | None:
-    """Translate a job of the main process on all processes, and return all translations.
+def _translate_together(worker: Worker, window: Window | None) -> dict[int, TranslatedSentence] | None:
+    """Translate a window of the main process on all processes, and return all translations.
 
-    The other processes give None as the job. If the main process does, the work ends, and all get None.
+    The other processes give None as the window. If the main process does, the work ends, and all get None.
     """
     with _telling_of_long_waits():
-        [job] = broadcast_object_list([job])
-    if job is None:
+        [window] = broadcast_object_list([window])
+    if window is None:
         return None
-    own_share = worker.translate(job)
+    own_share = worker.translate(window)
     with _telling_of_long_waits():
         shares = gather_object([own_share])
-    translated: dict[int, Translated] = {}
+    translated: dict[int, TranslatedSentence] = {}
     for share in shares:
         translated.update(share)
     return translated

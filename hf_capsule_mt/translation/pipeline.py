@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from regex import Pattern
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
@@ -15,28 +16,24 @@ from transformers.utils import logging
 from hf_capsule_mt.data.word_sets import read_words
 from hf_capsule_mt.decoding import OnlyWords
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.loading import check_loaded, commit_of, load_model, load_tokenizer
+from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
 
-from .decoding_options import is_of_engine, name_of
+from .alignment.links import NOT_ALIGNABLE
+from .decoding_options import engine_computes_in, is_of_engine, name_of
 from .direction import OF_FUNCTIONS, Direction
 from .documents import language_code
-from .generate_settings import ENGINES, settings_of
+from .generation.settings import ENGINES, settings_of
+from .generation.token_rows import start_token
 from .glossary import Glossary
 from .marked_segments import keep_pattern, with_addresses
-from .pipeline_decoding import DecodedSentence, SentenceDecoder, dtype_of_engine
-from .pipeline_translation import (
-    flat_results,
-    languages_of_task,
-    list_or_generator,
-    sorted_options,
-)
-from .text_reader import PreparedText, Sentence, TextOptions
-from .texts import TextTranslator
-from .translations import NOT_ALIGNABLE, Translation, linked_words, with_alternatives
+from .pipeline_translation import flat_results, languages_of_task, list_or_generator, sorted_options
+from .preparation import PreparedText, TextOptions
+from .text_translator import TextTranslator
+from .translation import Translation, with_alternatives
 
 logger = logging.get_logger(__name__)
 
-_OF_ANSWERS = ("return_scores", "return_alignments")
+_OF_ANSWERS = ("return_scores", "return_alignments", "clean_up_tokenization_spaces")
 """Options of both `_forward` and `postprocess`."""
 _OF_PREPROCESS = ("src_lang", "tgt_lang", "truncation", "documents", "tags", "keep", "translate_addresses", "glossary")
 _MORE_THAN_TOKENS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
@@ -99,7 +96,7 @@ class TranslationPipeline(ChunkPipeline):
             check_loaded(self.model, self.model.unfit_weights, **self.model.loaded_from)
         # A model that was loaded for the pipeline tells its precision, because `model_kwargs` may name it too.
         asked_dtype = name_of(getattr(self.model, "asked_dtype", kwargs.get("dtype")))
-        self._dtype = dtype_of_engine(self.model, self.device, asked_dtype, kwargs.get("engine"))
+        self._dtype = _dtype_of_engine(self.model, self.device, asked_dtype, kwargs.get("engine"))
         # The prefix and generation settings that models such as T5 have for each task.
         settings_of_tasks = getattr(self.model.config, "task_specific_params", None) or {}
         known_tasks = sorted(task for task in settings_of_tasks if task.startswith("translation"))
@@ -264,6 +261,7 @@ class TranslationPipeline(ChunkPipeline):
         model_inputs: dict[str, Any],
         return_scores: bool = False,
         return_alignments: bool = False,
+        clean_up_tokenization_spaces: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
         is_batch = isinstance(model_inputs["sentence"], list)
@@ -271,16 +269,26 @@ class TranslationPipeline(ChunkPipeline):
         if "generation_config" not in options:
             options = {**self._task_settings, **options}
         count = settings_of(self.model, options).num_return_sequences or 1
-        nothing = torch.empty((count, 0), dtype=torch.long)
-        decoded = [DecodedSentence(nothing, [None] * count, [None] * count) for _ in sentences]
-        rows = [row for row, sentence in enumerate(sentences) if sentence.token_ids]
-        if rows:
-            decoder = SentenceDecoder(self.texts, self.device, self._dtype)
-            wanted = {"scores": return_scores, "alignments": return_alignments}
-            decoded_rows = decoder.decode([sentences[row] for row in rows], options, **wanted)
-            for row, decoded_sentence in zip(rows, decoded_rows, strict=True):
-                decoded[row] = decoded_sentence
-        return {**model_inputs, "decoded": decoded if is_batch else decoded[0]}
+        dtype = name_of(options.get("dtype", self._dtype))
+        ranked = self.texts.decode(
+            sentences,
+            **{
+                **options,
+                "num_return_sequences": count,
+                "forces_end": True,
+                "engine": options.get("engine") or "fast",
+                "dtype": "float32" if options.get("engine") == "transformers" else dtype,
+                "return_scores": return_scores,
+                "return_alignments": return_alignments,
+                "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
+            },
+        )
+        for sentence, decoded in zip(sentences, ranked, strict=True):
+            if decoded:
+                _warn_of_lost_sentences(sentence.segment.text, decoded[0].text)
+        if not is_batch:
+            return {**model_inputs, "decoded": ranked[0], "count": count}
+        return {**model_inputs, "decoded": ranked, "count": [count] * len(sentences)}
 
     def postprocess(
         self,
@@ -304,25 +312,17 @@ class TranslationPipeline(ChunkPipeline):
         Raises:
             UserError: if there are several sentences, or alignments, and token ids are asked for.
         """
-        count = len(outputs[0]["decoded"].sequences)
         if return_tensors:
             return self._token_ids(outputs, return_scores, return_alignments)
         prepared = PreparedText([output["sentence"] for output in outputs], outputs[0]["text"])
-        translations = []
-        for output in outputs:
-            sentence = output["sentence"]
-            ranked = []
-            # The tokenizer makes nothing of some sentences, and others are copied.
-            for number in range(count if sentence.token_ids else 0):
-                ranked.append(
-                    self._translation(
-                        output["decoded"], number, sentence, clean_up_tokenization_spaces, return_alignments
-                    )
-                )
-            translations.append(with_alternatives(ranked) if ranked else None)
-        best = prepared.translation(translations, has_links=return_alignments)
+        best = self.texts.join(
+            prepared,
+            [output["decoded"] for output in outputs],
+            has_links=return_alignments,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+        )
         # All translations of a copy are the same.
-        results = [replace(best.number(number), alternatives=()) for number in range(count)]
+        results = [replace(best.number(number), alternatives=()) for number in range(outputs[0]["count"])]
         if return_objects:
             return results
         return [result.fields(return_scores) for result in results]
@@ -330,32 +330,59 @@ class TranslationPipeline(ChunkPipeline):
     def _token_ids(
         self, outputs: Sequence[dict[str, Any]], return_scores: bool, return_alignments: bool
     ) -> list[dict[str, Any]]:
-        """Return the translations of one text as token ids."""
+        """Return the translations of one text as token ids with the start token, padded to one length."""
         if len(outputs) > 1:
             raise UserError("A text in several parts has a translation as text. Leave out return_tensors.")
         if return_alignments:
             raise UserError("Alignments are between texts. Leave out return_tensors or return_alignments.")
-        decoded = outputs[0]["decoded"]
-        results = [{"translation_token_ids": token_ids} for token_ids in decoded.sequences]
+        ranked = outputs[0]["decoded"]
+        if not ranked:
+            nothing = {"translation_token_ids": torch.empty(0, dtype=torch.long)}
+            if return_scores:
+                nothing["score"] = None
+            return [nothing] * outputs[0]["count"]
+        start = start_token(self.model)
+        rows = [torch.tensor([start, *one.ids]) for one in ranked]
+        # As generate() fills up the translations of one text.
+        ends = self.model.generation_config.eos_token_id
+        padding = self.model.generation_config.pad_token_id or (ends[0] if isinstance(ends, list) else ends)
+        padded = pad_sequence(rows, batch_first=True, padding_value=padding)
+        results = [{"translation_token_ids": token_ids} for token_ids in padded]
         if return_scores:
-            for result, score in zip(results, decoded.scores, strict=True):
-                result["score"] = score
+            for result, one in zip(results, ranked, strict=True):
+                result["score"] = one.score
         return results
 
-    def _translation(
-        self, decoded: DecodedSentence, number: int, sentence: Sentence, clean_up: bool, aligns: bool
-    ) -> Translation:
-        """Return one of the translations of a sentence."""
-        token_ids = decoded.sequences[number]
-        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up}
-        text = self.tokenizer.decode(token_ids, **options)
-        _warn_of_lost_sentences(sentence.segment.text, text)
-        attention = decoded.attention[number]
-        align = None
-        if attention is not None:
-            align = self.texts.align(attention, sentence, token_ids[1:].tolist(), clean_up)
-        links = linked_words(sentence.segment.text, text, align) if aligns else None
-        return Translation(text, decoded.scores[number], links, align=align)
+
+def _dtype_of_engine(model: PreTrainedModel, device: torch.device, dtype: str, engine: str | None) -> str:
+    """Return the engine's precision for the one that the user asked for.
+
+    Weights that were loaded for the pipeline are converted, if they must have it. A model of the user stays.
+
+    Args:
+        model: the pipeline's model. It has `asked_dtype` if it was loaded for the pipeline.
+        device: where it is.
+        dtype: the precision that the user asked for, or "auto".
+        engine: "fast", "transformers", or None for the default.
+
+    Raises:
+        UserError: if int8 is asked of a model or a device that it is not for.
+    """
+    was_loaded = hasattr(model, "asked_dtype")
+    if dtype == "auto" and was_loaded:
+        in_usable_precision(model, device)
+    if not is_of_engine(dtype):
+        return "float32"
+    if engine != "transformers" and engine_computes_in(dtype, model, device):
+        return dtype
+    if dtype == "int8":
+        raise UserError(
+            "dtype int8 is for models that the decoder engine knows, on a CPU and with engine 'fast'. This is "
+            f"a {type(model).__name__} on {device}. Use float32 or bfloat16."
+        )
+    if was_loaded:
+        model.to(getattr(torch, dtype))
+    return "float32"
 
 
 def pipeline(

@@ -11,17 +11,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import regex
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import TOKENIZING
 from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.decoding.term_banks import MOST_FINISHED, default_bank_width
 from hf_capsule_mt.errors import UserError
 
-from .generate_settings import settings_of
+from .generation.decoder import Decoder, ForcedTerms
+from .generation.token_rows import Decoded
 from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms
-from .token_rows import Written
-from .translator import ForcedTerms, generate_batches
+from .translation import Sentence
 from .word_spans import IN_WORD
 
 logger = logging.getLogger(__name__)
@@ -56,63 +56,51 @@ class PlacedTerm:
     """Whether the model looked at the source term when it wrote the form. None if nobody asked, or it is missing."""
 
 
-@dataclass(frozen=True)
-class TermSentence:
-    """A sentence with terms, and its translation without the glossary."""
-
-    token_ids: Sequence[int]
-    """The source, as the model reads it."""
-    terms: Sequence[Term]
-    written: Written
-
-
-@dataclass(frozen=True)
 class TermWriter:
     """Writes the terms of a glossary.
 
     Args:
-        model: a model that the decoder engine knows.
-        tokenizer: its tokenizer.
+        tokenizer: the tokenizer of the model.
     """
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
 
-    def complete(
-        self, sentences: Sequence[TermSentence], options: dict[str, Any]
-    ) -> list[tuple[Written, tuple[PlacedTerm, ...]]]:
-        """Return the translation of each sentence with its terms, and what became of them.
+    def complete(self, decoder: Decoder, sentences: Sequence[Sentence], decoded: Sequence[Decoded]) -> list[Decoded]:
+        """Return the translation of each sentence with its terms, and with what became of them.
 
         A warning counts the terms that are missing.
 
         Args:
-            sentences: with their translations by the same options.
-            options: of [`generate_batches`].
+            decoder: has decoded them, and decodes again those that lack terms.
+            sentences: the sentences, with one target language.
+            decoded: their translations without the glossary.
 
         Raises:
             UserError: if the engine cannot decode, or a form of a term has characters that the tokenizer lacks, or
                 tokens that the model never writes.
         """
-        texts = self._texts([sentence.written for sentence in sentences])
-        results: list[tuple[Written, tuple[PlacedTerm, ...]]] = []
-        for sentence, text in zip(sentences, texts, strict=True):
-            results.append((sentence.written, placed_terms(text, sentence.terms, by_model=sentence.terms)))
+        results: list[Decoded] = []
+        for sentence, one, text in zip(sentences, decoded, self._texts(decoded), strict=True):
+            terms = placed_terms(text, sentence.terms, by_model=sentence.terms)
+            results.append(replace(one, terms=terms))
         # Sentences with as many terms have as many rows in the search.
         lacking: dict[int, list[int]] = {}
-        for index, (_, placed) in enumerate(results):
-            if _num_missing(placed):
-                lacking.setdefault(len(placed), []).append(index)
-        most_rows = len(sentences) * self._num_beams(options)
+        for index, one in enumerate(results):
+            if _num_missing(one.terms):
+                lacking.setdefault(len(one.terms), []).append(index)
+        most_rows = len(sentences) * (decoder.settings.num_beams or 1)
         for indices in lacking.values():
-            searched = [_with_missing_terms_first(sentences[index], results[index][1]) for index in indices]
-            found = self._search(searched, most_rows, options)
-            for index, written in zip(indices, found, strict=True):
-                _, before = results[index]
-                after = self._placed_again(written, sentences[index].terms, before)
+            of_indices = [sentences[index] for index in indices]
+            ordered = [_missing_first(sentences[index].terms, results[index].terms) for index in indices]
+            found = self._search(decoder, of_indices, ordered, most_rows)
+            for index, one in zip(indices, found, strict=True):
+                before = results[index].terms
+                after = self._placed_again(one, sentences[index].terms, before)
                 # With more terms than the search has room for, it may lose some that the model has written.
                 if _num_missing(after) < _num_missing(before):
-                    results[index] = (written, after)
-        missing = sum(_num_missing(placed) for _, placed in results)
+                    results[index] = replace(one, terms=after)
+        missing = sum(_num_missing(one.terms) for one in results)
         if missing:
             # It does not name them, because they are texts of a server's client.
             logger.warning(
@@ -123,97 +111,100 @@ class TermWriter:
         return results
 
     def _placed_again(
-        self, written: Written, terms: Sequence[Term], before: Sequence[PlacedTerm]
+        self, decoded: Decoded, terms: Sequence[Term], before: Sequence[PlacedTerm]
     ) -> tuple[PlacedTerm, ...]:
         """Return what became of terms in a second translation, of which the first one had some by itself."""
-        [text] = self._texts([written])
+        [text] = self._texts([decoded])
         by_model = [term for term, placed in zip(terms, before, strict=True) if placed.state == "model"]
         return placed_terms(text, terms, by_model)
 
-    def _search(self, sentences: Sequence[TermSentence], most_rows: int, options: dict[str, Any]) -> list[Written]:
+    def _search(
+        self, decoder: Decoder, sentences: Sequence[Sentence], terms: Sequence[Sequence[Term]], most_rows: int
+    ) -> list[Decoded]:
         """Search again for some sentences with the same number of terms. Return the best translation of each.
 
         Args:
+            decoder: decodes.
             sentences: the sentences.
+            terms: those of each, first those that must not be left out.
             most_rows: hypotheses of a batch, so that it takes no more memory than the first search.
-            options: of [`generate_batches`].
         """
-        num_beams = self._num_beams(options)
-        best = self._best(sentences, default_bank_width(num_beams), most_rows, options)
+        num_beams = decoder.settings.num_beams or 1
+        best = self._best(decoder, sentences, terms, default_bank_width(num_beams), most_rows)
         again = []
         for row, (missing, _) in enumerate(best):
             if missing and num_beams > 1:
                 again.append(row)
         if again:
-            wider = self._best([sentences[row] for row in again], _WIDE, most_rows, options)
+            their_terms = [terms[row] for row in again]
+            wider = self._best(decoder, [sentences[row] for row in again], their_terms, _WIDE, most_rows)
             for row, found in zip(again, wider, strict=True):
                 best[row] = min(best[row], found, key=_rank)
-        return [written for _, written in best]
+        return [decoded for _, decoded in best]
 
     def _best(
-        self, sentences: Sequence[TermSentence], width: int, most_rows: int, options: dict[str, Any]
-    ) -> list[tuple[int, Written]]:
+        self,
+        decoder: Decoder,
+        sentences: Sequence[Sentence],
+        terms: Sequence[Sequence[Term]],
+        width: int,
+        most_rows: int,
+    ) -> list[tuple[int, Decoded]]:
         """Return the translation of each sentence with fewest missing terms, then fewest copies, then the best score.
 
         The number of missing terms stands in front of it.
         """
-        alternatives = self._alternatives(sentences, width, most_rows, options)
-        best = []
-        for sentence, written in zip(sentences, alternatives, strict=True):
-            best.append(self._best_of(sentence, written))
-        return best
+        alternatives = self._alternatives(decoder, sentences, terms, width, most_rows)
+        return [self._best_of(of_sentence, found) for of_sentence, found in zip(terms, alternatives, strict=True)]
 
     def _alternatives(
-        self, sentences: Sequence[TermSentence], width: int, most_rows: int, options: dict[str, Any]
-    ) -> list[list[Written]]:
+        self,
+        decoder: Decoder,
+        sentences: Sequence[Sentence],
+        terms: Sequence[Sequence[Term]],
+        width: int,
+        most_rows: int,
+    ) -> list[list[Decoded]]:
         """Return several translations of each sentence by the search with terms, the best by their scores first."""
-        encoded = [sentence.token_ids for sentence in sentences]
-        size = self.model.get_output_embeddings().weight.shape[0]
-        suppressed = suppressed_tokens(settings_of(self.model, options))
+        size = decoder.model.get_output_embeddings().weight.shape[0]
+        suppressed = suppressed_tokens(decoder.settings)
         forms = []
-        for sentence in sentences:
-            forms.append([self._token_forms(term, suppressed) for term in sentence.terms])
-        forced = ForcedTerms(
-            forms=forms,
-            boundaries=word_boundaries(self.tokenizer, size),
-            width=width,
-            translations=MOST_FINISHED,
-        )
-        alternatives: dict[int, list[Written]] = {}
+        for of_sentence in terms:
+            forms.append([self._token_forms(term, suppressed) for term in of_sentence])
+        forced = ForcedTerms(forms, word_boundaries(self._tokenizer, size), width)
         # A hypothesis for each number of terms that it has, from none to all.
-        rows = (len(sentences[0].terms) + 1) * width
+        rows = (len(terms[0]) + 1) * width
         size_of_batch = max(1, most_rows // rows)
-        batches = []
+        alternatives = []
         for start in range(0, len(sentences), size_of_batch):
-            batches.append(range(start, min(start + size_of_batch, len(sentences))))
-        for batch, _, written in generate_batches(self.model, encoded, batches, forced_terms=forced, **options):
-            for place, index in enumerate(batch):
-                first = place * forced.translations
-                alternatives[index] = written[first : first + forced.translations]
-        return [alternatives[index] for index in range(len(sentences))]
+            batch = sentences[start : start + size_of_batch]
+            sources = [sentence.token_ids for sentence in batch]
+            alternatives += decoder.decode(
+                sources,
+                MOST_FINISHED,
+                first_token=batch[0].direction.first_token,
+                terms=forced.part(start, start + len(batch)),
+            )
+        return alternatives
 
-    def _best_of(self, sentence: TermSentence, alternatives: Sequence[Written]) -> tuple[int, Written]:
+    def _best_of(self, terms: Sequence[Term], alternatives: Sequence[Decoded]) -> tuple[int, Decoded]:
         """Return the translation with fewest missing terms, then fewest copies, behind its number of missing terms."""
         ranked = []
-        texts = self._texts(alternatives)
-        for rank, (text, written) in enumerate(zip(texts, alternatives, strict=True)):
-            placed = placed_terms(text, sentence.terms, by_model=())
+        for rank, (text, decoded) in enumerate(zip(self._texts(alternatives), alternatives, strict=True)):
+            placed = placed_terms(text, terms, by_model=())
             num_copies = sum(term.copies for term in placed)
-            ranked.append(((_num_missing(placed), num_copies, rank), written))
+            ranked.append(((_num_missing(placed), num_copies, rank), decoded))
         (missing, _, _), chosen = min(ranked, key=_rank)
         return missing, chosen
 
-    def _num_beams(self, options: dict[str, Any]) -> int:
-        return settings_of(self.model, options).num_beams or 1
-
-    def _texts(self, written: Sequence[Written]) -> list[str]:
-        return self.tokenizer.batch_decode([row.words for row in written], skip_special_tokens=True)
+    def _texts(self, decoded: Sequence[Decoded]) -> list[str]:
+        return self._tokenizer.batch_decode([one.token_ids for one in decoded], skip_special_tokens=True)
 
     def _token_forms(self, term: Term, suppressed: frozenset[int]) -> Forms:
         """Return the forms of a term as token ids, as they are spelled in different places of a sentence."""
         spellings: list[Sequence[int]] = []
         for form in term.entry.targets:
-            spellings += token_spellings(self.tokenizer, form, term.entry.place, suppressed)
+            spellings += token_spellings(self._tokenizer, form, term.entry.place, suppressed)
         return list(dict.fromkeys(spellings))
 
 
@@ -221,14 +212,19 @@ def _num_missing(placed: Sequence[PlacedTerm]) -> int:
     return sum(term.state == "missing" for term in placed)
 
 
-def _with_missing_terms_first(sentence: TermSentence, placed: Sequence[PlacedTerm]) -> TermSentence:
-    """Return a sentence whose first terms are those that its translation lacks. The search may have no room for all."""
-    pairs = zip(sentence.terms, placed, strict=True)
-    ordered = sorted(pairs, key=lambda pair: pair[1].state != "missing")
-    return replace(sentence, terms=[term for term, _ in ordered])
+def _missing_first(terms: Sequence[Term], placed: Sequence[PlacedTerm]) -> list[Term]:
+    """Return the terms of a sentence, first those that its translation lacks. The search may have no room for all."""
+    missing: list[Term] = []
+    others: list[Term] = []
+    for term, of_term in zip(terms, placed, strict=True):
+        if of_term.state == "missing":
+            missing.append(term)
+        else:
+            others.append(term)
+    return [*missing, *others]
 
 
-def _rank(result: tuple[Any, Written]) -> Any:
+def _rank(result: tuple[Any, Decoded]) -> Any:
     return result[0]
 
 

@@ -15,9 +15,11 @@ from .documents import Segment
 from .file_options import STANDARD_INPUT, FileTranslationOptions
 from .file_progress import Progress
 from .partial_output import PartialOutput
+from .preparation import TextReader
+from .quality.report import report_record
 from .term_writer import check_glossary
-from .text_reader import TextReader
-from .windows import Job, Translated
+from .translation import Sentence
+from .windows import TranslatedSentence, Window
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ def input_lines(options: FileTranslationOptions) -> Iterator[str]:
 
 
 class WindowReader:
-    """Makes jobs of the windows that are not finished, and keeps or reports what becomes of them."""
+    """Makes the windows that are not finished, and keeps or reports what becomes of them."""
 
     def __init__(self, options: FileTranslationOptions, progress: Progress) -> None:
         self._options = options
@@ -58,7 +60,7 @@ class WindowReader:
         if options.output_file is not None:
             self._kept = PartialOutput(options.output_file, options.settings(), options.more_files)
 
-    def jobs(self, lines: Iterator[str]) -> Iterator[Job]:
+    def windows(self, lines: Iterator[str]) -> Iterator[Window]:
         """Yield the windows that are not finished."""
         done = 0
         if self._kept is not None:
@@ -66,11 +68,11 @@ class WindowReader:
             self._progress.skip(done)
             if self._kept.code is not None:
                 self._direction = replace(self._direction, code=self._kept.code)
-        for window in self._windows(lines):
-            yield self._job(window, done)
+        for window in self._parts(lines):
+            yield self._window(window, done)
             done += len(window)
 
-    def _windows(self, lines: Iterator[str]) -> Iterator[list[str]]:
+    def _parts(self, lines: Iterator[str]) -> Iterator[list[str]]:
         """Yield consecutive lines. A window of documents ends with a paragraph, and one with tags is all of it."""
         options = self._options
         if options.documents and options.tags:
@@ -84,8 +86,8 @@ class WindowReader:
                 window += _rest_of_paragraph(window[-1], lines)
             yield window
 
-    def _job(self, window: list[str], done: int) -> Job:
-        """Return the job of a window, before which `done` lines are."""
+    def _window(self, window: list[str], done: int) -> Window:
+        """Return the window of some lines, before which `done` lines are."""
         segments = self._segments(window, done)
         if self._options.documents:
             # A document has the code of the text before it.
@@ -96,7 +98,7 @@ class WindowReader:
         lengths = [len(sentence.token_ids) for sentence in sentences]
         batches = batch_by_tokens(lengths, self._options.decoding.max_tokens_per_batch, numbers)
         self._progress.skip(lengths.count(0))
-        return Job(
+        return Window(
             lines=window,
             sentences=sentences,
             numbers=numbers,
@@ -128,25 +130,42 @@ class WindowReader:
             self._has_warned = True
             logger.warning("%s, or give --target_lang %s.", codes.missing(), codes.languages[0])
 
-    def keep(self, job: Job, translated: dict[int, Translated], more_files: Mapping[str, BinaryIO]) -> list[str] | None:
-        """Keep the lines of a window for the output file, or return them if there is none."""
-        lines = job.output(translated) if self._options.n_best is None else job.ranked_output(translated)
-        more_lines = self._more_lines(job, translated)
+    def keep(
+        self, window: Window, translated: Mapping[int, TranslatedSentence], more_files: Mapping[str, BinaryIO]
+    ) -> list[str] | None:
+        """Keep the lines of a window for the output file, or return them if there is none.
+
+        Args:
+            window: the window.
+            translated: the translations of the sentences that the model reads, by their index.
+            more_files: where the lines of other files go if there is no output file.
+        """
+        finished = []
+        for index, sentence in enumerate(window.sentences):
+            finished.append(translated[index] if index in translated else self._unread(sentence))
+        is_plain = self._options.n_best is None
+        lines = window.output(finished) if is_plain else window.ranked_output(finished)
+        more_lines = self._more_lines(window, finished)
         if self._kept is not None:
-            self._kept.append(job.lines, {"lines": lines, **more_lines}, job.code)
+            self._kept.append(window.lines, {"lines": lines, **more_lines}, window.code)
             return None
         for name, file in more_files.items():
             file.write(text_bytes(more_lines[name]))
         return lines
 
-    def _more_lines(self, job: Job, translated: dict[int, Translated]) -> dict[str, list[str]]:
+    def _unread(self, sentence: Sentence) -> TranslatedSentence:
+        """Return a sentence that the model does not read."""
+        translation = sentence.unread(has_links=self._options.alignments_file is not None)
+        return TranslatedSentence(translation, report_record(self._reader, sentence, None))
+
+    def _more_lines(self, window: Window, finished: Sequence[TranslatedSentence]) -> dict[str, list[str]]:
         """Return the lines of the files next to the output."""
         options = self._options
         more_lines = {}
         if options.report_file is not None:
-            more_lines["report"] = job.report(translated, options.calibration)
+            more_lines["report"] = window.report(finished, options.calibration)
         if options.alignments_file is not None:
-            more_lines["alignments"] = job.pharaoh(translated) if options.is_pharaoh else job.alignments(translated)
+            more_lines["alignments"] = window.pharaoh(finished) if options.is_pharaoh else window.alignments(finished)
         return more_lines
 
     def finish(self) -> None:

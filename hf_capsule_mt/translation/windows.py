@@ -2,51 +2,28 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any, NamedTuple
 
 from hf_capsule_mt.data.lines import unbroken
 
+from .alignment.links import pharaoh_links
 from .decoding_options import DecodingOptions
-from .expected_quality import Calibration
-from .term_writer import PlacedTerm
-from .text_reader import PreparedText, Sentence
-from .translation_report import Judgement
-from .translations import Translation, WordLink, pharaoh_links, score_of_text
+from .quality.calibration import Calibration
+from .translation import PreparedText, Sentence, Translation
+
+
+class TranslatedSentence(NamedTuple):
+    """A sentence that was translated, as processes give it to each other."""
+
+    translation: Translation
+    record: dict[str, Any] | None
+    """What the report says of it, without its place, if there is a report."""
 
 
 @dataclass(frozen=True)
-class Translated:
-    """The translation of a sentence, with its tags and kept parts, as processes give it to each other."""
-
-    text: str
-    judgement: Judgement | None = None
-    terms: tuple[PlacedTerm, ...] = ()
-    words: str = ""  # The translation without tags, as the model wrote it.
-    score: float | None = None
-    links: tuple[WordLink, ...] = ()
-    alternatives: tuple["Translated", ...] = ()  # The best first.
-
-    @classmethod
-    def of(cls, translation: Translation, sentence: Sentence) -> "Translated":
-        """Return the translation of a sentence with its tags and kept parts."""
-        return cls(
-            text=sentence.put_back(translation),
-            judgement=translation.judgement,
-            terms=translation.terms,
-            words=translation.text,
-            score=translation.score,
-            links=translation.links or (),
-            alternatives=tuple(cls.of(alternative, sentence) for alternative in translation.alternatives),
-        )
-
-    def number(self, index: int) -> "Translated":
-        """Return this translation for 0, and an alternative for others."""
-        return self.alternatives[index - 1] if index else self
-
-
-@dataclass(frozen=True)
-class Job:
+class Window:
     """A window of lines."""
 
     lines: list[str]  # The input.
@@ -58,88 +35,62 @@ class Job:
     is_of_lines: bool  # Whether each line is one sentence.
     lines_before: int = 0  # Lines of the input before this window.
 
-    def output(self, translations: dict[int, Translated]) -> list[str]:
-        """Return the lines of the output from the translations by the index of their sentence."""
+    def output(self, finished: Sequence[TranslatedSentence]) -> list[str]:
+        """Return the lines of the output."""
         texts = []
-        for index, sentence in enumerate(self.sentences):
-            translated = translations.get(index)
-            text = sentence.put_back(None) if translated is None else translated.text
-            texts.append(sentence.segment.around(text))
+        for sentence, of_sentence in zip(self.sentences, finished, strict=True):
+            texts.append(sentence.segment.around(of_sentence.translation.text))
         if self.is_of_lines:
             return unbroken(texts, "translations")
         return "".join(texts).removesuffix("\n").split("\n")
 
-    def report(self, translations: dict[int, Translated], calibration: Calibration | None = None) -> list[str]:
+    def report(self, finished: Sequence[TranslatedSentence], calibration: Calibration | None = None) -> list[str]:
         """Return the lines of a report, one for each sentence, with the expected quality if there is a calibration."""
         records = []
         for index, number, place in self._places():
-            sentence = self.sentences[index]
-            translated = translations.get(index)
-            if translated is None:
-                translated = Translated("", words=sentence.copy or "")
-            judgement = replace(translated.judgement or Judgement(), source_cut=sentence.is_cut)
-            record = {
-                "line": number,
-                "sentence": place,
-                "source": sentence.segment.text,
-                "translation": translated.words,
-                **judgement.fields(),
-            }
-            if translated.terms:
-                record["terms"] = [asdict(term) for term in translated.terms]
-            records.append(record)
+            records.append({"line": number, "sentence": place, **(finished[index].record or {})})
         if calibration is not None:
             calibration.add_to(records)
         return [json.dumps(record, ensure_ascii=False) for record in records]
 
-    def ranked_output(self, translations: dict[int, Translated]) -> list[str]:
+    def ranked_output(self, finished: Sequence[TranslatedSentence]) -> list[str]:
         """Return the lines of the output with several translations of each line, as Moses and Marian write them.
 
         A line has the number of its source from 0, the translation, and the score twice: as a feature, and in all.
         """
         lines = []
-        for number, (_, indices) in enumerate(self._of_lines(), self.lines_before):
-            of_line = {index: translations[index] for index in indices if index in translations}
-            lengths = [len(self.sentences[index].token_ids) for index in indices]
-            most = max((len(translated.alternatives) for translated in of_line.values()), default=0)
-            for rank in range(most + 1):
-                ranked = {index: translated.number(rank) for index, translated in of_line.items()}
-                scores = []
-                for index in indices:
-                    scores.append(ranked[index].score if index in ranked else None)
-                score = score_of_text(scores, lengths)
+        for number, (line, indices) in enumerate(self._of_lines(), self.lines_before):
+            translation = self._joined(line, indices, finished)
+            for ranked in (translation, *translation.alternatives):
                 # What is copied is certain.
-                written = f"{score or 0.0:.4f}"
-                text = self._joined(indices, ranked)
-                lines.append(f"{number} ||| {text} ||| score= {written} ||| {written}")
+                score = f"{ranked.score or 0.0:.4f}"
+                [text] = unbroken([ranked.text.removesuffix("\n")], "translations")
+                lines.append(f"{number} ||| {text} ||| score= {score} ||| {score}")
         return lines
 
-    def pharaoh(self, translations: dict[int, Translated]) -> list[str]:
+    def pharaoh(self, finished: Sequence[TranslatedSentence]) -> list[str]:
         """Return a line for each line of the input, with the numbers of words that belong together, such as "0-0 1-2".
 
         Words stand between white space.
         """
         lines = []
         for line, indices in self._of_lines():
-            of_line = [_linked(translations.get(index)) for index in indices]
-            text = PreparedText([self.sentences[index] for index in indices], line)
-            translation = text.translation(of_line, has_links=True)
+            translation = self._joined(line, indices, finished, has_links=True)
             pairs = pharaoh_links(translation.links, line, translation.text)
             lines.append(" ".join(f"{source}-{target}" for source, target in pairs))
         return lines
 
-    def alignments(self, translations: dict[int, Translated]) -> list[str]:
+    def alignments(self, finished: Sequence[TranslatedSentence]) -> list[str]:
         """Return a line of JSON for each sentence, with its words and the places of their characters."""
         lines = []
         for index, number, place in self._places():
-            sentence = self.sentences[index]
-            translation = _linked(translations.get(index))
-            links = sentence.links(translation)
+            translation = finished[index].translation
+            links = translation.links or ()
             record = {
                 "line": number,
                 "sentence": place,
-                "source": sentence.segment.text,
-                "translation": sentence.put_back(translation),
+                "source": self.sentences[index].segment.text,
+                "translation": translation.text,
                 "words": [(link.source, link.target) for link in links],
                 "characters": [(link.source_span, link.target_span) for link in links],
             }
@@ -158,17 +109,9 @@ class Job:
         for line, (_, indices) in zip(self.lines, groups, strict=True):
             yield line, list(indices)
 
-    def _joined(self, indices: Sequence[int], translations: dict[int, Translated]) -> str:
+    def _joined(
+        self, line: str, indices: Sequence[int], finished: Sequence[TranslatedSentence], *, has_links: bool = False
+    ) -> Translation:
         """Return the translation of a line from those of its sentences."""
-        parts = []
-        for index in indices:
-            sentence = self.sentences[index]
-            text = translations[index].text if index in translations else sentence.put_back(None)
-            parts.append(sentence.segment.around(text))
-        [line] = unbroken(["".join(parts).removesuffix("\n")], "translations")
-        return line
-
-
-def _linked(translated: Translated | None) -> Translation | None:
-    """Return a translation as the model wrote it, with its links of words."""
-    return None if translated is None else Translation(translated.words, links=translated.links)
+        prepared = PreparedText([self.sentences[index] for index in indices], line)
+        return prepared.joined([finished[index].translation for index in indices], has_links=has_links)

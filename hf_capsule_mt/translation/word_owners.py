@@ -4,13 +4,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 
-Span = tuple[int, int]
-"""Where a word begins in its text, and the place behind it."""
-Weights = Sequence[Sequence[float]]
-"""How much each word of a translation belongs to each word of the source: `[target words][source words]`.
+from .word_spans import Span, Weights
 
-A row is empty if nothing is aligned.
-"""
 Owners = Sequence[int | None]
 """The source word that each word of a translation belongs to most, if any."""
 Copies = Mapping[int, Sequence[int]]

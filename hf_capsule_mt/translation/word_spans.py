@@ -4,8 +4,13 @@ from collections.abc import Sequence
 
 import regex
 
-from .word_owners import Span
+Span = tuple[int, int]
+"""Where a word begins in its text, and the place behind it."""
+Weights = Sequence[Sequence[float]]
+"""How much each word of a translation belongs to each word of the source: `[target words][source words]`.
 
+A row is empty if nothing is aligned.
+"""
 # Scripts that put no spaces between words.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 IN_WORD = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"

@@ -8,11 +8,11 @@ import pytest
 from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.analysis.routing_figures import follows_step, look_for, sentence_pictures
 from hf_capsule_mt.loading import count_parameters
-from hf_capsule_mt.translation.translator import translate_lines
 
 EVERYTHING = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing", "guided_routing": "gdr"}
 EVERYTHING |= {"head_aggregation_decoder_layers": [0], "head_aggregation_cross_layers": [0], "guided_capsule_dim": 4}

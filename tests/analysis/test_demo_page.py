@@ -9,9 +9,9 @@ import httpx
 import pytest
 from loopback import free_port
 from tiny_checkpoints import tiny_checkpoint
+from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.demo import build_demo
-from hf_capsule_mt.translation.translator import translate_lines
 
 pytestmark = pytest.mark.slow
 

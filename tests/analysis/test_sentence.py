@@ -4,11 +4,11 @@ import pytest
 import torch
 from routed_models import KINDS, TOKENIZER, read_pair, routed
 from tiny_marian import marian_tokenizer, tiny_model
+from translated_lines import translate_lines
 
 from hf_capsule_mt.analysis.sentence import read_sentence
 from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
-from hf_capsule_mt.translation.translator import translate_lines
 
 EOS, PAD = 2, 0
 

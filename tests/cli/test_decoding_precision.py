@@ -6,11 +6,11 @@ import pytest
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
 from transformers import PreTrainedModel, UMT5Config, UMT5ForConditionalGeneration
+from translated_lines import translate_lines
 
 from hf_capsule_mt.cli import decoding
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.decoding.products import multiplies_bfloat16
-from hf_capsule_mt.translation.translator import translate_lines
 
 
 def _args(*options):

@@ -12,12 +12,14 @@ from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.cli import evaluate
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
-from hf_capsule_mt.translation import pipeline_translation, text_reader
+from hf_capsule_mt.translation import pipeline_translation, preparation
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.documents import Segment, segments_with_codes
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.quality.judge import judge
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 LIMIT = ["--max_new_tokens", "6"]
 # Of which the last is the end, which this model is made to write there.
@@ -49,11 +51,19 @@ def read(monkeypatch):
     found = []
 
     def generate(model, *args, input_ids, **kwargs):
-        found.extend(input_ids.tolist())
-        return plain(model, *args, input_ids=input_ids, **kwargs)
+        # The decoder only asks what Transformers makes of its options.
+        if "custom_generate" not in kwargs:
+            found.extend(input_ids.tolist())
+        return plain_generate(model, *args, input_ids=input_ids, **kwargs)
 
-    plain = MarianMTModel.generate
+    def encode(engine, input_ids, **kwargs):
+        found.extend(input_ids.tolist())
+        return plain_encode(engine, input_ids, **kwargs)
+
+    plain_generate = MarianMTModel.generate
+    plain_encode = Engine.encode
     monkeypatch.setattr(MarianMTModel, "generate", generate)
+    monkeypatch.setattr(Engine, "encode", encode)
     return found
 
 
@@ -222,9 +232,9 @@ def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeyp
         with pytest.raises(KeyboardInterrupt):
             translate(checkpoint, tmp_path, text, *options)
     read = []
-    plain = text_reader.tokenize_lines
+    plain = preparation.tokenize_lines
     monkeypatch.setattr(
-        text_reader, "tokenize_lines", lambda own, lines, most: read.append(lines) or plain(own, lines, most)
+        preparation, "tokenize_lines", lambda own, lines, most: read.append(lines) or plain(own, lines, most)
     )
     assert translate(checkpoint, tmp_path, text, *options) == whole
     assert read[-1] == [">>pt_BR<< The house is old."]
@@ -239,9 +249,9 @@ def test_judgements_know_the_language_of_a_code(checkpoint, target):
     translator = TextTranslator(model, tokenizer)
     direction = translator.reader.languages.direction(None, target)
     [sentence] = translator.reader.prepare("the house", direction=direction).sentences
-    [translation] = translator.decode([sentence], judges=True, max_new_tokens=30)
+    [[translation]] = translator.decode([sentence], rereads=True, max_new_tokens=30)
     assert sum(map(str.isalpha, translation.text)) > 9
-    assert translation.judgement.signs.script == (None if target == "de" else "Latin")
+    assert judge(translator.reader, sentence, translation).signs.script == (None if target == "de" else "Latin")
 
 
 def test_alignment_by_attention(checkpoint, tmp_path, monkeypatch):

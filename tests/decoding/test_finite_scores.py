@@ -8,6 +8,7 @@ import torch
 from ending_models import ONE_OF_EACH_FAMILY, ending
 from tiny_marian import save_tiny_marian
 from transformers import LogitsProcessorList, pipeline
+from translated_lines import decoded_batches
 
 from hf_capsule_mt.decoding import engine_of, generate
 from hf_capsule_mt.decoding.constraints import Constraints
@@ -15,7 +16,6 @@ from hf_capsule_mt.decoding.finite_scores import FiniteSum
 from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.decoding.search import Settings
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.translator import generate_batches
 
 ROWS = [[5, 6, 2], [7, 2]]
 
@@ -37,7 +37,7 @@ def overflowing(name, factor=1e38):
 
 
 def translate(model, **options):
-    list(generate_batches(model, ROWS, [[0, 1]], max_new_tokens=5, **options))
+    list(decoded_batches(model, ROWS, [[0, 1]], max_new_tokens=5, **options))
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])

@@ -6,6 +6,7 @@ import random
 import pytest
 import tiny_multilingual
 import torch
+from attention_of_model import cross_attention
 from tiny_marian import WORDS, save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig
 
@@ -15,8 +16,9 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.alignment import align_by_attention
 from hf_capsule_mt.evaluation.alignment_heads import _Links, link_sentences, rate_heads, store_heads
 from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
-from hf_capsule_mt.translation.attention import attending, cross_attention
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.alignment.forced import ForcedTarget, attending
+from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,8 @@ def test_the_candidates_link_as_their_attention_does(files):
     source, target = translator.tokenizer([sources[0], targets[0]])["input_ids"]
     [attention] = cross_attention(translator.model, torch.tensor([[0, *target]]), input_ids=torch.tensor([source]))
     sentence = translator.reader.prepare(sources[0]).sentences[0]
-    align = translator.align(attention, sentence, target[:-1])
+    decoded = Decoded(target[:-1], target[-1], forced=ForcedTarget(attention=attention))
+    align = translator.align(sentence, decoded, None)
     places = [(2 * number, 2 * number + 1) for number in range(len(source) - 1)]
     weights = torch.tensor(align(places, places))
     assert linked[0].links["last two layers (default)", ((0, 0), (0, 1))] == weights.argmax(-1).tolist()

@@ -84,7 +84,7 @@ def _clients() -> list:
     from hf_capsule_mt.serving.app import ServerSettings, build_app
     from hf_capsule_mt.serving.models import ServedModel
     from hf_capsule_mt.serving.requests import ApiKeys
-    from hf_capsule_mt.translation.texts import TextTranslator
+    from hf_capsule_mt.translation.text_translator import TextTranslator
 
     translator = TextTranslator(tiny_model(), tiny_tokenizer())
     decode = functools.partial(translator.decode, num_beams=4, max_new_tokens=8)
@@ -131,7 +131,7 @@ def _send_without_end(rng: random.Random) -> tuple[Sent, int, str]:
     from hf_capsule_mt.serving.connections import TimedConnection
     from hf_capsule_mt.serving.models import ServedModel
     from hf_capsule_mt.serving.requests import BodyLimits
-    from hf_capsule_mt.translation.texts import TextTranslator
+    from hf_capsule_mt.translation.text_translator import TextTranslator
 
     class Impatient(TimedConnection):
         seconds = 0.3

@@ -46,7 +46,7 @@ NOT_COLLECTED = {
     ("translation.marked_segments", "keep_pattern"): "what the user asks for",
     ("translation.marked_segments", "with_addresses"): "the same, and addresses, which placeholders have",
     ("translation.markup", "_tag"): "the end of a script, which stops the reading if it is missing",
-    ("translation.trust", "_word_of"): "words between spaces",
+    ("translation.quality.signals", "_word_of"): "words between spaces",
 }
 """Functions that write an expression into their code, and what they read. All others are at the top of a module."""
 NOT_FED = {"hf_capsule_mt.translation.formats.json_messages._PART": "read as JSON before, so that each string ends"}

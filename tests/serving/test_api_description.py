@@ -9,7 +9,7 @@ from hf_capsule_mt.serving.api_description import description
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 import pytest
 from starlette.testclient import TestClient
 from tiny_marian import tiny_model, tiny_tokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.languages import known_code, name_of_language
 from hf_capsule_mt.serving.metrics import Metrics
-from hf_capsule_mt.serving.models import Reading, ServedModel, _parsed
+from hf_capsule_mt.serving.models import ServedModel, _parsed
 from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
 from hf_capsule_mt.translation.marked_segments import keep_pattern
-from hf_capsule_mt.translation.text_reader import TextOptions
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 DIGEST = hashlib.sha256(b"secret").hexdigest()
 
@@ -87,8 +87,7 @@ def test_lines_and_sentences_of_a_text(serve):
 def test_html_is_translated_as_the_command_does(serve, translator):
     page = "<p>A <b>c</b> &amp; e.</p>\n<p translate='no'>f</p> g"
     prepared = translator.reader.prepare(page, TextOptions("en", tags=True))
-    translations = iter(translator.decode([each for each in prepared.sentences if each.token_ids]))
-    expected = prepared.put_back([next(translations) if each.token_ids else None for each in prepared.sentences])
+    expected = translator.join(prepared, translator.decode(prepared.sentences)).text
     found = serve().post("/translate", json={"q": [page], "format": "html", **EN_DE}).json()
     assert found["translatedText"] == [expected]
 
@@ -154,13 +153,10 @@ def test_alternatives(serve, translator, beams):
     client = serve(model)
     page = "A b <i>c d</i>! E f g!"
     found = client.post("/translate", json={"q": page, "format": "html", "alternatives": 3, **EN_DE}).json()
-    sentences = model.prepare(page, Reading(tags=True, split="paragraphs")).sentences
-    expected = []
-    for number in range(4):
-        ranked = [
-            translator.decode([each], num_beams=4, num_return_sequences=4)[0].number(number) for each in sentences
-        ]
-        expected.append(" ".join(each.put_back(one) for each, one in zip(sentences, ranked, strict=True)))
+    sentences = model.prepare(page, TextOptions(tags=True, split="paragraphs")).sentences
+    ranked = [translator.decode([each], num_beams=4, num_return_sequences=4)[0] for each in sentences]
+    restored = [translator.restored(*pair) for pair in zip(sentences, ranked, strict=True)]
+    expected = [" ".join(one.number(number).text for one in restored) for number in range(4)]
     assert [found["translatedText"], *found["alternatives"]] == list(dict.fromkeys(expected))
     assert len(found["alternatives"]) > 1
     assert asked[-1] == [4, 4]
@@ -429,10 +425,10 @@ def test_wrong_names_of_models(specification):
 def test_where_a_text_is_cut(translator, split, count):
     model = served(translator)
     text = "A b\nc d! E f?"
-    assert len(model.prepare(text, Reading(split=split)).sentences) == count
+    assert len(model.prepare(text, TextOptions(split=split)).sentences) == count
     # Except where the model could not read it.
     longer = "A b c! " * 20
-    assert len(model.prepare(longer, Reading(split=split)).sentences) == 20
+    assert len(model.prepare(longer, TextOptions(split=split)).sentences) == 20
     unknown = ServedModel("en", "de", translator, translator.decode, None)
     with pytest.raises(UserError, match="too long for the model"):
-        unknown.prepare("a " * 40, Reading(split=split))
+        unknown.prepare("a " * 40, TextOptions(split=split))

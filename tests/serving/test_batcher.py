@@ -6,6 +6,7 @@ from threading import Event
 
 import pytest
 from tiny_marian import tiny_model, tiny_tokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt.serving import batcher as batcher_module
 from hf_capsule_mt.serving.batch_speed import BatchSpeed
@@ -13,10 +14,9 @@ from hf_capsule_mt.serving.batcher import Batcher
 from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from hf_capsule_mt.translation.direction import Direction
 from hf_capsule_mt.translation.documents import Segment
-from hf_capsule_mt.translation.text_reader import Sentence
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translations import Translation
-from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.preparation import Sentence
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 TIMEOUT = 60
 """Seconds after which a test fails instead of waiting for ever."""
@@ -48,7 +48,7 @@ class Engine:
         for name in names:
             if name in self.broken:
                 raise RuntimeError(f"{name} is broken")
-        return [Translation(name.upper()) for name in names]
+        return [(Decoded([], text=name.upper()),) for name in names]
 
     def hold(self):
         """Let the next batches wait."""
@@ -61,7 +61,7 @@ class Engine:
 
 
 def texts_of(future):
-    return [translation.text for translation in future.result(TIMEOUT)]
+    return [ranked[0].text for ranked in future.result(TIMEOUT)]
 
 
 @pytest.fixture
@@ -443,7 +443,7 @@ def test_the_words_are_those_of_translate_lines():
         for line in lines:
             prepared = translator.reader.prepare(line)
             futures.append((prepared, batcher.submit("m", prepared.sentences)))
-        found = [prepared.put_back(future.result(TIMEOUT)) for prepared, future in futures]
+        found = [translator.join(prepared, future.result(TIMEOUT)).text for prepared, future in futures]
     assert found == translate_lines(model, tokenizer, lines)
 
 
@@ -469,10 +469,7 @@ def test_alternatives_are_only_for_those_who_ask():
         held.set()
         [none] = wants_none.result(60)
         [two] = wants_two.result(60)
-    assert (len(none.alternatives), len(two.alternatives)) == (0, 2)
+    assert (len(none), len(two)) == (1, 3)
     alone = translator.decode(sentences[2:], num_beams=4, num_return_sequences=3)[0]
-    assert [two.text, *(each.text for each in two.alternatives)] == [
-        alone.text,
-        *(each.text for each in alone.alternatives),
-    ]
+    assert [each.text for each in two] == [each.text for each in alone]
     assert asked == [{}, {"num_return_sequences": [1, 3]}]

@@ -7,12 +7,12 @@ import pytest
 from running_server import running
 from starlette.testclient import TestClient
 from tiny_marian import tiny_model, tiny_tokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.requests import ApiKeys
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 KEYS = ApiKeys({"friend": hashlib.sha256(b"secret").hexdigest()})
 HEADER = {"authorization": "DeepL-Auth-Key secret"}

@@ -7,7 +7,7 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from hf_capsule_mt.serving import detection
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.translation.texts import TextTranslator
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 ENGLISH = "The dog runs through the snow."
 GERMAN = "Der Hund läuft durch den Schnee."

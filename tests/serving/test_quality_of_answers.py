@@ -12,7 +12,8 @@ from hf_capsule_mt.evaluation.calibration import fit_calibration
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import load_models, with_calibrations
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.expected_quality import calibration_settings
+from hf_capsule_mt.translation.quality.calibration import calibration_settings
+from hf_capsule_mt.translation.quality.judge import judge
 
 DECODING = DecodingOptions(model="", num_beams=2)
 
@@ -49,8 +50,8 @@ def test_the_quality_of_each_sentence(models):
     assert found["translatedText"] == plain["translatedText"]
     sentences = model.prepare("A b c! D e.").sentences
     expected = []
-    for sentence, translation in zip(sentences, model.decode(sentences, judges=True), strict=True):
-        judgement = translation.judgement
+    for sentence, ranked in zip(sentences, model.decode(sentences, rereads=True), strict=True):
+        judgement = judge(model.translator.reader, sentence, ranked[0])
         [quality] = model.calibration.expect([judgement.score], [judgement.source_length])
         expected.append({"source": sentence.segment.text, "metric": "chrf", **asdict(quality)})
     for each in expected:

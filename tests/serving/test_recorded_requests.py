@@ -6,12 +6,12 @@ import re
 import pytest
 from running_server import connected, running
 from tiny_marian import tiny_model, tiny_tokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.translation.marked_segments import keep_pattern
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 JSON = "Content-Type: application/json"
 FORM = "Content-Type: application/x-www-form-urlencoded"

@@ -3,12 +3,13 @@
 import pytest
 import tiny_multilingual
 import torch
+from attention_of_model import cross_attention
 from tiny_marian import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.evaluation.alignment import align_by_attention
-from hf_capsule_mt.translation.attention import attended_span, cross_attention
+from hf_capsule_mt.translation.alignment.words import attended_span
 
 SOURCES = ["a b c", "d e", "", "f g h i j k", "l ? m", "n"]
 TOKENS = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}

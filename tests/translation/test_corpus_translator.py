@@ -9,17 +9,17 @@ import pytest
 from datasets import Dataset
 from pyarrow import parquet
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation import text_translator
 from hf_capsule_mt.translation.decoding_options import changed_settings
-from hf_capsule_mt.translation.judging import TranslationJudge
+from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.quality.judge import Judgement
 from hf_capsule_mt.translation.row_translation import translate_row_files
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translation_report import Judgement, judge
-from hf_capsule_mt.translation.translations import Translation
-from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 TEXTS = ["a b c", "d e f g\nh i", "j", "a b c\n\nd e f g"]
 
@@ -97,10 +97,10 @@ def test_each_number_of_a_row_is_its_own(checkpoint, monkeypatch):
     translate = CorpusTranslator(checkpoint, report_column="report")
     judgements = [Judgement(**{name: True}) for name in ("limit_reached", "empty", "too_short", "repeats")]
 
-    def decode_batches(translator, sentences, batches, **options):
-        yield {number: Translation("x", judgement=judgement) for number, judgement in enumerate(judgements)}
+    def judge(reader, sentence, decoded):
+        return judgements["abcd".index(sentence.segment.text)]
 
-    monkeypatch.setattr(TextTranslator, "decode_batches", decode_batches)
+    monkeypatch.setattr("hf_capsule_mt.translation.corpus_translator.judge", judge)
     report = translate({"text": ["a", "b", "c", "d", "a\na"]})["report"]
     names = ["limit_reached", "empty", "too_short", "repeats"]
     assert [[row[name] for name in names] for row in report] == [
@@ -113,7 +113,7 @@ def test_each_number_of_a_row_is_its_own(checkpoint, monkeypatch):
 
 
 def test_rows_are_not_judged_by_another_pass_of_the_model(checkpoint, monkeypatch):
-    monkeypatch.setattr(TranslationJudge, "forced_targets", lambda *_: pytest.fail("another pass"))
+    monkeypatch.setattr(text_translator, "forced_pass", lambda *_, **__: pytest.fail("another pass"))
     assert CorpusTranslator(checkpoint)({"text": ["a b c"]})["translation"] != ["a b c"]
 
 
@@ -225,11 +225,7 @@ def copying(tmp_path_factory):
         def decode_batches(self, sentences, batches, **options):
             for batch in batches:
                 yield {
-                    index: Translation(
-                        " ".join(sentences[index].segment.text.split()),
-                        judgement=judge(sentences[index].token_ids, [], True, "a", None),
-                    )
-                    for index in batch
+                    index: (Decoded([], 2, text=" ".join(sentences[index].segment.text.split())),) for index in batch
                 }
 
     translate = CorpusTranslator(str(folder), sentences="en", report_column="report")

@@ -17,12 +17,11 @@ import hf_capsule_mt
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.encoding import tokenize_lines
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation import term_writer
-from hf_capsule_mt.translation import texts as texts_module
+from hf_capsule_mt.translation.generation.decoder import Decoder
+from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.glossary import Entry, Glossary
-from hf_capsule_mt.translation.term_writer import check_glossary, token_spellings, word_boundaries
-from hf_capsule_mt.translation.text_reader import TextOptions
-from hf_capsule_mt.translation.token_rows import Written
+from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.term_writer import TermWriter, check_glossary, token_spellings, word_boundaries
 
 MODEL = STORED / "tatoeba-en-de-transformer"
 LINES = [
@@ -162,10 +161,8 @@ def test_the_score_is_that_of_the_translation_with_its_terms(translator):
 
 def test_a_sentence_with_its_terms_is_not_searched_again(translator, monkeypatch):
     searched = []
-    complete = texts_module.TermWriter._search
-    monkeypatch.setattr(
-        texts_module.TermWriter, "_search", lambda *args: (searched.append(len(args[1])), complete(*args))[1]
-    )
+    complete = TermWriter._search
+    monkeypatch.setattr(TermWriter, "_search", lambda *args: (searched.append(len(args[2])), complete(*args))[1])
     glossary = Glossary([Entry(("dog",), ("Hund",), "x:1")])
     translator("A dog and a dog.", glossary=glossary)
     assert searched == []
@@ -210,21 +207,26 @@ def test_terms_are_there_in_other_searches(files, options):
     assert found[4].count("Hund") == 2
 
 
+def search_for_terms(monkeypatch, write):
+    """Let searches with terms call `write`. What it returns, if anything, is what they find."""
+    decode = Decoder.decode
+
+    def decode_or_write(decoder, sources, count=1, *, terms=None, **options):
+        found = None if terms is None else write(sources, terms)
+        return found or decode(decoder, sources, count, terms=terms, **options)
+
+    monkeypatch.setattr(Decoder, "decode", decode_or_write)
+
+
 def test_sentences_that_are_searched_in_several_batches(translator, monkeypatch):
     """A search with terms has more hypotheses of a sentence than the first one, so a batch has fewer sentences."""
     sizes = []
-    generate_batches = term_writer.generate_batches
-
-    def recorded(model, encoded, batches, **options):
-        sizes.append([len(batch) for batch in batches])
-        return generate_batches(model, encoded, batches, **options)
-
-    monkeypatch.setattr(term_writer, "generate_batches", recorded)
+    search_for_terms(monkeypatch, lambda sources, terms: sizes.append(len(sources)))
     lines = ["The dog sleeps.", "I see a dog.", "He has a dog.", "A dog runs.", "My dog is old.", "The dog eats."]
     options = {"glossary": Glossary([Entry(("dog",), ("Tier", "Tieres", "Tiere"), "x:1")])}
     together = translator(lines, batch_size=len(lines), **options)
     # Of the six hypotheses of a sentence as many as the 24 of six sentences with four beams.
-    assert sizes[0] == [4, 2]
+    assert sizes == [4, 2]
     assert together == [translator(line, **options)[0] for line in lines]
     assert all("Tier" in result["translation_text"] for result in together)
 
@@ -257,13 +259,7 @@ def test_terms_at_the_beginning_after_quotes_and_in_one_another(translator):
 def test_beam_search_tries_again_with_more_hypotheses(translator, monkeypatch, num_beams, widths):
     """Greedy search does not, which is for those who want little work."""
     searched = []
-    generate_batches = term_writer.generate_batches
-
-    def recorded(*args, forced_terms, **options):
-        searched.append(forced_terms.width)
-        return generate_batches(*args, forced_terms=forced_terms, **options)
-
-    monkeypatch.setattr(term_writer, "generate_batches", recorded)
+    search_for_terms(monkeypatch, lambda sources, terms: searched.append(terms.width))
     glossary = Glossary([Entry(("coat",), ("Handelskammerpräsidentin",), "x:1")])
     translator("Where did you buy that coat?", glossary=glossary, num_beams=num_beams, max_new_tokens=3)
     assert searched == widths
@@ -274,10 +270,8 @@ def test_of_several_translations_the_one_with_least_copies_is_taken(translator, 
     written = []
     for text in ("Ich mag Lärm und Lärm.", "Ich mag Lärm.", "Ich mag Lärm, sehr."):
         token_ids = translator.tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
-        written.append(Written(token_ids, translator.tokenizer.eos_token_id))
-    monkeypatch.setattr(
-        term_writer, "generate_batches", lambda model, encoded, batches, **_: [(batches[0], None, written)]
-    )
+        written.append(Decoded(token_ids, translator.tokenizer.eos_token_id))
+    search_for_terms(monkeypatch, lambda sources, terms: [written])
     glossary = Glossary([Entry(("music",), ("Lärm",), "x:1")])
     [result] = translator("I like music.", glossary=glossary)
     assert result["translation_text"] == "Ich mag Lärm."
@@ -287,14 +281,14 @@ def written_by_search(translator, monkeypatch, texts_of_width):
     """Let the search with terms write these texts, by the number of its hypotheses."""
     tokenizer = translator.tokenizer
 
-    def generate_batches(model, encoded, batches, *, forced_terms, **options):
+    def write(sources, terms):
         written = []
-        for text in texts_of_width[forced_terms.width]:
+        for text in texts_of_width[terms.width]:
             token_ids = tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
-            written.append(Written(token_ids, tokenizer.eos_token_id))
-        return [(batches[0], None, written)]
+            written.append(Decoded(token_ids, tokenizer.eos_token_id))
+        return [written]
 
-    monkeypatch.setattr(term_writer, "generate_batches", generate_batches)
+    search_for_terms(monkeypatch, write)
 
 
 def test_a_translation_with_its_terms_is_taken_in_spite_of_copies(translator, monkeypatch):
@@ -315,8 +309,8 @@ def test_a_second_try_that_finds_less_is_not_taken(translator, monkeypatch):
 @pytest.mark.parametrize("terms", [{"dog": "Hund", "music": "Lärm"}, {"music": "Lärm"}], ids=["less", "no more"])
 def test_a_second_search_that_finds_no_more_is_not_taken(translator, monkeypatch, terms):
     """It has room for 15 terms, and may lose others that the model has written by itself."""
-    nothing = Written([], None)
-    monkeypatch.setattr(texts_module.TermWriter, "_search", lambda self, sentences, *_: [nothing] * len(sentences))
+    nothing = Decoded([], None)
+    monkeypatch.setattr(TermWriter, "_search", lambda self, decoder, sentences, *_: [nothing] * len(sentences))
     glossary = Glossary([Entry((source,), (target,), source) for source, target in terms.items()])
     [plain] = translator("The dog likes music.")
     [result] = translator("The dog likes music.", glossary=glossary)
@@ -326,16 +320,16 @@ def test_a_second_search_that_finds_no_more_is_not_taken(translator, monkeypatch
 def test_missing_terms_come_first(translator, monkeypatch):
     """So they are among the 15 that the search has room for."""
     searched = []
-    best = texts_module.TermWriter._best
+    best = TermWriter._best
 
-    def recorded(self, sentences, *rest):
-        searched.extend(sentences)
-        return best(self, sentences, *rest)
+    def recorded(self, decoder, sentences, terms, *rest):
+        searched.extend(terms)
+        return best(self, decoder, sentences, terms, *rest)
 
-    monkeypatch.setattr(texts_module.TermWriter, "_best", recorded)
+    monkeypatch.setattr(TermWriter, "_best", recorded)
     glossary = Glossary([Entry(("dog",), ("Hund",), "x:1"), Entry(("music",), ("Lärm",), "x:2")])
     translator("The dog likes music.", glossary=glossary)
-    assert [term.source for term in searched[0].terms] == ["music", "dog"]
+    assert [term.source for term in searched[0]] == ["music", "dog"]
 
 
 def test_tokens_that_the_tokenizer_does_not_know(tmp_path):

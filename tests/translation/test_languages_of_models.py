@@ -19,14 +19,15 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving.models import load_models
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
+from hf_capsule_mt.translation.alignment.forced import forced_pass
 from hf_capsule_mt.translation.corpus_translator import CorpusTranslator
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.direction import KnownLanguages, languages_of_columns
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions
 from hf_capsule_mt.translation.formats import translate_file
-from hf_capsule_mt.translation.judging import TranslationJudge
-from hf_capsule_mt.translation.text_reader import TextOptions, TextReader
-from hf_capsule_mt.translation.token_rows import Written
+from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.preparation import TextOptions, TextReader
+from hf_capsule_mt.translation.quality.judge import judge
 
 PAIRS = {
     "nllb": ("eng_Latn", "deu_Latn"),
@@ -215,10 +216,9 @@ def test_a_judgement_knows_the_script_of_the_language(checkpoint, target, script
     reader = TextReader(model.config, tokenizer)
     direction = reader.languages.direction("eng_Latn", target)
     sentences = reader.prepare("the old house", direction=direction).sentences
-    judge = TranslationJudge(model, reader)
-    written = [Written([direction.first_token, 8, 9], 2)]
-    forced = judge.forced_targets(sentences, written)
-    [judgement] = judge.judgements(sentences, written, ["das alte Haus"], forced)
+    decoded = Decoded([direction.first_token, 8, 9], 2, text="das alte Haus")
+    [forced] = forced_pass(model, [sentences[0].token_ids], [decoded.ids], first_token=direction.first_token)
+    judgement = judge(reader, sentences[0], replace(decoded, forced=forced))
     assert (judgement.signs.script, judgement.other_script) == (script, script is not None)
 
 
@@ -346,7 +346,7 @@ def test_serving(checkpoint, expected):
     name = f"en-de={checkpoint}:eng_Latn:deu_Latn"
     [model] = load_models([name], decoding, torch.device("cpu"))
     [sentence] = model.prepare(LINES[1]).sentences
-    [translation] = model.decode([sentence])
+    [[translation]] = model.decode([sentence])
     assert translation.text == expected[1]
     with pytest.raises(UserError, match=r"the source language in --models is 'en', which is no language.* eng_Latn"):
         load_models([f"en-de={checkpoint}"], decoding, torch.device("cpu"))

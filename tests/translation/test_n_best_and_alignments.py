@@ -11,8 +11,7 @@ import hf_capsule_mt
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation import trust
-from hf_capsule_mt.translation.attention import cross_attention
+from hf_capsule_mt.translation.alignment import forced
 
 LINES = ["a b c", "", "d", "1984 - 5", "e  f g h i j", "k l", "m n o p"]
 BEAMS = {"num_beams": 3, "max_new_tokens": 6}
@@ -65,16 +64,18 @@ def test_alignments_do_not_fill_the_memory(checkpoint, monkeypatch):
     expected = pipeline(texts, **options)
     passes = []
 
-    def counted(model, sequences, **source):
-        passes.append(len(sequences))
-        return cross_attention(model, sequences, **source)
+    teacher_force = forced.teacher_force
 
-    monkeypatch.setattr("hf_capsule_mt.translation.texts.cross_attention", counted)
+    def counted(model, sources, *arguments, **options):
+        passes.append(len(sources))
+        return teacher_force(model, sources, *arguments, **options)
+
+    monkeypatch.setattr(forced, "teacher_force", counted)
     assert pipeline(texts, **options) == expected
     [translations] = passes
     assert translations > 8
-    # Two heads of one layer, at most 7 tokens of a source, and 7 of a translation with its start.
-    monkeypatch.setattr(trust, "_MOST_SCORES", 4 * 7 * 2 * 14)
+    # Two heads of one layer, at most 7 tokens of a source, and 6 of a translation.
+    monkeypatch.setattr(forced, "_MOST_SCORES", 4 * 6 * 2 * 13)
     passes.clear()
     assert pipeline(texts, **options) == expected
     assert sum(passes) == translations
@@ -166,7 +167,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(checkpoint, source, tmp
 
 def count_sentences(monkeypatch):
     """The indices that the next runs show to the model."""
-    from hf_capsule_mt.translation.texts import TextTranslator
+    from hf_capsule_mt.translation.text_translator import TextTranslator
 
     original = TextTranslator.decode_batches
     seen = []

@@ -10,6 +10,7 @@ import torch
 from tiny_marian import WORDS, marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, StoppingCriteriaList, pipeline
 from transformers.utils import logging
+from translated_lines import translate_lines
 
 import hf_capsule_mt
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
@@ -19,7 +20,6 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import pipeline_translation
 from hf_capsule_mt.translation.glossary import Entry, Glossary
 from hf_capsule_mt.translation.pipeline import _warn_of_lost_sentences
-from hf_capsule_mt.translation.translator import translate_lines
 
 SENTENCES = ["a b c", "d", "e f g h i j", "k l"]
 
@@ -522,16 +522,17 @@ def test_a_batch_that_does_not_fit_in_memory_is_halved(marian, monkeypatch, engi
     translator = pipeline("translation", model=str(marian), device="cpu", engine=engine, num_beams=2)
     options = {"batch_size": 4, "return_scores": True, "num_return_sequences": 2}
     expected_results = translator(SENTENCES, **options)
-    generate = translator.model.generate
+    owner, name = (Engine, "translate") if engine == "fast" else (type(translator.model), "generate")
+    decode = getattr(owner, name)
     sizes = []
 
-    def in_little_memory(input_ids, **options):
-        sizes.append(len(input_ids))
-        if len(input_ids) > most:
+    def in_little_memory(self, *arguments, **options):
+        sizes.append(len(options["input_ids"]) if name == "generate" else len(arguments[3]))
+        if sizes[-1] > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return generate(input_ids=input_ids, **options)
+        return decode(self, *arguments, **options)
 
-    monkeypatch.setattr(translator.model, "generate", in_little_memory)
+    monkeypatch.setattr(owner, name, in_little_memory)
     most = 2
     results = translator(SENTENCES, **options)
     assert sizes == [4, 2, 2]

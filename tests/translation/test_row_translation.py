@@ -15,12 +15,12 @@ import pytest
 from forked_commands import end, run, run_both, start
 from pyarrow import parquet
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data import row_files
 from hf_capsule_mt.decoding import products
 from hf_capsule_mt.translation import row_translation
-from hf_capsule_mt.translation.translator import translate_lines
 
 TEXTS = ["a b c", None, "d e\n\nf g", "", *(f"{letter} a b c\nq {letter}" for letter in "defghijklmnop"), "a b c"]
 ROWS = [{"id": f"<{number}>", "text": text, "score": number / 3} for number, text in enumerate(TEXTS)]

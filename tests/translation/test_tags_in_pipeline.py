@@ -7,12 +7,13 @@ from functools import partial
 import pytest
 import tiny_multilingual
 import torch
+from attention_of_model import cross_attention
 from test_markup import PAGE
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.translation.attention import cross_attention, source_spans, target_spans, word_weights
+from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_weights
 from hf_capsule_mt.translation.element_ranges import Node
 from hf_capsule_mt.translation.putting_back import SentenceWriter
 

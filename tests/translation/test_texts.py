@@ -11,11 +11,10 @@ from transformers import pipeline
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.direction import Direction
-from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
-from hf_capsule_mt.translation.text_reader import Sentence, TextOptions, TextReader
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.preparation import TextOptions, TextReader
+from hf_capsule_mt.translation.text_translator import TextTranslator
+from hf_capsule_mt.translation.translation import Sentence
 
 TAGS = TextOptions(tags=True, keep=keep_pattern(r"\{\w\}"))
 
@@ -42,12 +41,8 @@ def translated(translator, text, options=None, **arguments):
 
 def together(translator, texts):
     """Texts whose sentences are decoded in one batch, as a server does."""
-    sentences = [sentence for text in texts for sentence in text.sentences if sentence.token_ids]
-    translations = iter(translator.decode(sentences) if sentences else [])
-    found = []
-    for text in texts:
-        found.append(text.put_back([next(translations) if each.token_ids else None for each in text.sentences]))
-    return found
+    ranked = iter(translator.decode([sentence for text in texts for sentence in text.sentences]))
+    return [translator.join(text, [next(ranked) for _ in text.sentences]).text for text in texts]
 
 
 def test_sentences_of_many_texts_are_decoded_together(translator):
@@ -80,25 +75,23 @@ def test_a_copy_keeps_its_tags(tmp_path):
         "<p>>>de<< <b>1984</b></p>".replace(">>de<<", "&gt;&gt;de&lt;&lt;"), TextOptions(tags=True)
     )
     assert [sentence.token_ids for sentence in prepared.sentences] == [[]]
-    assert prepared.put_back([None]) == "<p><b>1984</b></p>"
+    [sentence] = prepared.sentences
+    assert prepared.joined([sentence.unread()]).text == "<p><b>1984</b></p>"
 
 
-def test_attention_is_that_of_the_sentence(model, translator):
+def test_attention_is_that_of_the_sentence(translator):
     """Of a batch in which the first sentence needs none."""
-    plain, first, second = (
-        translator.reader.prepare(text, TAGS).sentences[0] for text in ("a b", "c <b>d e</b> f", "g <i>h</i> i")
-    )
-    sentences = [plain, first, plain, second]
-    rows = [sentence.token_ids for sentence in sentences]
-    longest = max(map(len, rows))
-    input_ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
-    sequences = model.generate(input_ids=input_ids, attention_mask=(input_ids != 0).long())
-    found = translator.attention(sentences, sequences, torch.device("cpu"))
+    sentences = [
+        translator.reader.prepare(text, TAGS).sentences[0] for text in ("a b", "c <b>d e</b> f", "a b", "g <i>h</i> i")
+    ]
+    found = [ranked[0].forced for ranked in translator.decode(sentences)]
     assert (found[0], found[2]) == (None, None)
-    assert not torch.allclose(found[1], found[3])
     for row in (1, 3):
-        [alone] = translator.attention([sentences[row]], sequences[row : row + 1], torch.device("cpu"))
-        torch.testing.assert_close(found[row][:, : len(rows[row])], alone)
+        [[alone]] = translator.decode([sentences[row]])
+        torch.testing.assert_close(found[row].attention, alone.forced.attention)
+    assert found[1].attention.shape != found[3].attention.shape or not torch.allclose(
+        found[1].attention, found[3].attention
+    )
 
 
 def test_attention_is_that_of_the_translation(model):
@@ -111,10 +104,9 @@ def test_attention_is_that_of_the_translation(model):
     both = translate._forward({"sentence": sentences}, **options)["decoded"]
     for sentence, decoded in zip(sentences, both, strict=True):
         alone = translate._forward({"sentence": sentence}, **options)["decoded"]
-        for number in range(2):
-            length, width = alone.attention[number].shape
-            torch.testing.assert_close(decoded.attention[number][:length, :width], alone.attention[number])
-        assert not torch.allclose(alone.attention[0], alone.attention[1])
+        for one, other in zip(decoded, alone, strict=True):
+            torch.testing.assert_close(one.forced.attention, other.forced.attention)
+        assert alone[0].token_ids != alone[1].token_ids
 
 
 def test_attention_of_sentences_with_different_counts(model):
@@ -125,11 +117,12 @@ def test_attention_of_sentences_with_different_counts(model):
     sentences = [text.sentences[0] for text in prepared]
     counts = [1, 3, 2]
     together = translator.decode(sentences, num_beams=4, num_return_sequences=counts)
-    assert [1 + len(each.alternatives) for each in together] == counts
+    assert [len(ranked) for ranked in together] == counts
     for sentence, found in zip(sentences[1:], together[1:]):
-        alone = translator.decode([sentence], num_beams=4)[0]
-        assert found.text == alone.text
-        assert weights_of(found, sentence) == pytest.approx(weights_of(alone, sentence), abs=1e-4)
+        [alone] = translator.decode([sentence], num_beams=4)
+        assert found[0].text == alone[0].text
+        weights = weights_of(translator, found[0], sentence)
+        assert weights == pytest.approx(weights_of(translator, alone[0], sentence), abs=1e-4)
 
 
 def test_sentences_of_several_batches_with_different_counts(translator):
@@ -139,15 +132,15 @@ def test_sentences_of_several_batches_with_different_counts(translator):
     found = {}
     for batch in batches:
         found.update(batch)
-    assert [1 + len(found[index].alternatives) for index in range(3)] == counts
-    assert found[1].text == translator.decode([sentences[1]], num_beams=4)[0].text
+    assert [len(found[index]) for index in range(3)] == counts
+    assert found[1][0].text == translator.decode([sentences[1]], num_beams=4)[0][0].text
 
 
-def weights_of(translation, sentence):
+def weights_of(translator, decoded, sentence):
     """How much each word of a translation belongs to each word of its sentence."""
-    words = [(match.start(), match.end()) for match in re.finditer(r"\S+", translation.text)]
+    words = [(match.start(), match.end()) for match in re.finditer(r"\S+", decoded.text)]
     assert words
-    weights = translation.align(sentence.segment.words, words)
+    weights = translator.align(sentence, decoded, None)(sentence.segment.words, words)
     return [float(weight) for row in weights for weight in row]
 
 
@@ -167,7 +160,7 @@ def test_languages(kind):
     generated = model.generate(
         torch.tensor([sentence.token_ids]), forced_bos_token_id=sentence.direction.first_token, max_new_tokens=6
     )
-    [translation] = translator.decode([sentence], max_new_tokens=6)
+    [[translation]] = translator.decode([sentence], max_new_tokens=6)
     assert translation.text == tokenizer.decode(generated[0], skip_special_tokens=True)
     [cut] = translator.reader.prepare("the old house " * 90, truncation=True, **options).sentences
     assert cut.is_cut
@@ -220,8 +213,7 @@ def test_what_is_refused():
 
 def test_tags_around_what_was_not_decoded():
     [segment] = marked_segments("<td><b>&lt;s&gt;</b></td>", True, None, None)
-    assert Sentence(segment, []).put_back(None) == "<b></b>"
-    assert Sentence(Segment(" ", "a", "\n"), [5]).put_back(Translation("x")) == "x"
+    assert Sentence(segment, []).unread().text == "<b></b>"
 
 
 @pytest.mark.parametrize("limit", range(6, 14))
@@ -239,4 +231,4 @@ def test_a_translation_is_one_line(translator, monkeypatch):
     """Otherwise the lines behind it would be those of other sources."""
     sentences = translator.reader.prepare("a b c").sentences
     monkeypatch.setattr(translator.tokenizer, "batch_decode", lambda rows, **_: ["x\ny\r\nz"] * len(rows))
-    assert translator.decode(sentences)[0].text == "x y z"
+    assert translator.decode(sentences)[0][0].text == "x y z"

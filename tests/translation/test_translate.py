@@ -18,6 +18,7 @@ from forked_commands import end, run, run_both, start
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig, GPT2Config
+from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
@@ -25,8 +26,7 @@ from hf_capsule_mt.decoding import products
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation import file_progress, file_translation, window_reader
 from hf_capsule_mt.translation.decoding_options import DecodingOptions, changed_settings
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]
 OPTIONS = ["--num_beams", "3", "--max_tokens_per_batch", "12"]
@@ -397,7 +397,7 @@ def test_all_processes_load_the_commit_of_the_first(checkpoint, monkeypatch):
     options = file_translation.FileTranslationOptions(DecodingOptions(checkpoint, revision="main"), device="cpu")
     progress = file_translation.Progress(None, shown=False)
     worker = file_translation.Worker(options, PartialState(cpu=True), progress)
-    job = file_translation.Job(
+    job = file_translation.Window(
         [], [], [], [], decoding=replace(options.decoding, revision="abc"), code="", is_of_lines=True
     )
     assert worker.translate(job) == {}
@@ -413,7 +413,7 @@ def test_a_process_translates_its_share_of_the_batches(checkpoint, monkeypatch):
     worker = file_translation.Worker(file_translation.FileTranslationOptions(decoding), state, progress)
     sentences = [worker._translator.reader.prepare(text).sentences[0] for text in "abcdef"]
     batches = [[4], [0, 5], [1], [2], [3]]
-    job = file_translation.Job([], sentences, [], batches, decoding=decoding, code="", is_of_lines=True)
+    job = file_translation.Window([], sentences, [], batches, decoding=decoding, code="", is_of_lines=True)
     assert sorted(worker.translate(job)) == [0, 3, 5]
     # A letter and its end are two tokens.
     assert counted == [(6, 12), (3, 6)]

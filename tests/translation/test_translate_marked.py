@@ -6,20 +6,20 @@ import re
 import pytest
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.marked_segments import marked_segments
-from hf_capsule_mt.translation.text_reader import Sentence
-from hf_capsule_mt.translation.translator import translate_lines
-from hf_capsule_mt.translation.windows import Job, Translated
+from hf_capsule_mt.translation.translation import Sentence, Translation
+from hf_capsule_mt.translation.windows import TranslatedSentence, Window
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
 FLAGS = ["limit_reached", "empty", "too_short", "repeats", "source_cut"]
 FLAGS += ["copies", "adds_numbers", "other_script", "low_coverage"]
 SIGNS = ["lowest", "lowest_word", "end", "coverage", "uncovered", "entropy", "copied"]
-SIGNS += ["new_numbers", "missing_numbers", "script", "future_share"]
+SIGNS += ["new_numbers", "missing_numbers", "script"]
 KEYS = ["line", "sentence", "source", "translation", "score", "source_length", "length_ratio", *FLAGS, *SIGNS]
 
 
@@ -108,8 +108,9 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
 def test_tags_around_what_the_tokenizer_makes_nothing_of():
     segments = [marked_segments(line, True, None, None)[0] for line in ("<td><b>&lt;s&gt;</b></td>\n", "a\n")]
     sentences = [Sentence(segments[0], []), Sentence(segments[1], [5])]
-    job = Job([], sentences, numbers=[1, 2], batches=[[1]], decoding=DecodingOptions(""), code="", is_of_lines=False)
-    assert job.output({1: Translated("b")}) == ["<td><b></b></td>", "b"]
+    options = {"numbers": [1, 2], "batches": [[1]], "decoding": DecodingOptions(""), "code": "", "is_of_lines": False}
+    finished = [TranslatedSentence(sentences[0].unread(), None), TranslatedSentence(Translation("b"), None)]
+    assert Window([], sentences, **options).output(finished) == ["<td><b></b></td>", "b"]
 
 
 def test_a_report_has_what_was_copied(checkpoint, source, tmp_path):

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from hf_capsule_mt.translation.translation_report import Judgement, faults, judge, mean_score, repeated_tokens
-from hf_capsule_mt.translation.trust import Signs
+from hf_capsule_mt.translation.quality.judge import Judgement, judged, repeated_tokens
+from hf_capsule_mt.translation.quality.report import faults, mean_score
+from hf_capsule_mt.translation.quality.signals import Signs
 
 
 @pytest.mark.parametrize(
@@ -22,29 +23,29 @@ def test_repetitions(ids, copies):
 
 def test_judgements():
     plain = {"ended": True, "text": "x", "score": -1.23456}
-    assert judge([5, 6, 2], [7], **plain) == Judgement(-1.2346, 2, 0.5)
-    assert judge([5, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 1, 8.0, repeats=True)
+    assert judged([5, 6, 2], [7], **plain) == Judgement(-1.2346, 2, 0.5)
+    assert judged([5, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 1, 8.0, repeats=True)
     # Four copies are many, and three are not.
-    assert judge([5, 2], [6, 7, 7, 7, 7, 7], **plain).repeats
-    assert not judge([5, 2], [6, 7, 7, 7, 7], **plain).repeats
-    assert judge([5, 6, 7, 2], [7], **plain).length_ratio == 0.3333
+    assert judged([5, 2], [6, 7, 7, 7, 7, 7], **plain).repeats
+    assert not judged([5, 2], [6, 7, 7, 7, 7], **plain).repeats
+    assert judged([5, 6, 7, 2], [7], **plain).length_ratio == 0.3333
     # A source that is only its end.
-    assert judge([2], [7], **plain) == Judgement(-1.2346, 1, 1.0)
+    assert judged([2], [7], **plain) == Judgement(-1.2346, 1, 1.0)
     # As its source does.
-    assert judge([*[5, 6] * 4, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 8, 1.0)
-    assert judge([5, 2], [7], **{**plain, "ended": False}).limit_reached
-    assert judge([5, 2], [], **{**plain, "text": " "}).empty
-    assert judge([5] * 20 + [2], [7] * 2, **plain).too_short
+    assert judged([*[5, 6] * 4, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 8, 1.0)
+    assert judged([5, 2], [7], **{**plain, "ended": False}).limit_reached
+    assert judged([5, 2], [], **{**plain, "text": " "}).empty
+    assert judged([5] * 20 + [2], [7] * 2, **plain).too_short
     # Ten tokens are long, and three are less than 0.4 of them.
-    assert judge([*range(10), 2], [7, 8, 9], **plain).too_short
-    assert not judge([*range(10), 2], [7, 8, 9, 7], **plain).too_short
-    assert not judge([*range(9), 2], [7, 8, 9], **plain).too_short
-    assert not judge([5] * 5 + [2], [7], **plain).too_short
+    assert judged([*range(10), 2], [7, 8, 9], **plain).too_short
+    assert not judged([*range(10), 2], [7, 8, 9, 7], **plain).too_short
+    assert not judged([*range(9), 2], [7, 8, 9], **plain).too_short
+    assert not judged([5] * 5 + [2], [7], **plain).too_short
 
 
 def test_signs_become_flags():
     def flags(text, **signs):
-        judgement = judge([5, 2], [7], ended=True, text=text, score=-1.0, signs=Signs(**signs))
+        judgement = judged([5, 2], [7], ended=True, text=text, score=-1.0, signs=Signs(**signs))
         return [name for name in ("copies", "adds_numbers", "other_script") if getattr(judgement, name)]
 
     assert flags("a b c d", copied=0.5) == ["copies"]

@@ -1,9 +1,7 @@
 """Translations do not depend on the batch, keep their order, and respect the limits of the model."""
 
 import copy
-import os
 import random
-from threading import Event, Thread
 
 import pytest
 import torch
@@ -16,17 +14,17 @@ from transformers import (
     StoppingCriteriaList,
     pipeline,
 )
+from translated_lines import decoded_batches, translate_lines
 
 from hf_capsule_mt.data.encoding import encode_lines, tokenize_lines
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation import evaluation_mode, translator
-from hf_capsule_mt.translation.attention import attending
-from hf_capsule_mt.translation.evaluation_mode import evaluating
-from hf_capsule_mt.translation.generate_settings import engine_takes, settings_of
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.token_rows import Written, words_before_end
-from hf_capsule_mt.translation.translator import generate_batches, translate_lines
+from hf_capsule_mt.translation.alignment.forced import attending
+from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
+from hf_capsule_mt.translation.generation.token_rows import Decoded, before_end
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}
 
@@ -69,17 +67,17 @@ def test_a_batch_translates_as_its_lines_alone(model, tokenizer, options):
 
 
 def test_a_batch_that_does_not_fit_in_memory_is_halved(model, tokenizer, monkeypatch):
-    lines, generated = make_lines(), model.generate
+    lines, translate = make_lines(), Engine.translate
     expected = translate_lines(model, tokenizer, lines, **BEAM)
     sizes = []
 
-    def small(input_ids, **options):
-        sizes.append(len(input_ids))
-        if len(input_ids) > most:
+    def small(self, encoded, mask, settings, limits, banks=None):
+        sizes.append(len(limits))
+        if len(limits) > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return generated(input_ids=input_ids, **options)
+        return translate(self, encoded, mask, settings, limits, banks)
 
-    monkeypatch.setattr(model, "generate", small)
+    monkeypatch.setattr(Engine, "translate", small)
     most = 3
     assert translate_lines(model, tokenizer, lines, **BEAM) == expected
     assert sizes == [12, 6, 3, 3, 6, 3, 3]
@@ -98,24 +96,6 @@ def test_lines_that_nobody_sees_are_not_translated(tmp_path):
     assert encoded[3] == tokenizer("the dog")["input_ids"]
 
 
-def test_blank_lines_are_not_translated(model, tokenizer, monkeypatch):
-    lines, shown, translate = ["", "a b c", " \t", "a"], [], translator.translate_batches
-
-    def translate_batches(*args, **options):
-        for batch in translate(*args, **options):
-            shown.append(batch)
-            yield batch
-
-    monkeypatch.setattr(translator, "translate_batches", translate_batches)
-    translations = translate_lines(model, tokenizer, lines)
-    assert [bool(text) for text in translations] == [False, True, False, True]
-    assert sorted(index for batch in shown for index in batch) == [1, 3]
-    assert translate_lines(model, tokenizer, []) == []
-    assert translate_lines(model, tokenizer, ["", " "]) == ["", ""]
-    with pytest.raises(TypeError, match="lines is one text, 'a b'"):
-        translate_lines(model, tokenizer, "a b")
-
-
 @pytest.mark.parametrize(
     ("sequence", "words", "end"),
     [
@@ -130,8 +110,8 @@ def test_blank_lines_are_not_translated(model, tokenizer, monkeypatch):
 )
 def test_what_was_written(sequence, words, end):
     settings = GenerationConfig(eos_token_id=[2, 9], pad_token_id=0)
-    assert words_before_end(torch.tensor([sequence]), settings, [len(sequence)]) == [Written(words, end)]
-    assert Written(words, end).ids == sequence[1 : len(words) + 1 + (end is not None)]
+    assert before_end(sequence, settings, len(sequence)) == Decoded(words, end)
+    assert Decoded(words, end).ids == sequence[1 : len(words) + 1 + (end is not None)]
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
@@ -139,10 +119,10 @@ def test_what_was_written(sequence, words, end):
 def test_a_translation_at_its_limit_has_no_padding_and_no_end(model, tokenizer, engine, num_beams):
     """Beside a longer one, it is filled up, by beams with ends."""
     encoded = encode_lines(tokenizer, make_lines(), 64)
-    batches = generate_batches(model, encoded, [range(len(encoded))], engine=engine, num_beams=num_beams)
-    [(_, _, written)] = batches
+    batches = decoded_batches(model, encoded, [range(len(encoded))], engine=engine, num_beams=num_beams)
+    [(_, written)] = batches
     limits = [2 * len(ids) + 20 for ids in encoded]
-    cut = [len(each.words) == limit for each, limit in zip(written, limits) if each.end is None]
+    cut = [len(each.token_ids) == limit for each, limit in zip(written, limits) if each.end is None]
     assert cut
     assert all(cut)
     assert len(set(limits)) > 1
@@ -150,8 +130,8 @@ def test_a_translation_at_its_limit_has_no_padding_and_no_end(model, tokenizer, 
 
 def test_samples_need_no_beams(model):
     options = {"do_sample": True, "num_return_sequences": 2, "max_new_tokens": 3}
-    [(_, token_ids, written)] = generate_batches(model, [[5, 6, 2], [7, 2]], [range(2)], **options)
-    assert len(token_ids) == len(written) == 4
+    [(_, written)] = decoded_batches(model, [[5, 6, 2], [7, 2]], [range(2)], **options)
+    assert len(written) == 4
 
 
 def test_lines_without_letters_are_copied(model, tokenizer):
@@ -169,8 +149,8 @@ def test_each_translation_of_a_sentence_has_the_limit_of_the_sentence():
     encoded = [[5] * length for length in (7, 1, 4)]
     limits = [2 * len(ids) + 20 for ids in encoded]
     options = {"num_beams": 3, "num_return_sequences": 2}
-    [(_, _, written)] = generate_batches(model, encoded, [range(3)], **options)
-    lengths = [len(each.words) for each in written]
+    [(_, written)] = decoded_batches(model, encoded, [range(3)], **options)
+    lengths = [len(each.token_ids) for each in written]
     assert lengths == [limit for limit in limits for _ in range(2)]
     # Shorter ones are filled up with ends, which the model has not written.
     assert {each.end for each in written} == {None}
@@ -192,7 +172,7 @@ def test_max_length_counts_the_start_too(model, tokenizer, engine):
     shorter = translate_lines(model, tokenizer, lines, max_new_tokens=7, engine=engine)
     assert translate_lines(model, tokenizer, lines, max_length=8, engine=engine) == shorter
     assert translate_lines(model, tokenizer, lines, max_length=4, max_new_tokens=7, engine=engine) == shorter
-    with pytest.raises(UserError, match=r"max_new_tokens is 0. It must be from 1 to 63"):
+    with pytest.raises(UserError, match="allows no token: max_length is 1"):
         translate_lines(model, tokenizer, lines, max_length=1)
 
 
@@ -225,8 +205,8 @@ def test_one_token_more_than_embeddings(model):
     size = model.get_input_embeddings().weight.shape[0]
     for largest in (size, size + 7):
         with pytest.raises(UserError, match=f"token id {largest}, but .* has only {size} embeddings"):
-            list(generate_batches(model, [[5, largest, 2]], [[0]]))
-    assert list(generate_batches(model, [[5, size - 1, 2]], [[0]]))
+            list(decoded_batches(model, [[5, largest, 2]], [[0]]))
+    assert list(decoded_batches(model, [[5, size - 1, 2]], [[0]]))
 
 
 @pytest.mark.parametrize(
@@ -271,18 +251,19 @@ def test_what_a_generation_config_leaves_out_is_that_of_the_model(model):
 )
 def test_arguments_that_only_transformers_reads(model, name):
     """The engine would silently ignore them."""
-    assert engine_takes(model, {"num_beams": 2, name: None})
-    assert not engine_takes(model, {"num_beams": 2, name: False})
+    settings = settings_of(model, {"num_beams": 2})
+    assert engine_takes(settings, {name: None})
+    assert not engine_takes(settings, {name: False})
 
 
 @pytest.mark.parametrize("engine", ["fast", "transformers"])
 def test_another_end_than_that_of_the_model(model, tokenizer, engine):
     end = model.generate(**tokenizer("a b", return_tensors="pt"), max_new_tokens=6)[0, 3].item()
     for options in ({"eos_token_id": end}, {"generation_config": GenerationConfig(eos_token_id=end)}):
-        [batch] = generate_batches(model, encode_lines(tokenizer, ["a b"], 64), [[0]], engine=engine, **options)
-        [written] = batch[2]
+        [batch] = decoded_batches(model, encode_lines(tokenizer, ["a b"], 64), [[0]], engine=engine, **options)
+        [written] = batch[1]
         assert written.end == end
-        assert end not in written.words
+        assert end not in written.token_ids
 
 
 @pytest.mark.parametrize("engine", ["fast", "transformers"])
@@ -290,10 +271,10 @@ def test_an_option_replaces_what_a_generation_config_says(model, tokenizer, engi
     """The end that is searched for is the end that is cut off."""
     end = model.generate(**tokenizer("a b", return_tensors="pt"), max_new_tokens=6)[0, 3].item()
     options = {"eos_token_id": end, "generation_config": GenerationConfig(eos_token_id=model.config.eos_token_id)}
-    [batch] = generate_batches(model, encode_lines(tokenizer, ["a b"], 64), [[0]], engine=engine, **options)
-    [written] = batch[2]
+    [batch] = decoded_batches(model, encode_lines(tokenizer, ["a b"], 64), [[0]], engine=engine, **options)
+    [written] = batch[1]
     assert written.end == end
-    assert end not in written.words
+    assert end not in written.token_ids
 
 
 def test_a_model_in_training_translates_without_dropout_and_goes_on_training(tokenizer):
@@ -331,24 +312,13 @@ def test_stop_strings(saved):
     assert translator("a b c", max_new_tokens=8, **options) == [{"translation_text": found}]
     texts = TextTranslator(model, tokenizer)
     [translation] = texts.decode(texts.reader.prepare("a b c").sentences, max_new_tokens=8, **options)
-    assert translation.text == found
+    assert translation[0].text == found
 
 
 def test_who_gets_another_precision_than_asked_for_is_warned(model, tokenizer, caplog):
     for _ in range(2):
         translate_lines(model, tokenizer, ["a b"], dtype="bfloat16", do_sample=True, max_new_tokens=4)
     assert len([message for message in caplog.messages if "Transformers decodes" in message]) == 1
-
-
-def test_dropout_stays_off_while_anybody_translates():
-    model = tiny_model().train()
-    first, second = evaluating(model), evaluating(model)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert not any(module.training for module in model.modules())
-    second.__exit__(None, None, None)
-    assert all(module.training for module in model.modules())
 
 
 def test_frozen_parts_stay_frozen():
@@ -358,44 +328,6 @@ def test_frozen_parts_stay_frozen():
     with evaluating(model), evaluating(model):
         assert not any(module.training for module in model.modules())
     assert [module.training for module in model.modules()] == before
-
-
-def test_a_fork_while_another_thread_translates():
-    """The thread does not exist in the child, where nobody would release its lock or end its use."""
-    model = tiny_model().train()
-    begun, ended = Event(), Event()
-
-    def translate_for_long():
-        with evaluating(model):
-            begun.set()
-            ended.wait()
-
-    thread = Thread(target=translate_for_long)
-    thread.start()
-    begun.wait()
-    with evaluation_mode._modes._lock:
-        child = os.fork()
-        if child == 0:
-            was_trained = model.training
-            with evaluating(model):
-                was_evaluated = not model.training
-            os._exit(0 if was_trained and was_evaluated and model.training else 1)
-    ended.set()
-    thread.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_fork_while_this_thread_translates():
-    """Dropout stays off in the child until its block ends."""
-    model = tiny_model().train()
-    with evaluating(model):
-        child = os.fork()
-        if child:
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        was_evaluated = not model.training
-    if child == 0:
-        os._exit(0 if was_evaluated and model.training else 1)
-    assert model.training
 
 
 def test_the_copy_that_tells_its_attention_is_made_once():

@@ -3,20 +3,21 @@
 import pytest
 import tiny_multilingual
 import torch
+from attention_of_model import cross_attention
 from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import tiny_model, tiny_tokenizer
 
-import hf_capsule_mt
 from hf_capsule_mt.loading import load_model
-from hf_capsule_mt.translation import trust
-from hf_capsule_mt.translation.attention import cross_attention, teacher_force
-from hf_capsule_mt.translation.surface_checks import compare_numbers, copied_share, wrong_script
-from hf_capsule_mt.translation.token_rows import behind_start, words_before_end
-from hf_capsule_mt.translation.trust import ForcedTarget, force_targets, read_signs
+from hf_capsule_mt.translation.alignment import forced as forced_module
+from hf_capsule_mt.translation.alignment.forced import ForcedTarget, forced_pass, teacher_force
+from hf_capsule_mt.translation.generation.token_rows import before_end, behind_start
+from hf_capsule_mt.translation.quality import signals
+from hf_capsule_mt.translation.quality.signals import read_signs
+from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script
 
 
 def scores_of(model, sources, targets):
-    return [forced.score for forced in force_targets(model, sources, targets)]
+    return [forced.mean_log_probability for forced in forced_pass(model, sources, targets)]
 
 
 def translated(model, tokenizer, texts, **options):
@@ -25,14 +26,14 @@ def translated(model, tokenizer, texts, **options):
     batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
     options = {"num_beams": 2, "length_penalty": 1.0, **options}
     output = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
-    limits = [options["max_new_tokens"]] * len(sources)
-    written = words_before_end(output.sequences, model.generation_config, limits)
+    limit = options["max_new_tokens"]
+    written = [before_end(row, model.generation_config, limit) for row in output.sequences.tolist()]
     return sources, [row.ids for row in written], output.sequences_scores
 
 
 @pytest.mark.parametrize("most", [1, 1 << 25])
 def test_scores_are_those_of_generate(monkeypatch, most):
-    monkeypatch.setattr(trust, "_MOST_SCORES", most)
+    monkeypatch.setattr(forced_module, "_MOST_SCORES", most)
     model = tiny_model()
     texts = ["a b c d e f", "g h"]
     sources, targets, expected = translated(model, tiny_tokenizer(), texts, max_new_tokens=40)
@@ -69,11 +70,11 @@ def test_scores_of_t5():
 def test_a_target_that_is_only_a_code_of_a_language():
     """It has the score of this token, which is all that it has."""
     model = tiny_model()
-    [plain] = force_targets(model, [[5, 6, 2]], [[7]])
-    [coded] = force_targets(model, [[5, 6, 2]], [[7]], first_token=7)
+    [plain] = forced_pass(model, [[5, 6, 2]], [[7]])
+    [coded] = forced_pass(model, [[5, 6, 2]], [[7]], first_token=7)
     assert coded.log_probabilities == plain.log_probabilities
     assert len(coded.log_probabilities) == 1
-    [longer] = force_targets(model, [[5, 6, 2]], [[7, 8]], first_token=7)
+    [longer] = forced_pass(model, [[5, 6, 2]], [[7, 8]], first_token=7)
     assert len(longer.log_probabilities) == 1
 
 
@@ -103,48 +104,31 @@ def test_words_are_read_behind_the_start_of_generate(of_generation, of_model):
 @pytest.mark.parametrize("family", ["capsule_aggregated_marian", "rnmt"])
 def test_one_pass_gives_the_attention_of_tags(monkeypatch, family, most):
     """Whatever shares a batch, and without padding."""
-    monkeypatch.setattr(trust, "_MOST_SCORES", most)
+    monkeypatch.setattr(forced_module, "_MOST_SCORES", most)
     model = load_model(tiny_checkpoint(family)).eval()
     sources = [[5, 6, 7, 8, 2], [9, 2]]
     targets = [[10, 2], [11, 12, 13, 2]]
-    for forced, source, target in zip(force_targets(model, sources, targets), sources, targets):
+    for forced, source, target in zip(forced_pass(model, sources, targets), sources, targets):
         sequences = behind_start(model, torch.tensor([target]))
         [attention] = cross_attention(model, sequences, input_ids=torch.tensor([source]))
         torch.testing.assert_close(forced.attention, attention)
-        assert forced.future_share is None
+        torch.testing.assert_close(forced.mean_attention, attention)
 
 
 def test_a_model_without_attention_has_scores():
     model = load_model(tiny_checkpoint("caps_nmt")).eval()
-    [forced] = force_targets(model, [[5, 6, 2]], [[7, 2]])
-    assert forced.score < 0
+    [forced] = forced_pass(model, [[5, 6, 2]], [[7, 2]])
+    assert forced.mean_log_probability < 0
     signs = read_signs(forced, tiny_tokenizer(), ("c d", [5, 6, 2]), ("e", [7]), has_end=True)
-    assert (signs.coverage, signs.uncovered, signs.entropy, signs.future_share) == (None, None, None, None)
+    assert (signs.coverage, signs.uncovered, signs.entropy) == (None, None, None)
     assert signs.lowest == round(min(forced.log_probabilities), 4)
-
-
-@pytest.mark.parametrize("kind", ["gdr", "classifier"])
-def test_guided_routing_tells_what_is_left_for_the_future(kind):
-    fields = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "d_model": 16, "encoder_layers": 1}
-    torch.manual_seed(0)
-    config = hf_capsule_mt.RNMTConfig(**fields, decoder_layers=1, guided_routing=kind, num_future_capsules=3)
-    model = hf_capsule_mt.RNMTForConditionalGeneration(config).eval()
-    sources, targets = [[5, 6, 7, 8, 2], [9, 2]], [[10, 2], [11, 12, 13, 2]]
-    for forced, source, target in zip(force_targets(model, sources, targets), sources, targets):
-        output = teacher_force(model, [source], [target], output_routing=True).output
-        # At the last step, by source token and capsule.
-        last = output.guided_routing[0, -1]
-        num_past, num_future = (2, 3) if kind == "gdr" else (1, 1)
-        past = last[:, :num_past].sum()
-        future = last[:, num_past : num_past + num_future].sum()
-        assert forced.future_share == pytest.approx((future / (past + future)).item(), abs=1e-5)
 
 
 def test_signs_of_a_translation():
     """Three tokens of a source: the translation attends to one, half to the other, and not at all to the last."""
     tokenizer = tiny_tokenizer()
     attention = torch.tensor([[0.9, 0.1, 0.0, 0.0], [0.5, 0.3, 0.1, 0.1], [0.0, 0.1, 0.0, 0.9]])
-    forced = ForcedTarget([-0.5, -2.25, -0.125], attention)
+    forced = ForcedTarget([-0.5, -2.25, -0.125], mean_attention=attention)
     source = "a b c", tokenizer("a b c")["input_ids"]
     signs = read_signs(forced, tokenizer, source, ("d e", tokenizer("d e")["input_ids"][:2]), has_end=True)
     assert (signs.lowest, signs.lowest_word, signs.end) == (-2.25, "e", -0.125)
@@ -171,7 +155,7 @@ def test_the_lowest_word_behind_a_code_of_the_language():
 def test_the_end_of_a_source_that_was_cut_is_not_uncovered():
     """The model did not read it, and `source_cut` says so."""
     tokenizer = tiny_tokenizer()
-    forced = ForcedTarget([-0.5, -0.5], torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
+    forced = ForcedTarget([-0.5, -0.5], mean_attention=torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
     source = "a b c d", [*tokenizer("a b")["input_ids"][:2], 2]
     signs = read_signs(forced, tokenizer, source, ("d", tokenizer("d")["input_ids"][:1]), has_end=True)
     assert [word["word"] for word in signs.uncovered] == ["b"]
@@ -182,10 +166,10 @@ def test_the_lowest_word_is_whole():
     tokenizer = tiny_multilingual.mbart()[1]
     ids = tokenizer("two dogs see the house")["input_ids"]
     text = tokenizer.decode(ids, skip_special_tokens=True)
-    words = {trust._word_of(tokenizer, ids, index) for index in range(len(ids))} - {""}
+    words = {signals._word_of(tokenizer, ids, index) for index in range(len(ids))} - {""}
     assert words <= set(text.split())
     assert {"dogs", "house"} <= words
-    assert trust._word_of(tokenizer, ids, len(ids)) == ""
+    assert signals._word_of(tokenizer, ids, len(ids)) == ""
 
 
 def test_copies():
@@ -242,21 +226,16 @@ def test_what_has_no_tokens_has_no_signs():
     assert (nothing.lowest, nothing.lowest_word, nothing.end) == (None, None, None)
     assert nothing.missing_numbers == ["7"]
     # Only the end of the source was read.
-    forced = ForcedTarget([-0.5, -0.25], torch.tensor([[1.0], [1.0]]))
+    forced = ForcedTarget([-0.5, -0.25], mean_attention=torch.tensor([[1.0], [1.0]]))
     unread = read_signs(forced, tokenizer, ("a", [2]), ("d", [6]), has_end=True)
     assert (unread.coverage, unread.uncovered) == (None, [])
 
 
-def test_a_field_of_guided_routing_means_nothing_to_a_model_of_transformers():
-    model = tiny_model()
-    model.config.guided_routing = "gdr"
-    [forced] = force_targets(model, [[5, 6, 2]], [[7, 2]])
-    assert forced.future_share is None
-
-
 def test_how_many_translations_are_forced_together():
     """Scores of 29 words, and weights of one layer with two heads for sources of 5 tokens and translations of 4."""
-    assert trust.rows_in_memory(tiny_model().config, 5, 4) == (1 << 25) // (4 * (29 + 2 * 9))
+    config = tiny_model().config
+    assert forced_module._rows_in_memory(config, 5, 4, has_scores=True) == (1 << 25) // (4 * (29 + 2 * 9))
+    assert forced_module._rows_in_memory(config, 5, 4, has_scores=False) == (1 << 25) // (4 * 2 * 9)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,10 @@ from hf_capsule_mt.translation.documents import check_language
 from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.marked_segments import keep_pattern, with_addresses
 from hf_capsule_mt.translation.partial_output import PartialOutput, held_folder
+from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.term_writer import check_glossary
-from hf_capsule_mt.translation.text_reader import Sentence, TextOptions
-from hf_capsule_mt.translation.texts import TextTranslator
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.text_translator import TextTranslator
+from hf_capsule_mt.translation.translation import Sentence
 
 from .base import FileFormat, Text
 from .recognition import LINES, recognise
@@ -200,14 +201,10 @@ def _translations(
         text_options = replace(reading, tags=text.tags, keep=pattern, ignored_tags=frozenset(text.ignored_tags))
         prepared.append(reader.prepare(text.text, text_options, direction=direction, truncation=True))
         sentences += prepared[-1].sentences
-    lengths = [len(sentence.token_ids) for sentence in sentences]
-    translated: dict[int, Translation] = {}
-    for batch in translator.decode_batches(sentences, batch_by_tokens(lengths, max_tokens_per_batch), **options):
-        translated.update(batch)
-    results = []
-    start = 0
+    batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
+    ranked = iter(translator.decode(sentences, batches, **options))
+    translations = []
     for text in prepared:
-        end = start + len(text.sentences)
-        results.append(text.put_back(translated.get(index) for index in range(start, end)))
-        start = end
-    return results
+        of_text = list(islice(ranked, len(text.sentences)))
+        translations.append(translator.join(text, of_text).text)
+    return translations

@@ -5,13 +5,13 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from stand_in_translator import UpperCase
 
 from hf_capsule_mt.translation.formats import translate_file
 from hf_capsule_mt.translation.formats.placeholders import with_placeholders_of
-from hf_capsule_mt.translation.translations import Translation
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Plural-Forms: {}\\n"\n\n'
 GERMAN = "nplurals=2; plural=(n != 1);"
@@ -37,7 +37,7 @@ class Hostile(UpperCase):
 
     def decode_batches(self, sentences, batches, **options):
         for batch in super().decode_batches(sentences, batches, **options):
-            yield {index: Translation(self._spoilt(one.text), align=one.align) for index, one in batch.items()}
+            yield {index: (replace(one, text=self._spoilt(one.text)),) for index, (one,) in batch.items()}
 
     def _spoilt(self, text):
         words = []
@@ -58,9 +58,9 @@ class Replacing(UpperCase):
     def decode_batches(self, sentences, batches, **options):
         for batch in super().decode_batches(sentences, batches, **options):
             translations = {}
-            for index, one in batch.items():
+            for index, (one,) in batch.items():
                 text = self._written_for.get(sentences[index].segment.text, one.text)
-                translations[index] = Translation(text, align=one.align)
+                translations[index] = (replace(one, text=text),)
             yield translations
 
 

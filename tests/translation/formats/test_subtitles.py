@@ -5,7 +5,7 @@ from stand_in_translator import UpperCase
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import recognise, translate_file
-from hf_capsule_mt.translation.translations import Translation
+from hf_capsule_mt.translation.generation.token_rows import Decoded
 
 SRT = """1
 00:00:01,000 --> 00:00:02,500
@@ -55,7 +55,8 @@ class Longer(UpperCase):
 
     def decode_batches(self, sentences, batches, **options):
         for batch in super().decode_batches(sentences, batches, **options):
-            yield {index: Translation(" ".join(f"{w} {w}" for w in one.text.split())) for index, one in batch.items()}
+            twice = {index: " ".join(f"{word} {word}" for word in one.text.split()) for index, (one,) in batch.items()}
+            yield {index: (Decoded([], text=text),) for index, text in twice.items()}
 
 
 def translated(tmp_path, content, ending, translator=None):

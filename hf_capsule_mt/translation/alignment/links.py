@@ -1,19 +1,16 @@
-"""A translation with its score, with others of the same text, and with the words that belong together."""
+"""Links between the words of a text and of its translation, and how those of sentences become those of a text."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from hf_capsule_mt.errors import UserError
 
-from .attention import Span
-from .marked_segments import Align
-from .term_writer import PlacedTerm
-from .translation_report import Judgement
-from .word_spans import word_spans
+from ..word_spans import Span, Weights, word_spans
 
+Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
+"""From the words of a source and of its translation to their alignment."""
 NOT_ALIGNABLE = (
     "Alignments are for texts without tags and kept parts. Leave out tags and keep, or do not ask for alignments."
 )
@@ -31,39 +28,6 @@ class WordLink(NamedTuple):
     target: int
     source_span: Span
     target_span: Span
-
-
-@dataclass(frozen=True)
-class Translation:
-    """A translation of a text or of a sentence.
-
-    The score is the log-probability of its tokens, divided by their number to the power of `length_penalty`, by default
-    1. So it is 0 at most, and higher is better. The number has the end of the translation.
-    """
-
-    text: str  # That of a sentence is without tags and kept parts.
-    score: float | None = None  # None if nobody asked for it, or nothing was decoded.
-    links: tuple[WordLink, ...] | None = None  # One for each aligned word of the translation. None if not asked for.
-    alternatives: tuple["Translation", ...] = ()  # Other translations, the best first.
-    # Aligns the words of a sentence with those of the text, if tags or kept parts stand between words.
-    align: Align | None = field(default=None, repr=False)
-    judgement: Judgement | None = field(default=None, repr=False)
-    terms: tuple[PlacedTerm, ...] = field(default=(), repr=False)  # What became of the terms of a glossary.
-
-    def number(self, index: int) -> "Translation":
-        """Return this translation for 0, and an alternative for others. There may be fewer: then it is the last."""
-        ranked = [self, *self.alternatives]
-        return ranked[min(index, len(ranked) - 1)]
-
-    def fields(self, has_score: bool) -> dict[str, Any]:
-        """Return what a pipeline returns: `translation_text`, and what was asked for."""
-        record: dict[str, Any] = {"translation_text": self.text}
-        if has_score:
-            record["score"] = self.score
-        if self.links is not None:
-            record["word_alignment"] = [(link.source, link.target) for link in self.links]
-            record["character_alignment"] = [(link.source_span, link.target_span) for link in self.links]
-        return record
 
 
 def linked_words(source: str, target: str, align: Align) -> tuple[WordLink, ...]:
@@ -161,19 +125,3 @@ def pharaoh_links(links: Sequence[WordLink], source: str, target: str) -> list[t
         target_word = bisect_right(target_starts, link.target_span[0]) - 1
         pairs.add((source_word, target_word))
     return sorted(pairs)
-
-
-def score_of_text(scores: Sequence[float | None], lengths: Sequence[int]) -> float | None:
-    """Return the mean of the scores of sentences, by the number of tokens of their sources. None if none has any."""
-    total = 0.0
-    weight = 0
-    for score, length in zip(scores, lengths, strict=True):
-        if score is not None:
-            total += score * length
-            weight += length
-    return total / weight if weight else None
-
-
-def with_alternatives(ranked: Sequence[Translation]) -> Translation:
-    """Return the first translation with the others as its alternatives."""
-    return replace(ranked[0], alternatives=tuple(ranked[1:]))

@@ -1,12 +1,19 @@
-"""A report of translations: how likely and how long each is, and whether it looks wrong."""
+"""Judgements on translations: what looks wrong, by the words, and by a pass in which the model reads them again.
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+Quality stands beside the translator. It takes what was decoded, and nothing that is decoded depends on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .trust import Signs
+from ..alignment.words import attended_span
+from ..generation.token_rows import Decoded
+from ..glossary import places_of_terms
+from ..preparation import TextReader
+from ..term_writer import PlacedTerm
+from ..translation import Sentence
+from .signals import Signs, read_signs
 
 _LONG_SOURCE = 10
 _LEAST_SHARE = 0.4
@@ -15,18 +22,6 @@ _LONGEST_PHRASE = 16
 _TIMES_IN_A_ROW = 3
 _REPEATED_TOKENS = 4
 """A repetition: the longest phrase, how often it stands in a row, and how many tokens are copies."""
-_FAULTS = {
-    "empty": "empty",
-    "too_short": "far too short",
-    "limit_reached": "at the limit of their length",
-    "repeats": "repeating",
-    "source_cut": "of a source that was cut",
-    "copies": "copying their source",
-    "adds_numbers": "with a number that their source lacks",
-    "other_script": "in the script of another language",
-    "low_coverage": "leaving out much of their source",
-}
-"""What may be wrong with a translation, and the words for it."""
 _COPIED_SHARE = 0.5
 """A translation copies its source if this share of its words stands in the source. Names are copied too."""
 
@@ -56,7 +51,64 @@ class Judgement:
         return {**record, **signs}
 
 
-def judge(
+def judge(reader: TextReader, sentence: Sentence, decoded: Decoded) -> Judgement:
+    """Judge a translation of a sentence.
+
+    Args:
+        reader: has prepared the sentence.
+        sentence: the sentence.
+        decoded: its translation. If the model has read it again, the judgement has a score and signs.
+    """
+    has_end = decoded.end is not None
+    forced = decoded.forced
+    if forced is None or forced.log_probabilities is None:
+        judgement = judged(sentence.token_ids, decoded.token_ids, has_end, decoded.text, None)
+        return replace(judgement, source_cut=sentence.is_cut)
+    signs = read_signs(
+        forced,
+        reader.tokenizer,
+        (sentence.segment.text, sentence.token_ids),
+        (decoded.text, decoded.token_ids),
+        has_end=has_end,
+        language=_language_of(reader, sentence),
+    )
+    score = forced.mean_log_probability
+    judgement = judged(sentence.token_ids, decoded.token_ids, has_end, decoded.text, score, signs)
+    return replace(judgement, source_cut=sentence.is_cut)
+
+
+def aligned_terms(reader: TextReader, sentence: Sentence, decoded: Decoded) -> tuple[PlacedTerm, ...]:
+    """Return what became of the terms of a sentence, with whether the model looked at them when it wrote them.
+
+    Args:
+        reader: has prepared the sentence.
+        sentence: the sentence.
+        decoded: its translation. Without the attention nobody knows where the model looked.
+    """
+    if not decoded.terms or decoded.forced is None or decoded.forced.mean_attention is None:
+        return decoded.terms
+    attention = decoded.forced.mean_attention
+    source = sentence.segment.text, sentence.token_ids
+    places = places_of_terms(decoded.text, sentence.terms)
+    completed = []
+    for placed, term, place in zip(decoded.terms, sentence.terms, places, strict=True):
+        if place is not None:
+            span = attended_span(attention, reader.tokenizer, source, decoded.token_ids, place[:2])
+            is_aligned = span is not None and span[0] < term.end and term.start < span[1]
+            placed = replace(placed, aligned=is_aligned)
+        completed.append(placed)
+    return tuple(completed)
+
+
+def _language_of(reader: TextReader, sentence: Sentence) -> str | None:
+    """Return the language that a sentence is translated into, if its code or the tokenizer says it."""
+    if sentence.segment.code:
+        return reader.codes.language_of(sentence.segment.code)
+    # Marian's tokenizer may know its language.
+    return sentence.direction.target or getattr(reader.tokenizer, "target_lang", None) or None
+
+
+def judged(
     source: Sequence[int],
     target: Sequence[int],
     ended: bool,
@@ -106,38 +158,3 @@ def repeated_tokens(ids: Sequence[int]) -> int:
             if copies >= length * (_TIMES_IN_A_ROW - 1):
                 most = max(most, copies)
     return most
-
-
-def mean_score(report: Iterable[str]) -> float | None:
-    """Return the mean of the scores in the lines of a report, or None if there is none."""
-    scores = [json.loads(line)["score"] for line in report]
-    scores = [score for score in scores if score is not None]
-    return sum(scores) / len(scores) if scores else None
-
-
-def faults(report: Iterable[str]) -> str | None:
-    """Return a sentence about the translations of a report that look wrong, or None if all look right.
-
-    `report` has the lines of the report, in JSON. Earlier reports lack some fields, and others may have more.
-    """
-    counts: Counter[str] = Counter()
-    marked_lines = []
-    total = 0
-    missing_terms = 0
-    for line in report:
-        judged = json.loads(line)
-        total += 1
-        kinds = [kind for kind in _FAULTS if judged.get(kind)]
-        missing_terms += sum(term["state"] == "missing" for term in judged.get("terms", ()))
-        counts.update(kinds)
-        if kinds:
-            marked_lines.append(judged["line"])
-    terms = f"{missing_terms} terms of the glossary are missing." if missing_terms else None
-    if not marked_lines:
-        return terms
-    parts = [f"{counts[kind]} {words}" for kind, words in _FAULTS.items() if counts[kind]]
-    marked = (
-        f"{len(marked_lines)} of {total} translations are marked: {', '.join(parts)}. The first is of line "
-        f"{marked_lines[0]}."
-    )
-    return f"{marked} {terms}" if terms else marked

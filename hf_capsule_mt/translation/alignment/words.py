@@ -1,130 +1,20 @@
-"""Align the words of a translation with the words of its source, by the cross-attention of the model."""
+"""Align the words of a translation with the words of its source, by the attention of the model."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import TOKENIZING
-from hf_capsule_mt.decoding.fingerprint import Fingerprint, with_shared_weights
-from hf_capsule_mt.errors import UserError
 
-from .token_rows import behind_start, pad_rows
+from ..word_spans import Span
+from .forced import Head, aligning_attention
 
-Span = tuple[int, int]
-Head = tuple[int, int]
-"""A layer of the decoder that attends to the source, and a head of it, both from 0."""
 Decode = Callable[[list[list[int]]], list[str]]
 """Returns the texts of several lists of token ids."""
-
-_attending: WeakKeyDictionary[nn.Module, tuple[Fingerprint, nn.Module]] = WeakKeyDictionary()
-"""For each model a copy that returns its attention. Making one takes long."""
-
-
-@dataclass(frozen=True)
-class TeacherForcedPass:
-    """Output of the model without its language model head. Position t of the target writes `targets[:, t]`."""
-
-    output: Any
-    source_mask: Tensor  # `[batch, source]` bool, False for padding.
-    target_mask: Tensor  # `[batch, target]` bool, False for padding.
-    sources: Tensor  # Padded token ids, `[batch, source]`.
-    targets: Tensor  # Padded token ids, `[batch, target]`.
-
-
-@torch.no_grad()
-def teacher_force(
-    model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], **options: Any
-) -> TeacherForcedPass:
-    """Run the model over given translations in one pass, without its language model head.
-
-    Sources have the end of the sentence, and targets have no start token. `options` are those of the model's forward,
-    such as `output_attentions=True`, or `output_routing="all"`.
-    """
-    padding = model.config.pad_token_id
-    source_ids, source_mask = pad_rows(sources, padding, model.device)
-    target_ids, target_mask = pad_rows(targets, padding, model.device)
-    output = model.base_model(
-        input_ids=source_ids,
-        attention_mask=source_mask.long(),
-        decoder_input_ids=behind_start(model, target_ids)[:, :-1],
-        use_cache=False,
-        **options,
-    )
-    return TeacherForcedPass(output, source_mask, target_mask, source_ids, target_ids)
-
-
-def attending(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a model with the same weights that can return its attention."""
-    # Transformers has no public way to read which attention a model uses.
-    if model.config._attn_implementation == "eager":
-        return model
-    fingerprint, reader = _attending.get(model, (None, None))
-    if fingerprint is None or not fingerprint.is_of(model):
-        # The model itself stays as it is: another thread may be in the middle of a pass, with masks of another kind.
-        reader = with_shared_weights(model)
-        # Encoder and decoder of T5 have configurations of their own, which old versions do not set with the model's.
-        for part in reader.modules():
-            if isinstance(part, PreTrainedModel):
-                part.set_attn_implementation("eager")
-        _attending[model] = (Fingerprint(model), reader)
-    # The model may have changed from training to evaluation since then.
-    for copied_module, module in zip(reader.modules(), model.modules(), strict=True):
-        copied_module.training = module.training
-    return reader
-
-
-def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
-    """Return the cross-attention in a model's output, `[batch, heads, target, source]` of each layer that has any.
-
-    Raises:
-        UserError: if no layer has any.
-    """
-    layers = getattr(output, "cross_attentions", None) or ()
-    attentions = [layer for layer in layers if layer is not None]
-    if not attentions:
-        raise UserError(
-            f"A {model.config.model_type} model has no attention. Use another family, such as rnmt. If only addresses "
-            "need it, give translate_addresses."
-        )
-    return attentions
-
-
-def alignment_heads(model: PreTrainedModel) -> list[Head] | None:
-    """Return the heads whose attention aligns words, if `evaluate --choose_heads` has stored any with the model.
-
-    They are `alignment_heads` of its generation config, as Whisper has them.
-    """
-    heads = getattr(getattr(model, "generation_config", None), "alignment_heads", None)
-    return heads and [(int(layer), int(head)) for layer, head in heads]
-
-
-def aligning_attention(cross_attentions: Sequence[Tensor], heads: Sequence[Head] | None) -> Tensor:
-    """Return the attention that aligns words, `[batch, target, source]`.
-
-    Args:
-        cross_attentions: `[batch, heads, target, source]` of each layer.
-        heads: the mean is over these, a layer and a head of it, both from 0. None is all heads of the last two layers,
-            which place words best if nothing is known of a model (benchmarks/tags.md).
-
-    Raises:
-        UserError: if there is no such head.
-    """
-    if heads is None:
-        last_layers = [layer.mean(1) for layer in cross_attentions[-2:]]
-        return torch.stack(last_layers).mean(0)
-    chosen = []
-    for layer, head in heads:
-        if not (0 <= layer < len(cross_attentions) and 0 <= head < cross_attentions[layer].shape[1]):
-            raise UserError(f"alignment_heads names head {head} of layer {layer}, which the model does not have.")
-        chosen.append(cross_attentions[layer][:, head])
-    return torch.stack(chosen).mean(0)
 
 
 def attended_positions(
@@ -137,23 +27,6 @@ def attended_positions(
     """
     weights = aligning_attention([layer.double() for layer in cross_attentions], heads)
     return weights.masked_fill(~source_mask[:, None], -1.0).argmax(-1)
-
-
-@torch.no_grad()
-def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> Tensor:
-    """Return how much each step of a translation attends to each source token, `[batch, length - 1, source]`.
-
-    It is that of [`aligning_attention`], at the step that writes a token. The model is in evaluation mode. `sequences`
-    are padded translations with their start token, `[batch, length]`, and `source` is what the encoder takes.
-
-    Raises:
-        UserError: if the model has no cross-attention.
-    """
-    # The last token is not read: it may be one more than there are positions. Padding may be -1.
-    read = sequences[:, :-1].clamp(min=0)
-    output = attending(model).base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
-    layers = [layer.float() for layer in cross_attentions_of(model, output)]
-    return aligning_attention(layers, alignment_heads(model)).cpu()
 
 
 def word_weights(

@@ -1,0 +1,330 @@
+"""Decodes batches of token ids with one set of options: with the engine where it can, otherwise with `generate()`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import logging
+
+from hf_capsule_mt.data.encoding import positions
+from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedError, UnsupportedModelError
+from hf_capsule_mt.decoding.engine import Engine
+from hf_capsule_mt.decoding.generation import engine_of, search_settings
+from hf_capsule_mt.decoding.search import Settings
+from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
+from hf_capsule_mt.decoding.term_banks import TermBanks
+from hf_capsule_mt.errors import UserError
+
+from .evaluation_mode import evaluating
+from .settings import (
+    ENGINES,
+    as_arguments,
+    check_beams,
+    engine_takes,
+    has_limit,
+    most_new_tokens,
+    new_tokens_limits,
+    settings_of,
+    with_tokenizer,
+)
+from .token_rows import Decoded, before_end, pad_rows
+
+logger = logging.get_logger(__name__)
+
+_ALWAYS = {
+    # Each batch says how many it wants.
+    "num_return_sequences": 1,
+    "return_dict_in_generate": False,
+}
+_MANY = 1 << 20
+"""More tokens than a translation has."""
+
+
+@dataclass(frozen=True)
+class ForcedTerms:
+    """Terms that translations must have."""
+
+    forms: Sequence[Sequence[Forms]]
+    """For each sentence its terms, for each term its forms, for each form its token ids."""
+    boundaries: WordBoundaries
+    """Which tokens may stand in one word."""
+    width: int
+    """How many hypotheses the search has for each number of terms that are written."""
+
+    def part(self, start: int, end: int) -> "ForcedTerms":
+        """Return those of some of the sentences."""
+        return replace(self, forms=self.forms[start:end])
+
+
+class Decoder:
+    """Decodes sentences, all with the same options.
+
+    What Transformers makes of the options is asked once, and kept while the weights are the same. The settings of the
+    model are those of the time when the decoder was made.
+
+    Args:
+        model: any encoder-decoder that has `generate()`. It is in evaluation mode while it decodes.
+        tokenizer: its tokenizer, for `stop_strings`.
+        engine: "fast" is [`hf_capsule_mt.decoding`], where it can do what is asked, with the same tokens.
+            "transformers" is `generate()`.
+        dtype: "float32", "bfloat16" or "int8": the precision of the engine "fast", for weights in float32. Where
+            `generate()` decodes, it has the precision of the weights.
+        forces_end: whether `forced_eos_token_id` acts at a limit, as in `generate()`. Otherwise a translation that
+            reaches its limit has no end. Then a limit among the options is the only one.
+        **options: of `generate()`. The generation config has the others, but for the number of translations. Without
+            `max_new_tokens`, a translation has at most twice as many tokens as its source and 20 more, within the
+            model's positions and its generation config.
+
+    Raises:
+        UserError: if there is no such engine, it has no such `dtype`, or `max_new_tokens` does not fit the model's
+            positions.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        engine: str = "fast",
+        dtype: str = "float32",
+        forces_end: bool = False,
+        **options: Any,
+    ) -> None:
+        if engine not in ENGINES or (engine != "fast" and dtype != "float32"):
+            raise UserError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
+        max_new_tokens = options.get("max_new_tokens")
+        # Transformers refuses to look up tokens for several sentences. Settings of a checkpoint may ask for it.
+        options = {"prompt_lookup_num_tokens": None, **as_arguments(options), **_ALWAYS}
+        self.model = model
+        self._dtype = dtype
+        self._forces_end = forces_end
+        self._is_limit_asked_for = max_new_tokens is not None and not forces_end
+        self._most: int | float | None = None
+        """The most new tokens of any translation. None leaves it to `generate()`."""
+        if not forces_end:
+            self._most = most_new_tokens(model, options, max_new_tokens)
+            # Each batch has its own.
+            options["max_new_tokens"] = None
+        elif not has_limit(options):
+            self._most = most_new_tokens(model, options)
+        elif max_new_tokens is not None:
+            # With both, Transformers would warn at each batch.
+            options.setdefault("max_length", None)
+        self.settings = settings_of(model, options)
+        """Those of `generate()`."""
+        self._options = with_tokenizer(self.settings, tokenizer, options)
+        self._is_fast = engine == "fast" and engine_takes(self.settings, self._options)
+        self._vocabulary_size = model.get_input_embeddings().weight.shape[0]
+        self._searches: dict[int | None, tuple[Engine, Settings]] = {}
+        """The engine and what Transformers has made of the options, by the first token of the translations."""
+
+    def decode(
+        self,
+        sources: Sequence[Sequence[int]],
+        count: int = 1,
+        *,
+        first_token: int | None = None,
+        terms: ForcedTerms | None = None,
+    ) -> list[list[Decoded]]:
+        """Decode sentences in one batch. If memory runs out, it is decoded in halves.
+
+        Args:
+            sources: token ids of each sentence, at least one.
+            count: how many translations each has, at most as many as there are beams. With terms there may be fewer,
+                or more than beams.
+            first_token: what all translations begin with, for models that write a language. By default that of the
+                model's settings.
+            terms: what the translations must have. Needs the engine "fast".
+
+        Returns:
+            The translations of each sentence, best first.
+
+        Raises:
+            UserError: if a token id is not in the model's vocabulary, scores are not finite, there are more
+                translations than beams, or the engine cannot write the terms.
+        """
+        try:
+            return self._decode_together(sources, count, first_token, terms)
+        except torch.OutOfMemoryError:
+            if len(sources) == 1:
+                raise
+            logger.warning_once(
+                "The memory is full, so batches are halved. Lower max_tokens_per_batch, or batch_size of a pipeline."
+            )
+        decoded = []
+        middle = len(sources) // 2
+        for start, end in ((0, middle), (middle, len(sources))):
+            part_of_terms = terms and terms.part(start, end)
+            decoded += self.decode(sources[start:end], count, first_token=first_token, terms=part_of_terms)
+        return decoded
+
+    def _decode_together(
+        self,
+        sources: Sequence[Sequence[int]],
+        count: int,
+        first_token: int | None,
+        terms: ForcedTerms | None,
+    ) -> list[list[Decoded]]:
+        """Decode sentences in one batch, as [`decode`] does."""
+        self._check_vocabulary(sources)
+        input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, self.model.device)
+        source = {"input_ids": input_ids, "attention_mask": mask.long()}
+        with evaluating(self.model):
+            try:
+                engine, settings = self._search(first_token, source)
+                limits = self._limits(sources, engine, settings)
+            except UnsupportedError as reason:
+                if terms is not None and not self._is_fast:
+                    raise UserError("A glossary needs engine 'fast', with greedy search or beam search.") from None
+                if terms is not None:
+                    raise UserError(f"Only the engine writes terms, and it cannot decode here: {reason}.") from reason
+                self._tell(reason)
+                return self._generate(source, sources, count, first_token)
+            if terms is None:
+                check_beams(self.settings, count)
+            return self._translate(engine, settings, source, limits, count, terms)
+
+    def _search(self, first_token: int | None, source: Mapping[str, Tensor]) -> tuple[Engine, Settings]:
+        """Return the engine and the settings of its search.
+
+        Raises:
+            UnsupportedError: if the engine cannot do exactly what is asked for.
+        """
+        if not self._is_fast:
+            raise UnsupportedError("the options are for generate()")
+        if torch.is_autocast_enabled(self.model.device.type):
+            raise UnsupportedError("autocast is on")
+        known = self._searches.get(first_token)
+        if known is None or known[0] is not engine_of(self.model, self._dtype):
+            known = self._ask_transformers(first_token, source)
+            self._searches[first_token] = known
+        return known
+
+    def _ask_transformers(self, first_token: int | None, source: Mapping[str, Tensor]) -> tuple[Engine, Settings]:
+        """Return what Transformers makes of the options. `generate()` gets one sentence, and does not decode it."""
+        one = {name: tensor[:1] for name, tensor in source.items()}
+        # Nobody looks at the states, so the encoder need not run.
+        one["encoder_outputs"] = BaseModelOutput(last_hidden_state=torch.zeros(1, 1, 1, device=self.model.device))
+        options = {**self._of_language(first_token), **self._longest(self._most)}
+        ask = partial(search_settings, dtype=self._dtype)
+        return self.model.generate(**one, **options, custom_generate=ask)
+
+    def _translate(
+        self,
+        engine: Engine,
+        settings: Settings,
+        source: Mapping[str, Tensor],
+        limits: Sequence[int],
+        count: int,
+        terms: ForcedTerms | None,
+    ) -> list[list[Decoded]]:
+        """Decode a batch with the engine."""
+        settings = replace(settings, num_return_sequences=count)
+        if not self._forces_end:
+            settings = replace(settings, max_length=_max_length(max(limits)))
+        banks = None
+        if terms is not None:
+            if settings.constraints.words is not None:
+                raise UserError("A set of words may lack those of a term. Leave out vocabulary, or glossary.")
+            banks = TermBanks.of(terms.forms, terms.width, terms.boundaries)
+        encoded = engine.encode(**source)
+        translations = engine.translate(encoded, source["attention_mask"], settings, limits, banks)
+        decoded = []
+        for translation, limit in zip(translations, limits, strict=True):
+            rows = translation.sequences.tolist()[:count]
+            scores = [None] * len(rows) if translation.scores is None else translation.scores.tolist()
+            decoded.append([before_end(row, self.settings, limit, score) for row, score in zip(rows, scores)])
+        return decoded
+
+    def _generate(
+        self,
+        source: Mapping[str, Tensor],
+        sources: Sequence[Sequence[int]],
+        count: int,
+        first_token: int | None,
+    ) -> list[list[Decoded]]:
+        """Decode a batch with `generate()`."""
+        options = self._of_language(first_token)
+        options["num_return_sequences"] = count
+        check_beams(self.settings, count)
+        limits = [_MANY] * len(sources)
+        if self._most is not None:
+            limits = new_tokens_limits(sources, self._most, self._is_limit_asked_for)
+            criterion = NewTokenLimits(torch.tensor(limits, device=self.model.device))
+            options["stopping_criteria"] = [criterion, *(options.get("stopping_criteria") or ())]
+            options |= self._longest(max(limits))
+        scores = FiniteScores(self.model)
+        if options.get("custom_generate") is None:
+            # Before what changes scores, so that it sees the model's own.
+            processors = [scores, *(options.get("logits_processor") or ())]
+            options["logits_processor"] = LogitsProcessorList(processors)
+        generated = self.model.generate(**source, **options)
+        scores.check()
+        rows = getattr(generated, "sequences", generated).tolist()
+        decoded = []
+        for number, limit in enumerate(limits):
+            ranked = rows[number * count : (number + 1) * count]
+            decoded.append([before_end(row, self.settings, limit) for row in ranked])
+        return decoded
+
+    def _longest(self, limit: int | float | None) -> dict[str, Any]:
+        """Return the option of `generate()` for translations of so many new tokens, unless it has a limit itself."""
+        if limit is None:
+            return {}
+        if not self._forces_end:
+            return {"max_length": _max_length(int(min(limit, _MANY)))}
+        config = self.model.generation_config
+        if config.max_length is not None or config.max_new_tokens is not None:
+            return {}
+        return {"max_length": min(_max_length(int(min(limit, _MANY))), positions(self.model.config) or _MANY)}
+
+    def _of_language(self, first_token: int | None) -> dict[str, Any]:
+        """Return the options of `generate()` for translations that begin with a token."""
+        if first_token is None:
+            return dict(self._options)
+        return {"forced_bos_token_id": first_token, **self._options}
+
+    def _limits(self, sources: Sequence[Sequence[int]], engine: Engine, settings: Settings) -> list[int]:
+        """Return the most new tokens of each translation.
+
+        Raises:
+            UnsupportedError: if the engine has fewer positions.
+        """
+        if self._most is None:
+            limits = [settings.max_length - 1] * len(sources)
+        else:
+            limits = new_tokens_limits(sources, self._most, self._is_limit_asked_for)
+        if not 1 <= min(limits) <= max(limits) <= engine.positions:
+            raise UnsupportedError(f"translations may have {min(limits)} to {max(limits)} tokens")
+        return limits
+
+    def _tell(self, reason: UnsupportedError) -> None:
+        """Say why Transformers decodes: as a warning if somebody asked for what only the engine has."""
+        if self._dtype != "float32":
+            logger.warning_once(
+                f"dtype {self._dtype} is only for engine fast. Transformers decodes, in the weights' dtype: {reason}"
+            )
+        elif self._is_fast:
+            log = logger.warning_once if isinstance(reason, UnsupportedModelError) else logger.info_once
+            log(f"Transformers decodes, not the engine: {reason}")
+
+    def _check_vocabulary(self, sources: Sequence[Sequence[int]]) -> None:
+        largest = max(max(source) for source in sources)
+        if largest >= self._vocabulary_size:
+            # PyTorch's own error names no token, and on a GPU it ends the process.
+            raise UserError(
+                f"The tokenizer has token id {largest}, but {self.model.name_or_path} has only "
+                f"{self._vocabulary_size} embeddings. The tokenizer is another model's. Put the right one next to the "
+                "weights."
+            )
+
+
+def _max_length(limit: int) -> int:
+    """Return the `max_length` of a search in which no translation may have more than so many new tokens."""
+    # The start token, and one to spare, or `forced_eos_token_id` would act on the longest sentences.
+    return limit + 2

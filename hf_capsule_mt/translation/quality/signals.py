@@ -1,0 +1,148 @@
+"""What a forced pass of the model, and the words themselves, say about whether a translation can be trusted.
+
+None of these numbers needs a reference. `evaluate --quality` measures which errors each one finds.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import regex
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ..alignment.forced import ForcedTarget
+from ..alignment.words import source_spans
+from .surface import WORD, compare_numbers, copied_share, wrong_script
+
+_LEAST_ATTENTION = 1e-6
+"""A smaller sum counts as this one, so that its logarithm is finite."""
+UNCOVERED = 0.2
+"""A word of the source is uncovered if all tokens of the translation together attend to it less than to this part of a
+token."""
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What may tell a good translation from a bad one. None is what cannot be known."""
+
+    lowest: float | None = None  # The log-probability of the least likely token.
+    lowest_word: str | None = None  # The word with this token, or an empty string for the end.
+    end: float | None = None  # The log-probability of the end of the translation.
+    coverage: float | None = None  # Geometric mean over source tokens of their attention, at most 1 each.
+    uncovered: list[dict[str, Any]] | None = None  # Source words with almost no attention, and their places.
+    entropy: float | None = None  # The mean entropy of the attention, in nats.
+    copied: float | None = None  # The share of its words that stand in the source.
+    new_numbers: list[str] | None = None  # Numbers that the source does not have.
+    missing_numbers: list[str] | None = None  # Numbers of the source that it does not have.
+    script: str | None = None  # Its script, only if the language is not written in it.
+
+
+def read_signs(
+    forced: ForcedTarget,
+    tokenizer: PreTrainedTokenizerBase,
+    source: tuple[str, Sequence[int]],
+    target: tuple[str, Sequence[int]],
+    *,
+    has_end: bool,
+    language: str | None = None,
+) -> Signs:
+    """Return the signs of one translation.
+
+    Args:
+        forced: of the translation, by [`forced_pass`].
+        tokenizer: the model's.
+        source: the text, and the token ids that the model read.
+        target: the translation, and its token ids without the end.
+        has_end: whether the model wrote an end.
+        language: the language to write, such as "de" or "deu_Latn". Without it no script is wrong.
+    """
+    source_text, source_ids = source
+    target_text, target_ids = target
+    new_numbers, missing_numbers = compare_numbers(source_text, target_text)
+    signs = Signs(
+        copied=_rounded(copied_share(source_text, target_text)),
+        new_numbers=new_numbers,
+        missing_numbers=missing_numbers,
+        script=wrong_script(source_text, target_text, language),
+    )
+    scores = forced.log_probabilities
+    if not scores:
+        return signs
+    lowest = min(scores)
+    # A code of the language is not among the scores.
+    left_out = len(target_ids) + has_end - len(scores)
+    signs = replace(
+        signs,
+        lowest=_rounded(lowest),
+        lowest_word=_word_of(tokenizer, target_ids, scores.index(lowest) + left_out),
+        end=_rounded(scores[-1]) if has_end else None,
+    )
+    if forced.mean_attention is None:
+        return signs
+    # The step that writes the end looks for what is left, and would hide what is missing.
+    writing = forced.mean_attention[:-1] if has_end else forced.mean_attention
+    received = writing.sum(0).tolist()
+    spans = source_spans(tokenizer, source_text, source_ids)
+    return replace(
+        signs,
+        coverage=_rounded(_coverage(received, spans)),
+        uncovered=_uncovered_words(received, spans, source_text),
+        entropy=_rounded(torch.special.entr(forced.mean_attention).sum(-1).mean().item()),
+    )
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 4)
+
+
+def _word_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], index: int) -> str:
+    """Return the word that a token is part of, or an empty string for the end."""
+    if index >= len(ids):
+        return ""
+    beginnings = [ids, ids[:index], ids[: index + 1]]
+    text, before, with_token = tokenizer.batch_decode(beginnings, skip_special_tokens=True)
+    first = len(before.rstrip())
+    last = len(with_token.rstrip()) - 1
+    for word in regex.finditer(r"\S+", text):
+        if word.end() > first and word.start() <= last < word.end():
+            return word[0]
+    return ""
+
+
+def _coverage(received: Sequence[float], spans: Sequence[tuple[int, int] | None]) -> float | None:
+    """Return the geometric mean of the attention that each token of the text receives, at most 1 each."""
+    logarithms = []
+    for amount, span in zip(received, spans, strict=True):
+        if span is not None:
+            amount = min(max(amount, _LEAST_ATTENTION), 1.0)
+            logarithms.append(math.log(amount))
+    if not logarithms:
+        return None
+    mean = sum(logarithms) / len(logarithms)
+    return math.exp(mean)
+
+
+def _uncovered_words(
+    received: Sequence[float], spans: Sequence[tuple[int, int] | None], text: str
+) -> list[dict[str, Any]]:
+    """Return the words of a text that receive almost no attention, with their places."""
+    words = list(WORD.finditer(text))
+    ends = [word.end() for word in words]
+    totals = [0.0] * len(words)
+    is_read = [False] * len(words)
+    for amount, span in zip(received, spans, strict=True):
+        if span is None:
+            continue
+        index = bisect_right(ends, span[0])
+        if index < len(words) and words[index].start() < span[1]:
+            totals[index] += amount
+            is_read[index] = True
+    uncovered = []
+    for index, word in enumerate(words):
+        # The model did not read the end of a source that was cut.
+        if is_read[index] and totals[index] < UNCOVERED:
+            uncovered.append({"word": word[0], "start": word.start(), "end": word.end()})
+    return uncovered
