@@ -98,26 +98,20 @@ class Constraints:
         if self.words is not None:
             self.words.check_begins_with(self._first_token)
 
-    def forced(self, length: int) -> int | None:
-        """Return the only token that can follow `length` others, whatever the scores. None if it is not known.
+    def at(self, length: int) -> tuple[int | None, bool, Tensor | None]:
+        """Return what happens to the token after `length` others, the start included.
 
-        Its log-probability counts as 0.
+        Returns:
+            The only token that can follow, whatever the scores, or None if it is not known. Its log-probability counts
+            as 0. Then whether more than suppressing happens, which needs all scores. Last the tokens that cannot
+            follow, `[tokens]`, or None if there are none: the same tensor whenever the same processors act.
         """
-        return self._first_token if length == 1 else None
-
-    def need_all_scores(self, length: int) -> bool:
-        """Whether more than suppressing happens to the token after `length` others, the start included."""
-        return any(acts(length) for acts in self._acting)
-
-    def suppressed(self, length: int) -> Tensor | None:
-        """Return the tokens that cannot follow `length` others, `[tokens]`, or None if there are none.
-
-        It is the same tensor whenever the same processors act.
-        """
+        forced = self._first_token if length == 1 else None
+        needs_all_scores = any(acts(length) for acts in self._acting)
         acting = tuple(acts(length) for _, acts in self._suppressing)
         if acting not in self._suppressed:
             self._suppressed[acting] = self._joined(acting)
-        return self._suppressed[acting]
+        return forced, needs_all_scores, self._suppressed[acting]
 
     def __call__(self, prefixes: Tensor, scores: Tensor) -> Tensor:
         """Run every processor on scores `[rows, vocabulary]` of what follows `prefixes` `[rows, length]`."""

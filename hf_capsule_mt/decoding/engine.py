@@ -15,16 +15,15 @@ from transformers.utils import ModelOutput
 from hf_capsule_mt.errors import UserError
 
 from .adapter import Adapter
-from .beam_search import BeamSearch
 from .fingerprint import Fingerprint, UnsupportedModelError, check_plain
-from .marian_adapter import MarianAdapter
 from .pre_norm_adapter import M2M100Adapter, MBartAdapter
 from .products import HALVES, in_float32, make_of, multiplies_as_they_are, precisions_on, with_products
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
-from .search import DecodedTokens, GreedySearch, Search, Settings
+from .search import BeamSearch, DecodedTokens, GreedySearch, Search, Settings
 from .t5_adapter import MT5Adapter, T5Adapter
 from .term_banks import TermBanks
 from .term_search import TermSearch
+from .transformer_decoding import MarianAdapter
 from .vocabulary import Vocabulary
 from .words import VocabularyOfWords
 
@@ -158,7 +157,7 @@ class Engine:
             # A product in int8 turns NaN into finite values, so the decoder may not show that the encoder overflowed.
             for tensor in encoded.values():
                 if isinstance(tensor, Tensor) and tensor.is_floating_point():
-                    vocabulary.watch(tensor)
+                    vocabulary.finite_sum.add(tensor)
             if banks is not None:
                 settings = banks.settings(settings)
             decoding = self._adapter.decoding(self._adapter, encoded, attention_mask, settings.num_beams)

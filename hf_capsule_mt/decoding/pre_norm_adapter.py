@@ -1,4 +1,4 @@
-"""The decoders of M2M-100, which NLLB-200 shares, and of mBART. They normalise what goes into a part of a layer."""
+"""The decoders of M2M-100, which NLLB-200 shares, and of mBART."""
 
 import torch
 from torch import Tensor
@@ -6,21 +6,7 @@ from transformers import M2M100ForConditionalGeneration, MBartForConditionalGene
 
 from ..modeling.modeling_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100ForConditionalGeneration
 from .products import norm
-from .transformer_decoding import DecoderLayer, TransformerAdapter, TransformerDecoding
-
-
-class PreNormLayer(DecoderLayer):
-    """A layer that normalises what goes into a part. Sums of what goes in and comes out are not normalised."""
-
-    def __call__(
-        self, hidden: Tensor, sentences: TransformerDecoding, index: int, target_mask: Tensor | None
-    ) -> Tensor:
-        """Go through the layer."""
-        attended = self.attend_to_target(self.target_norm(hidden), sentences.targets, index, target_mask)
-        hidden = attended.add_(hidden)
-        attended = self.attend_to_source(self.source_norm(hidden), *sentences.source[index], sentences.source_mask)
-        hidden = attended.add_(hidden)
-        return self.feed_forward(self.network_norm(hidden)).add_(hidden)
+from .transformer_decoding import PreNormLayer, TransformerAdapter
 
 
 class _PreNormAdapter(TransformerAdapter):

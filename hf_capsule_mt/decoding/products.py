@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from threading import RLock
 from typing import Any
 
@@ -72,10 +72,21 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-class Product:
-    """A linear map. On an x86 CPU oneDNN multiplies by a rearranged weight, twice as fast as `linear` does.
+def plain_map(weight: Tensor, bias: Tensor | None = None) -> Map:
+    """Return a linear map in the precision of its weight. The arguments are those of [`Product`].
 
-    PyTorch calls oneDNN by these private names in compiled models. `has_onednn` tries them.
+    On an x86 CPU oneDNN multiplies by a rearranged weight, twice as fast as `addmm` does. PyTorch calls oneDNN by these
+    private names in compiled models. `has_onednn` tries them.
+    """
+    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16) or not has_onednn():
+        return _addmm(weight, bias)
+    if weight.numel() < _SMALL_WEIGHT:
+        return Product(weight, bias)
+    return _packed_map(weight, bias)
+
+
+class Product:
+    """A linear map by a small weight, which is kept in two orders. One of them is faster for a few rows.
 
     Args:
         weight: `[in, out]`, in float32 or bfloat16.
@@ -83,27 +94,33 @@ class Product:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.bias = bias
-        self._packed: Tensor | None = None
-        if weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16) and has_onednn():
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous())
-        is_small = weight.numel() < _SMALL_WEIGHT
-        # For a few rows it is faster in this order.
-        self._plain = weight.contiguous() if self._packed is None or is_small else None
-        self._most_plain_rows = _SMALL_PRODUCT // weight.numel() if is_small else 0
+        self._of_few = _addmm(weight, bias)
+        self._of_many = _packed_map(weight, bias)
+        self._most_few_rows = _SMALL_PRODUCT // weight.numel()
+
+    def for_rows(self, rows: int) -> Map:
+        """Return the map that is faster for so many rows."""
+        return self._of_few if rows <= self._most_few_rows else self._of_many
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Map `[rows, in]` to `[rows, out]`."""
-        if self._packed is not None and inputs.shape[0] > self._most_plain_rows:
-            return torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
-        return _plain_product(inputs, self._plain, self.bias)
+        return self.for_rows(inputs.shape[0])(inputs)
 
 
-def _plain_product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Map `[rows, in]` to `[rows, out]` by a weight that is not rearranged."""
+def _addmm(weight: Tensor, bias: Tensor | None) -> Map:
+    """Return the map of a weight `[in, out]` that is not rearranged."""
+    # No function of Python runs when they are called, a hundred times for a short sentence.
     if bias is None:
-        return inputs @ weight
-    return torch.addmm(bias, inputs, weight)
+        return partial(torch.mm, mat2=weight.contiguous())
+    return partial(torch.addmm, bias, mat2=weight.contiguous())
+
+
+def _packed_map(weight: Tensor, bias: Tensor | None) -> Map:
+    """Return the map of a weight `[in, out]` that is rearranged."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous())
+    # The names of PyTorch's arguments.
+    options = {"W": packed, "B": bias, "attr": "none", "scalars": [], "algorithm": ""}
+    return partial(torch.ops.mkldnn._linear_pointwise, **options)
 
 
 @cache
@@ -150,7 +167,7 @@ def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
         return HalfProduct(weight.bfloat16(), bias)
     dtype = torch.bfloat16 if multiplies_bfloat16(weight.device) else torch.float32
     rounded_bias = None if bias is None else bias.bfloat16().to(dtype)
-    multiply = Product(weight.bfloat16().to(dtype), rounded_bias)
+    multiply = plain_map(weight.bfloat16().to(dtype), rounded_bias)
     return lambda inputs: multiply(inputs.bfloat16().to(dtype)).bfloat16().float()
 
 
@@ -169,15 +186,14 @@ class Int8Product:
         self._backend_for_many = _backend(is_wide, many=True)
         self._reduces_range = _reduces_range() if _used_choice is None else _used_choice.reduces_range
         self._most_float32_rows = _float32_rows(weight)
-        self._plain = weight.float().contiguous() if self._most_float32_rows else None
-        self._bias = bias
+        self._in_float32 = _addmm(weight.float(), bias) if self._most_float32_rows else None
         self._unpacked: tuple[Tensor, Tensor | None] | None = (_quantized_tensor(weight.t()), bias)
         self._packed: dict[str, Any] = {}
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Map `[rows, in]` to `[rows, out]`."""
         if inputs.shape[0] <= self._most_float32_rows:
-            return _plain_product(inputs, self._plain, self._bias)
+            return self._in_float32(inputs)
         backend = self._backend_for_few if inputs.shape[0] < _LIMIT else self._backend_for_many
         packed = self._packed.get(backend)
         if packed is None:
@@ -207,7 +223,7 @@ def int8_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     """Return a map in int8. Where the machine has no product in int8, it is float32, and a warning says so once."""
     bias = None if bias is None else bias.float()
     if _backend(wide=False, many=False) == _FLOAT32:
-        return Product(weight.float(), bias)
+        return plain_map(weight.float(), bias)
     return Int8Product(weight, bias)
 
 
@@ -235,7 +251,7 @@ def make_of(dtype: str, weights: torch.dtype, device: torch.device) -> Make:
 
 HALVES = (torch.float16, torch.bfloat16)
 """The dtypes of 16 bits."""
-PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "int8": int8_map}
+PRECISIONS: dict[str, Make] = {"float32": plain_map, "bfloat16": bfloat16_map, "int8": int8_map}
 """How products are made for an engine of a `dtype`."""
 
 
@@ -329,8 +345,7 @@ def norm(module: nn.LayerNorm) -> Map:
     """Return a copy of a LayerNorm, which maps `[..., d]`."""
     weight = module.weight.detach().clone().float()
     bias = module.bias.detach().clone().float()
-    epsilon = module.eps
-    return lambda inputs: torch.layer_norm(inputs, weight.shape, weight, bias, epsilon)
+    return partial(torch.layer_norm, normalized_shape=weight.shape, weight=weight, bias=bias, eps=module.eps)
 
 
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:

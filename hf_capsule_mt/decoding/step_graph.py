@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
-_UNCHANGED = ("adapter", "vocabulary", "settings", "routing")
+_UNCHANGED = ("adapter", "vocabulary", "settings", "routing", "bound_layers")
 """Attributes of a search and its parts that stay the same from step to step."""
 
 

@@ -1,14 +1,14 @@
 """The decoders of T5, which MADLAD-400 shares, and of mT5: relative positions, and norms without means."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import MT5ForConditionalGeneration, PreTrainedModel, T5ForConditionalGeneration
 
-from .pre_norm_adapter import PreNormLayer
 from .products import Make, Map, product
-from .transformer_decoding import TransformerAdapter, TransformerDecoding
+from .transformer_decoding import PreNormLayer, TransformerAdapter, TransformerDecoding
 
 
 class T5Layer(PreNormLayer):
@@ -111,5 +111,4 @@ class MT5Adapter(T5Adapter):
 def rms_norm(module: nn.Module) -> Map:
     """Return a copy of a norm of T5, which maps `[..., d]`. It divides by the root of the mean square."""
     weight = module.weight.detach().clone().float()
-    epsilon = module.variance_epsilon
-    return lambda inputs: torch.rms_norm(inputs, weight.shape, weight, epsilon)
+    return partial(torch.rms_norm, normalized_shape=weight.shape, weight=weight, eps=module.variance_epsilon)

@@ -1,4 +1,4 @@
-"""What decoders of the Transformer family share: their layers, and the sentences that they decode.
+"""What decoders of the Transformer family share: their layers, and the sentences that they decode. And Marian's.
 
 The keys and values of the source are computed once and read by all beams of a sentence. target_cache.py has the keys
 and values of the target.
@@ -6,19 +6,21 @@ and values of the target.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import MarianMTModel, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..modeling.aggregation import ResidualRoutedHeads, RoutedHeads
+from ..modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
 from .adapter import Adapter, Decoding
 from .fingerprint import check_plain
 from .folded_aggregation import folded_aggregation
-from .products import Make, Map, norm, product, with_products
+from .products import Make, Map, Product, norm, product, with_products
 from .target_cache import TargetCache, moved_rows
 
 
@@ -64,6 +66,14 @@ class DecoderLayer(ABC):
             target_mask: what [`TransformerDecoding.begin_step`] returned.
         """
 
+    def for_rows(self, rows: int) -> "DecoderLayer":
+        """Return the layer with the products that are fastest for so many rows."""
+        layer = copy(self)
+        for name, part in vars(self).items():
+            if isinstance(part, Product):
+                setattr(layer, name, part.for_rows(rows))
+        return layer
+
     def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values `[sentences, heads, source, d / heads]` of encoder states `[sentences, source, d]`."""
         sentences, length, _ = states.shape
@@ -88,7 +98,7 @@ class DecoderLayer(ABC):
         cache = targets.layers[index][: targets.sentences]
         width = cache.shape[-1]
         projected = self.target_projections(hidden)
-        by_head = projected.view(len(cache), -1, 3, self.heads, width)
+        by_head = projected.view(cache.shape[0], -1, 3, self.heads, width)
         # `[3, sentences, heads, beams, d / heads]`.
         by_head = by_head.permute(2, 0, 3, 1, 4)
         query = by_head[0]
@@ -98,7 +108,7 @@ class DecoderLayer(ABC):
         keys = attended_slots[:, 0]
         values = attended_slots[:, 1]
         attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.target_scale)
-        return self.target_output(attended.transpose(1, 2).reshape(len(hidden), -1))
+        return self.target_output(attended.transpose(1, 2).reshape(hidden.shape[0], -1))
 
     def attend_to_source(self, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attend to the source.
@@ -115,7 +125,7 @@ class DecoderLayer(ABC):
         query = self.source_query(hidden).view(sentences, -1, heads, width)
         query = query.transpose(1, 2)
         attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.source_scale)
-        return self.source_output(attended.transpose(1, 2).reshape(len(hidden), -1))
+        return self.source_output(attended.transpose(1, 2).reshape(hidden.shape[0], -1))
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """Go through the feed-forward network, `[rows, d]` -> `[rows, d]`, a new tensor."""
@@ -127,6 +137,34 @@ def _output(module: nn.Module, make: Make) -> Map:
     if isinstance(module, RoutedHeads | ResidualRoutedHeads):
         return with_products(module, make)
     return product(module, make=make)
+
+
+class PostNormLayer(DecoderLayer):
+    """A layer that normalises the sum of what goes into a part and what comes out of it."""
+
+    def __call__(
+        self, hidden: Tensor, sentences: "TransformerDecoding", index: int, target_mask: Tensor | None
+    ) -> Tensor:
+        """Go through the layer."""
+        attended = self.attend_to_target(hidden, sentences.targets, index, target_mask)
+        hidden = self.target_norm(attended.add_(hidden))
+        attended = self.attend_to_source(hidden, *sentences.source[index], sentences.source_mask)
+        hidden = self.source_norm(attended.add_(hidden))
+        return self.network_norm(self.feed_forward(hidden).add_(hidden))
+
+
+class PreNormLayer(DecoderLayer):
+    """A layer that normalises what goes into a part. Sums of what goes in and comes out are not normalised."""
+
+    def __call__(
+        self, hidden: Tensor, sentences: "TransformerDecoding", index: int, target_mask: Tensor | None
+    ) -> Tensor:
+        """Go through the layer."""
+        attended = self.attend_to_target(self.target_norm(hidden), sentences.targets, index, target_mask)
+        hidden = attended.add_(hidden)
+        attended = self.attend_to_source(self.source_norm(hidden), *sentences.source[index], sentences.source_mask)
+        hidden = attended.add_(hidden)
+        return self.feed_forward(self.network_norm(hidden)).add_(hidden)
 
 
 class TransformerDecoding(Decoding):
@@ -150,6 +188,7 @@ class TransformerDecoding(Decoding):
         keys, _ = self.source[0]
         num_layers = len(self.adapter.layers)
         self.targets = TargetCache(num_layers, keys, num_beams, self.adapter.has_relative_positions)
+        self._choose_products()
         # Tokens that were read: a number, or `[1]`, which is counted up, for several steps that are the same.
         self.position: int | Tensor = 0
 
@@ -164,13 +203,14 @@ class TransformerDecoding(Decoding):
         target_mask = self.begin_step()
         hidden = self.adapter.embed(tokens.reshape(-1), self.position)
         outputs = []
-        for index, layer in enumerate(self.adapter.layers):
+        for index, layer in enumerate(self.bound_layers):
             hidden = layer(hidden, self, index, target_mask)
             outputs.append(hidden)
         hidden = self.adapter.finish(outputs)
-        self.targets.end_step()
+        if isinstance(self.position, Tensor):
+            self.targets.end_step()
         self.position += 1
-        return self.guide(hidden)
+        return hidden if self.routed is None else self.guide(hidden)
 
     def begin_step(self) -> Tensor | None:
         """Return what attention to the target adds to its scores, `[sentences, 1 or heads, beams, slots]`, or None."""
@@ -189,8 +229,14 @@ class TransformerDecoding(Decoding):
             values = moved_rows(values, rows, moved)[:count]
             self.source[index] = (keys, values)
         self.targets.select(rows, moved)
+        self._choose_products()
         if self.source_mask is not None:
             self.source_mask = self.source_mask[rows]
+
+    def _choose_products(self) -> None:
+        """Choose the products of the layers for the number of rows that there are now."""
+        rows = self.targets.sentences * self.num_beams
+        self.bound_layers = [layer.for_rows(rows) for layer in self.adapter.layers]
 
 
 class TransformerAdapter(Adapter):
@@ -237,3 +283,25 @@ class TransformerAdapter(Adapter):
         if self.aggregate is None:
             return outputs[-1]
         return self.aggregate(outputs)
+
+
+class MarianAdapter(TransformerAdapter):
+    """A copy of the decoder of a Marian model, or of one of the family of this package."""
+
+    models = (MarianMTModel, CapsuleAggregatedMarianForConditionalGeneration)
+    models_in_half = (MarianMTModel,)
+
+    def copy(self, model: MarianMTModel) -> None:
+        """Copy the decoder's weights."""
+        decoder = model.model.decoder
+        self.scale: float = decoder.embed_scale
+        self.positions = decoder.embed_positions.weight.detach().float()
+        self.layers = [PostNormLayer(layer, self.make) for layer in decoder.layers]
+        self.copy_routing(model)
+
+    def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
+        """Return the embeddings `[rows, d]` of tokens `[rows]` with that of their position."""
+        embedded = F.embedding(tokens, self.embeddings)
+        if isinstance(position, Tensor):
+            position = position.clamp(max=len(self.positions) - 1)
+        return torch.add(self.positions[position], embedded, alpha=self.scale)

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .finite_scores import FiniteSum
-from .products import Make, Product
+from hf_capsule_mt.errors import UserError
+
+from .products import Make, plain_map
 from .token_block import TokenBlock
 
 _BLOCK = 1 << 16
@@ -34,6 +35,31 @@ class Candidates(NamedTuple):
     tokens: Tensor  # The tokens that follow.
 
 
+class FiniteSum:
+    """The sum of all given values, which is not finite if one of them was not.
+
+    Scores are not after a training that diverged, or an overflow in float16. A check of each step would make a GPU
+    wait, so the sum is read only at the end.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._sum = torch.zeros((), dtype=torch.float32, device=device)
+
+    def add(self, *values: Tensor) -> None:
+        """Add tensors of any shape."""
+        for tensor in values:
+            # The sum of numbers in 16 bits may be too large for these.
+            self._sum += tensor.sum(dtype=torch.float32)
+
+    def check(self, name: str, precision: str) -> None:
+        """Raise a UserError if the values of the model `name`, computed in `precision`, were not finite."""
+        if not self._sum.isfinite():
+            raise UserError(
+                f"The scores of {name or 'the model'} in {precision} are not finite. Decode in float32. If that does "
+                "not help, the training diverged: take an earlier checkpoint."
+            )
+
+
 class Vocabulary:
     """The output projection of a model.
 
@@ -43,7 +69,7 @@ class Vocabulary:
         make: makes the product.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, make: Make = Product) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, make: Make = plain_map) -> None:
         self.size = weight.shape[0]
         self.device = weight.device
         # A GPU has memory for all scores, and each block would be some kernels more.
@@ -62,16 +88,11 @@ class Vocabulary:
         copied.finite_sum = FiniteSum(self.device)
         return copied
 
-    def watch(self, *values: Tensor) -> None:
-        """Add hidden states or scores of any shape to `finite_sum`."""
-        for tensor in values:
-            self.finite_sum.add(tensor)
-
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` of all tokens by hidden states `[rows, d]`."""
         parts = [block.scores(hidden)[:, : block.size] for block in self._blocks]
         scores = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        self.watch(hidden, scores.amax(-1))
+        self.finite_sum.add(hidden, scores.amax(-1))
         return scores
 
     def best_token(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
@@ -98,7 +119,7 @@ class Vocabulary:
             largest, best_block = torch.cat(scores_of_blocks, dim=1).max(1, keepdim=True)
             tokens = torch.cat(tokens_of_blocks, dim=1).gather(1, best_block)
         # The largest score is -inf where all tokens are suppressed, and then nothing has overflowed.
-        self.watch(hidden, largest.clamp(min=0))
+        self.finite_sum.add(hidden, largest.clamp(min=0))
         return tokens.squeeze(1)
 
     def best(
@@ -139,7 +160,7 @@ class Vocabulary:
         if scores.numel() <= _FEW and self.device.type == "cpu":
             return self._best_of_few(scores, hidden, beam_scores, count, suppressed)
         maxima, log_sums = block.reduce(scores)
-        self.watch(hidden, log_sums)
+        self.finite_sum.add(hidden, log_sums)
         if suppressed is not None:
             block.suppress(scores, suppressed, maxima)
         return _best_of_groups(block, scores, maxima, log_sums.view_as(beam_scores), beam_scores, count)
@@ -156,16 +177,16 @@ class Vocabulary:
             count: the number of continuations, K.
             suppressed: tokens that cannot be chosen, but count in the sums, `[tokens]`, or None.
         """
-        (block,) = self._blocks
         log_probabilities = scores.log_softmax(1)
-        # A log-probability is a score minus the logarithm of the sum.
-        log_sums = scores.amax(1) - log_probabilities.amax(1)
-        self.watch(hidden, log_sums)
+        # It is no number if one of the scores is none.
+        self.finite_sum.add(hidden, scores.amax(1))
         if suppressed is not None:
             log_probabilities.index_fill_(1, suppressed, -torch.inf)
         num_chosen = min(count, scores.shape[1])
         best, places = log_probabilities.topk(num_chosen)
-        return _best_of_sentences(best, block.tokens_at(places), beam_scores, count)
+        # Where scores are not finite, what fills up the block may be chosen.
+        tokens = places.clamp(max=self.size - 1)
+        return _best_of_sentences(best, tokens, beam_scores, count)
 
     def _best_of_blocks(
         self, hidden: Tensor, beam_scores: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
@@ -189,7 +210,7 @@ class Vocabulary:
             tokens_of_blocks.append(tokens)
             log_sums_of_blocks.append(log_sums)
         log_sums = torch.cat(log_sums_of_blocks, dim=1).logsumexp(1, keepdim=True)
-        self.watch(hidden, log_sums)
+        self.finite_sum.add(hidden, log_sums)
         log_probabilities = torch.cat(scores_of_blocks, dim=1) - log_sums
         tokens = torch.cat(tokens_of_blocks, dim=1)
         return _best_of_sentences(log_probabilities, tokens, beam_scores, count)

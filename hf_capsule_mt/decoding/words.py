@@ -9,8 +9,7 @@ from transformers import LogitsProcessor
 
 from hf_capsule_mt.errors import UserError
 
-from .finite_scores import FiniteSum
-from .vocabulary import Candidates, Vocabulary
+from .vocabulary import Candidates, FiniteSum, Vocabulary
 
 
 class OnlyWords(LogitsProcessor):
@@ -101,10 +100,6 @@ class VocabularyOfWords:
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` of all tokens by hidden states `[rows, d]`."""
         return self._whole.scores(hidden)
-
-    def watch(self, *values: Tensor) -> None:
-        """Add hidden states or scores of any shape to `finite_sum`."""
-        self._whole.watch(*values)
 
     def best_token(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
         """Return the best token of each row. The arguments are those of [`Vocabulary.best_token`], but for places."""

@@ -41,7 +41,7 @@ from hf_capsule_mt.decoding import (
 from hf_capsule_mt.decoding.fingerprint import Fingerprint, UnsupportedError, check_plain
 from hf_capsule_mt.decoding.folded_aggregation import folded_aggregation
 from hf_capsule_mt.decoding.generation import logger
-from hf_capsule_mt.decoding.products import Product
+from hf_capsule_mt.decoding.products import plain_map
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.aggregation import LayerAggregation
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
@@ -397,7 +397,7 @@ def test_folded_aggregation(kind, context, parameterization):
     layers = list(torch.randn(config.decoder_layers, 7, config.d_model))
     with torch.no_grad():
         torch.testing.assert_close(
-            folded_aggregation(aggregation, Product)(layers), aggregation(layers)[0], atol=2e-5, rtol=1e-4
+            folded_aggregation(aggregation, plain_map)(layers), aggregation(layers)[0], atol=2e-5, rtol=1e-4
         )
 
 

@@ -126,6 +126,8 @@ def _tensors_of(*owners):
             tensors.append(part)
         elif callable(part) and hasattr(part, "__closure__"):
             waiting += [cell.cell_contents for cell in part.__closure__ or ()]
+        elif isinstance(part, partial):
+            waiting += [*part.args, *part.keywords.values()]
         elif isinstance(part, dict | list | tuple) or type(part).__module__.startswith(("hf_capsule_mt", "torch.nn")):
             waiting += gc.get_referents(part)
     return tensors

@@ -4,14 +4,14 @@ import gc
 import logging
 import weakref
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
 from ending_models import EVERY_KIND, ONE_OF_EACH_FAMILY, ending, sources
 
 from hf_capsule_mt.decoding import engine_of, generate, products
-from hf_capsule_mt.decoding.products import PRECISIONS, Product, bfloat16_map, int8_map, quantized
+from hf_capsule_mt.decoding.products import PRECISIONS, bfloat16_map, int8_map, plain_map, quantized
 from hf_capsule_mt.decoding.vocabulary import Vocabulary
 from hf_capsule_mt.errors import UserError
 
@@ -121,7 +121,11 @@ def test_a_choice_says_up_to_how_many_rows_small_weights_are_float32(monkeypatch
 def _float32_tensors_of(product, size):
     """Tensors that belong to a product, as far as Python can see, and have so many numbers in float32."""
     parts = [product, *vars(product).values()]
-    parts += [each for part in parts if isinstance(part, dict | tuple) for each in gc.get_referents(part)]
+    for part in parts[:]:
+        if isinstance(part, partial):
+            parts += [*part.args, *part.keywords.values()]
+        elif isinstance(part, dict | tuple):
+            parts += gc.get_referents(part)
     return [part for part in parts if isinstance(part, torch.Tensor) and part.numel() >= size and not part.is_quantized]
 
 
@@ -135,7 +139,7 @@ def test_without_int8_products_are_float32(monkeypatch, caplog):
     weight, bias, inputs = torch.randn(6, 9), torch.randn(9), torch.randn(3, 6)
     with caplog.at_level(logging.WARNING, logger=products.__name__):
         maps = [PRECISIONS["int8"](weight, bias) for _ in range(2)]
-    assert torch.equal(maps[0](inputs), Product(weight, bias)(inputs))
+    assert torch.equal(maps[0](inputs), plain_map(weight, bias)(inputs))
     [record] = caplog.records
     assert "float32" in record.getMessage()
     assert products.int8_choice().many_rows == "float32"

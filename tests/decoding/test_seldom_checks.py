@@ -11,11 +11,10 @@ from transformers import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsPr
 
 from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate, products, step_graph
 from hf_capsule_mt.decoding import search as search_module
-from hf_capsule_mt.decoding.beam_search import BeamSearch
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.engine import adapter_for
 from hf_capsule_mt.decoding.products import PRECISIONS
-from hf_capsule_mt.decoding.search import GreedySearch, Settings
+from hf_capsule_mt.decoding.search import BeamSearch, GreedySearch, Settings
 
 KINDS = ("marian/em_routing", "marian/gdr", "recurrent/hybrid", "t5/v1_0")
 SEARCHES = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_capsule_mt.decoding import products
-from hf_capsule_mt.decoding.products import Product
+from hf_capsule_mt.decoding.products import plain_map
 from hf_capsule_mt.decoding.target_cache import TargetCache
 from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
 from hf_capsule_mt.errors import UserError
@@ -105,7 +105,7 @@ def test_products(shape, with_bias, has_onednn, monkeypatch):
     if not has_onednn:
         monkeypatch.setattr(products, "has_onednn", lambda: False)
     weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
-    product = Product(weight, bias)
+    product = plain_map(weight, bias)
     for rows in (1, 4, 20000 // shape[0]):
         inputs = torch.randn(rows, shape[0])
         expected = inputs.double() @ weight.double() + (0 if bias is None else bias.double())
