@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         corpus = encode_references(model, tokenizer, lines, references)
     statistics = measure_routing(model, corpus, **limit)
     record = {
-        "settings": {**vars(args), **decoding.settings(args)},
+        "settings": {**vars(args), **decoding.decoding_options(args).settings()},
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         "gates": record_gates(model),

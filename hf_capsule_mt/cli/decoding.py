@@ -11,6 +11,7 @@ from accelerate.utils import parse_flag_from_env
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.loading import commit_of
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import ENGINES
 
@@ -115,14 +116,9 @@ def decoding_options(args: argparse.Namespace) -> DecodingOptions:
 
 def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
     """Load the model's configuration, and make `args.revision` its commit if the model is on the Hub."""
-    options = decoding_options(args).pinned()
-    args.revision = options.revision
-    return options.config()
-
-
-def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return everything that translations depend on, except the text. Batch size and device only change rounding."""
-    return decoding_options(args).settings()
+    # What reads the model afterwards asks the Hub no more, and chooses the products in int8.
+    args.revision = commit_of(args.model, args.revision)
+    return decoding_options(args).config()
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:

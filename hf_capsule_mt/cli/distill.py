@@ -39,6 +39,7 @@ from hf_capsule_mt.data.pair_writer import check_parallel_files, write_parallel_
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, locked, read_json, write_json
+from hf_capsule_mt.translation.decoding_options import DecodingOptions
 from hf_capsule_mt.translation.direction import languages_of_columns
 from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
 
@@ -138,16 +139,17 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
     if not state.is_main_process:
         [is_translated] = broadcast_object_list([None])
         if not is_translated:
-            _translate(args, state, folder, iter(()), 0)
+            _translate(args, decoding.decoding_options(args), state, folder, iter(()), 0)
         return
     started = time.time()
     decoding.pin_revision(args)
-    tokenizer = decoding.decoding_options(args).tokenizer()
+    options = decoding.decoding_options(args).pinned()
+    tokenizer = options.tokenizer()
     pair = languages_of_columns(tokenizer, args.source_lang, args.target_lang)
     # A code that is given stands in front of each source that has none.
     codes = None if pair[1] is not None else LanguageCodes(tokenizer)
     sentences, digest = _look_through(args, codes)
-    settings = {"data": digest, **decoding.settings(args)}
+    settings = {"data": digest, **options.settings()}
     if any(pair):
         settings["languages"] = list(pair)
     finished = folder / "finished.json"
@@ -155,7 +157,7 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
         raise UserError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
     [is_translated] = broadcast_object_list([finished.is_file()])
     if not is_translated:
-        _translate(args, state, folder, _sources(args), sentences, pair)
+        _translate(args, options, state, folder, _sources(args), sentences, pair)
         write_json(finished, settings)
     manifest = {
         **_write_corpus(args, folder, sentences),
@@ -170,6 +172,7 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
 
 def _translate(
     args: argparse.Namespace,
+    teacher: DecodingOptions,
     state: PartialState,
     folder: Path,
     sources: Iterator[str],
@@ -180,6 +183,7 @@ def _translate(
 
     Args:
         args: the options of the command.
+        teacher: the model, and how it decodes.
         state: this process among the others.
         folder: where the files go.
         sources: the sentences. Only the main process has them.
@@ -188,7 +192,7 @@ def _translate(
     """
     source_lang, target_lang = pair
     options = FileTranslationOptions(
-        decoding=decoding.decoding_options(args),
+        decoding=teacher,
         output_file=folder / _TRANSLATIONS,
         report_file=folder / _REPORT,
         device=args.device,

@@ -130,7 +130,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--file_timeout",
         type=finite,
         default=600.0,
-        help="Seconds until the translation of a file is given up (default: %(default)s).",
+        help="Seconds to read a file, and then to translate it. After that it is given up (default: %(default)s).",
     )
     group.add_argument(
         "--max_wait",

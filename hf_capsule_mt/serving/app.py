@@ -1,5 +1,6 @@
 """The application: both protocols over one engine, and what operators ask."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ def build_app(
         *DeepLRoutes(service).routes(),
         *_OperatorRoutes(service).routes(),
     ]
-    middleware = [Middleware(_KnownHosts, hosts=settings.hosts)]
+    middleware = [Middleware(_WithoutTraceback), Middleware(_KnownHosts, hosts=settings.hosts)]
     if settings.cors_origins:
         middleware.append(Middleware(CORSMiddleware, allow_origins=[*settings.cors_origins], allow_methods=["*"]))
     return Starlette(
@@ -64,6 +65,20 @@ async def _no_such_route(request: Request, error: HTTPException) -> Response:
 def _error(path: str, message: str) -> dict[str, str]:
     name = "message" if path.startswith(("/v2/", "/v3/")) else "error"
     return {name: message}
+
+
+class _WithoutTraceback:
+    """Lets an answer end that its client does not read, when the server has to end. uvicorn would log a traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            # Routes have answered what waited for the engine. uvicorn closes the connection.
+            return
 
 
 class _KnownHosts:

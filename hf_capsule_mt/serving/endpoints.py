@@ -1,5 +1,6 @@
 """What all routes have in common: errors as each protocol writes them, and a line in the log."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -87,6 +88,9 @@ def _endpoint(handler: Handler, api: str, metrics: "Metrics | None") -> Callable
         logged = Logged(api)
         try:
             response = await handler(request, logged)
+        except asyncio.CancelledError:
+            # uvicorn cancels what is not answered when the server has to end.
+            response = _refusal(StoppedError("The server stops."), _ERROR_FIELDS[api])
         except Exception as error:
             response = _refusal(error, _ERROR_FIELDS[api])
         seconds = time.monotonic() - started

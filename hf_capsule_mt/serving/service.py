@@ -184,11 +184,10 @@ class Service:
             yield
             for task in self._background:
                 task.cancel()
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, self._batcher.close)
-        self._for_short.shutdown()
-        self._for_long.shutdown()
-        self._for_files.shutdown()
+            await asyncio.to_thread(self._batcher.close)
+        # Meanwhile the loop runs, so that work for which nobody waits any more is given up.
+        for pool in (self._for_short, self._for_long, self._for_files):
+            await asyncio.to_thread(pool.shutdown)
 
     async def translate(self, request: Request, job: ClientJob, logged: Logged) -> list[TranslatedText]:
         """Translate the texts of a job, unless the client goes away.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,9 @@ class DecodingOptions:
         choice = self.int8_choice
         if choice is None and self.dtype == "int8" and self._is_of_engine():
             choice = int8_choice()
-        return replace(self, revision=commit_of(self.model, self.revision), int8_choice=choice)
+        pinned = replace(self, revision=commit_of(self.model, self.revision), int8_choice=choice)
+        # These know the hashes of the model's files already.
+        return self if pinned == self else pinned
 
     def config(self) -> PreTrainedConfig:
         """Load the model's configuration.
@@ -94,15 +96,20 @@ class DecodingOptions:
         except OSError:
             return GenerationConfig()
 
+    @cached_property
+    def _model_hashes(self) -> dict[str, str]:
+        """The hash of each file in the folder of a model. They are read once, for they may be large."""
+        # Another file may have the same size and time.
+        files = sorted(Path(self.model).glob("*"))
+        return {file.name: hash_file(file) for file in files if file.suffix in _MODEL_FILES}
+
     def settings(self) -> dict[str, Any]:
         """Return all that translations depend on, except the text. Batch size and device only change rounding."""
         folder = Path(self.model)
-        # Another file may have the same size and time.
-        hashes = {file.name: hash_file(file) for file in sorted(folder.glob("*")) if file.suffix in _MODEL_FILES}
         settings = {
             "model": str(folder.resolve()) if folder.is_dir() else self.model,
             "revision": self.revision,
-            "model files": hashes,
+            "model files": self._model_hashes,
             **{name: getattr(self, name) for name in (*_OF_GENERATE, "dtype", "engine")},
         }
         if self.vocabulary is not None:

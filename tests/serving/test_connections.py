@@ -10,6 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 from running_server import connected, post, running
+from starlette.responses import Response
+from starlette.routing import Mount
 from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.serving.app import ServerSettings, build_app
@@ -153,6 +155,76 @@ def test_the_rest_of_a_body_may_come(held):
         assert client.recv(1000).startswith(b"HTTP/1.1 403")
         client.sendall(b"b" + request("a"))
         assert client.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+async def large_answer(scope, receive, send):
+    """Answer with more bytes than the buffers of two sockets take."""
+    if scope["type"] == "http":
+        await Response(b"a" * 20_000_000)(scope, receive, send)
+
+
+def connected_with_little_room(port):
+    """Return a connection that takes few bytes before they are read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(60)
+    client.connect(("127.0.0.1", port))
+    return client
+
+
+def wait_for_status(port, status):
+    """Ask on new connections until an answer has a status."""
+    until = time.monotonic() + 20
+    answer = b""
+    while not answer.startswith(b"HTTP/1.1 " + status):
+        assert time.monotonic() < until, answer
+        time.sleep(0.02)
+        with connected(port) as client:
+            client.sendall(GET)
+            answer = client.recv(100)
+
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("requests", [1, 2, 1000])
+def test_a_client_that_reads_no_answers(requests):
+    """Its place is free for others soon, whether the next answer waits for it, or the end of the connection."""
+    options = {"http": ImpatientConnection, "limit_concurrency": 2}
+    with running(large_answer, **options) as port, connected_with_little_room(port) as holder:
+        holder.sendall(requests * GET)
+        wait_for_status(port, b"503")
+        wait_for_status(port, b"200")
+
+
+@pytest.mark.slow
+def test_a_client_that_reads_slowly():
+    """It gets all, also if that takes longer than it may read nothing."""
+
+    class SoonClosedConnection(TimedConnection):
+        seconds = 3.0
+
+    with running(large_answer, http=SoonClosedConnection) as port, connected(port) as slow:
+        slow.sendall(GET)
+        size = 0
+        while size < 20_000_000:
+            time.sleep(0.01)
+            part = slow.recv(50_000)
+            assert part, size
+            size += len(part)
+
+
+def test_the_server_stops_though_a_client_reads_no_answers(held, caplog):
+    """The second answer waits for the client."""
+    app = app_of(held)
+    app.router.routes.append(Mount("/large", large_answer))
+    with running(app, http=TimedConnection, timeout_graceful_shutdown=1, log_config=None) as port:
+        client = connected_with_little_room(port)
+        client.sendall(2 * GET.replace(b"/", b"/large/", 1))
+        wait_for_status(port, b"307")
+    client.close()
+    assert "Cancel 1 running task(s)" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_many_idle_connections(held):

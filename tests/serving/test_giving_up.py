@@ -1,5 +1,6 @@
 """Work on a file ends soon after nobody waits for it: it looks whether somebody does between the parts of the file."""
 
+import json
 import threading
 import time
 
@@ -92,21 +93,33 @@ def test_a_file_is_read_and_written_in_steps(model, name):
 
 
 class EndlessReading:
-    """Reads a file until it is given up."""
+    """Reads a file until it is given up. `ended` says that it was, or that it has read for too long."""
+
+    patience = 10
+    """Seconds until a test fails in which nobody gives it up."""
 
     def __init__(self):
-        self.is_given_up = threading.Event()
         self.started = threading.Event()
+        self.ended = threading.Event()
+        self.is_given_up = False
 
     def read(self, *arguments):
         self.started.set()
-        until = time.monotonic() + 60
+        until = time.monotonic() + self.patience
         try:
             while time.monotonic() < until:
                 next_step()
+                time.sleep(0.001)
         except GivenUpError:
-            self.is_given_up.set()
+            self.is_given_up = True
             raise
+        finally:
+            self.ended.set()
+
+    def wait_until_given_up(self):
+        """Return whether it is given up."""
+        assert self.ended.wait(60)
+        return self.is_given_up
 
 
 @pytest.fixture
@@ -131,7 +144,7 @@ def test_a_file_that_takes_too_long_is_given_up(model, endless, path):
     with running(app) as port, connected(port) as client:
         client.sendall(form(path))
         assert client.recv(1000).startswith(b"HTTP/1.1 504")
-        assert endless.is_given_up.wait(30)
+        assert endless.wait_until_given_up()
 
 
 @pytest.mark.parametrize("path", ["/translate_file", "/v2/document"])
@@ -140,7 +153,7 @@ def test_the_file_of_a_client_that_has_gone_is_given_up(model, endless, path):
         with connected(port) as client:
             client.sendall(form(path))
             assert endless.started.wait(30)
-        assert endless.is_given_up.wait(30)
+        assert endless.wait_until_given_up()
 
 
 def test_the_server_stops_while_a_document_is_translated(model, monkeypatch):
@@ -152,4 +165,20 @@ def test_the_server_stops_while_a_document_is_translated(model, monkeypatch):
         fields = {"target_lang": "DE"}
         assert client.post("/v2/document", files={"file": ("a.txt", b"a b")}, data=fields).status_code == 200
         assert endless.started.wait(30)
-    assert endless.is_given_up.is_set()
+    assert endless.is_given_up
+
+
+@pytest.mark.parametrize(("path", "name"), [("/translate_file", "error"), ("/v2/document", "message")])
+def test_a_request_that_is_cancelled_when_the_server_stops(model, endless, caplog, path, name):
+    """It is answered in JSON, as its protocol writes errors."""
+    with running(build_app([model]), timeout_graceful_shutdown=1, log_config=None) as port:
+        client = connected(port)
+        client.sendall(form(path))
+        assert endless.started.wait(30)
+    head, _, body = client.recv(1000).partition(b"\r\n\r\n")
+    client.close()
+    assert head.startswith(b"HTTP/1.1 503")
+    assert json.loads(body) == {name: "The server stops."}
+    assert endless.is_given_up
+    assert "Cancel 1 running task(s)" in caplog.text
+    assert "Traceback" not in caplog.text

@@ -15,6 +15,7 @@ from http.client import HTTPConnection
 from urllib.error import HTTPError, URLError
 
 import deepl
+import httpx
 import libretranslatepy
 import pytest
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
@@ -162,6 +163,35 @@ def test_a_signal_while_it_is_idle(checkpoint, tmp_path):
     assert "Traceback" not in idle.log.read_text()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)), timeout=60)
+
+
+@pytest.mark.slow
+def test_a_signal_while_a_document_is_read(checkpoint, tmp_path):
+    """Reading it takes minutes, and another file waits for its turn."""
+    server = Server(checkpoint, tmp_path / "log", "--drain", "1", "--max_file_bytes", "10000000")
+    url = httpx.URL(server.url)
+    try:
+        with httpx.Client(timeout=60) as client, socket.create_connection((url.host, url.port), timeout=60) as waiting:
+            files = {"file": ("long.txt", b"a b c d\n" * 1_000_000)}
+            uploaded = client.post(f"{server.url}/v2/document", files=files, data={"target_lang": "DE"})
+            assert uploaded.status_code == 200, uploaded.text
+            # Its request is answered, and it is being read.
+            fields = {"source": "en", "target": "de"}
+            request = client.build_request(
+                "POST", f"{server.url}/translate_file", files={"file": ("a.txt", b"a")}, data=fields
+            )
+            head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+            waiting.sendall(f"POST /translate_file HTTP/1.1\r\n{head}\r\n".encode() + request.read())
+            # The server has the request when it answers a later one.
+            assert client.get(f"{server.url}/health").status_code == 200
+            server.process.send_signal(signal.SIGTERM)
+            answer = waiting.recv(1000)
+            assert server.process.wait(20) == -signal.SIGTERM
+    finally:
+        server.process.kill()
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert answer.endswith(b'{"error":"The server stops."}')
+    assert "Traceback" not in server.log.read_text()
 
 
 @pytest.mark.slow
