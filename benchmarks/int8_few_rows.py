@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
-from hf_capsule_mt.decoding import engine_of, generate, products
+from hf_capsule_mt.decoding import engine_of, generate
+from hf_capsule_mt.decoding.products import products
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "tatoeba-en-de-transformer"
 TOKENS = 30

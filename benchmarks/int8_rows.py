@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
-from hf_capsule_mt.decoding import generate, products
+from hf_capsule_mt.decoding import generate
+from hf_capsule_mt.decoding.products import products
 
 TOKENS = 20
 SHAPES = ((1, 1, 9), (1, 4, 9), (32, 1, 7), (32, 4, 5))

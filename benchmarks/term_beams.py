@@ -29,11 +29,11 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding import engine_of
-from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.engine import Engine
-from hf_capsule_mt.decoding.search import Settings
-from hf_capsule_mt.decoding.term_automaton import Forms, State, TermAutomaton, WordBoundaries
-from hf_capsule_mt.decoding.term_banks import Candidate, SentenceBanks, TermBanks
+from hf_capsule_mt.decoding.search.constraints import Constraints
+from hf_capsule_mt.decoding.search.search import Settings
+from hf_capsule_mt.decoding.search.term_automaton import Forms, State, TermAutomaton, WordBoundaries
+from hf_capsule_mt.decoding.search.term_banks import Candidate, SentenceBanks, TermBanks
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.evaluation.term_scores import has_copies, measure_terms, read_terms
 from hf_capsule_mt.files import write_json

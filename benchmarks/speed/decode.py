@@ -40,7 +40,7 @@ from benchmarks.speed.workload import (
 )
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.decoding.products import precisions_on
+from hf_capsule_mt.decoding.products.products import precisions_on
 
 Decoder = Callable[[Batch, int], object]
 """Decodes a batch into translations of so many tokens."""

@@ -14,18 +14,18 @@ from transformers.utils import ModelOutput
 
 from hf_capsule_mt.errors import UserError
 
-from .adapter import Adapter
 from .fingerprint import Fingerprint, UnsupportedModelError, check_plain
-from .pre_norm_adapter import M2M100Adapter, MBartAdapter
-from .products import HALVES, in_float32, make_of, multiplies_as_they_are, precisions_on, with_products
-from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
-from .search import BeamSearch, DecodedTokens, GreedySearch, Search, Settings
-from .t5_adapter import MT5Adapter, T5Adapter
-from .term_banks import TermBanks
-from .term_search import TermSearch
-from .transformer_decoding import MarianAdapter
-from .vocabulary import Vocabulary
-from .words import VocabularyOfWords
+from .models.base import Adapter
+from .models.m2m_and_mbart import M2M100Adapter, MBartAdapter
+from .models.recurrent import CapsNMTAdapter, RNMTAdapter
+from .models.t5 import MT5Adapter, T5Adapter
+from .models.transformer import MarianAdapter
+from .products.products import HALVES, in_float32, make_of, multiplies_as_they_are, precisions_on, with_products
+from .products.shortlist import VocabularyOfWords
+from .products.vocabulary import Vocabulary
+from .search.search import BeamSearch, DecodedTokens, GreedySearch, Search, Settings
+from .search.term_banks import TermBanks
+from .search.term_search import TermSearch
 
 _KEPT_SETS = 4
 """Sets of words whose weights are kept. Each has a copy of them."""

@@ -23,16 +23,16 @@ from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_manage
 from transformers.utils import ModelOutput, logging
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.modeling.transformers_versions import CACHE
 
-from ..modeling.transformers_versions import CACHE
-from .constraints import Constraints, NewTokenLimits
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
-from .finite_scores import FiniteScores
-from .products import HALVES
-from .search import DecodedTokens, Settings
-from .term_automaton import Forms, WordBoundaries
-from .term_banks import TermBanks, default_bank_width
+from .products.finite_scores import FiniteScores
+from .products.products import HALVES
+from .search.constraints import Constraints, NewTokenLimits
+from .search.search import DecodedTokens, Settings
+from .search.term_automaton import Forms, WordBoundaries
+from .search.term_banks import TermBanks, default_bank_width
 
 logger = logging.get_logger(__name__)
 

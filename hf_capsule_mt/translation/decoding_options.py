@@ -17,7 +17,7 @@ from transformers import (
 
 from hf_capsule_mt.data.word_sets import read_words
 from hf_capsule_mt.decoding import OnlyWords, UnsupportedModelError, adapter_for
-from hf_capsule_mt.decoding.products import (
+from hf_capsule_mt.decoding.products.products import (
     Int8Choice,
     int8_choice,
     multiplies_as_they_are,

@@ -14,8 +14,8 @@ import regex
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import TOKENIZING
-from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
-from hf_capsule_mt.decoding.term_banks import MOST_FINISHED, default_bank_width
+from hf_capsule_mt.decoding.search.term_automaton import Forms, WordBoundaries
+from hf_capsule_mt.decoding.search.term_banks import MOST_FINISHED, default_bank_width
 from hf_capsule_mt.errors import UserError
 
 from .generation.decoder import Decoder, ForcedTerms

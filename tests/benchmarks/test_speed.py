@@ -14,7 +14,7 @@ from benchmarks.speed import __main__ as speed
 from benchmarks.speed import decode, growth, workload
 from benchmarks.speed.decoding_tables import GENERATE, file_report, render_page
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.products.products import PRECISIONS
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["d_model=16", "encoder_layers=2", "decoder_layers=3", "encoder_ffn_dim=24", "decoder_ffn_dim=24"]

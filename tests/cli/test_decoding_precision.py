@@ -10,7 +10,7 @@ from translated_lines import translate_lines
 
 from hf_capsule_mt.cli import decoding
 from hf_capsule_mt.decoding import Engine
-from hf_capsule_mt.decoding.products import multiplies_bfloat16
+from hf_capsule_mt.decoding.products.products import multiplies_bfloat16
 
 
 def _args(*options):

@@ -29,19 +29,12 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from hf_capsule_mt.decoding import (
-    Engine,
-    UnsupportedModelError,
-    engine_of,
-    generate,
-    generation,
-    products,
-    release,
-)
+from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate, generation, release
 from hf_capsule_mt.decoding.fingerprint import Fingerprint, UnsupportedError, check_plain
-from hf_capsule_mt.decoding.folded_aggregation import folded_aggregation
 from hf_capsule_mt.decoding.generation import logger
-from hf_capsule_mt.decoding.products import plain_map
+from hf_capsule_mt.decoding.models.aggregation import folded_aggregation
+from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products.products import plain_map
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.aggregation import LayerAggregation
 from hf_capsule_mt.modeling.recurrent import RecurrentCache

@@ -20,7 +20,7 @@ from ending_models import (
 from transformers import LogitsProcessorList, StoppingCriteriaList, TemperatureLogitsWarper
 
 from hf_capsule_mt.decoding import NewTokenLimits, engine_of, generate
-from hf_capsule_mt.decoding import search as search_module
+from hf_capsule_mt.decoding.search import search as search_module
 
 BEAMS = {"num_beams": 4}
 OPTIONS = {

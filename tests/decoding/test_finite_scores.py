@@ -11,10 +11,10 @@ from transformers import LogitsProcessorList, pipeline
 from translated_lines import decoded_batches
 
 from hf_capsule_mt.decoding import engine_of, generate
-from hf_capsule_mt.decoding.constraints import Constraints
-from hf_capsule_mt.decoding.products import PRECISIONS
-from hf_capsule_mt.decoding.search import Settings
-from hf_capsule_mt.decoding.vocabulary import FiniteSum
+from hf_capsule_mt.decoding.products.products import PRECISIONS
+from hf_capsule_mt.decoding.products.vocabulary import FiniteSum
+from hf_capsule_mt.decoding.search.constraints import Constraints
+from hf_capsule_mt.decoding.search.search import Settings
 from hf_capsule_mt.errors import UserError
 
 ROWS = [[5, 6, 2], [7, 2]]

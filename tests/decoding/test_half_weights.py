@@ -10,9 +10,10 @@ from ending_models import LONGEST, PRE_NORM, T5, ending, sources
 from tiny_marian import save_tiny_marian
 from transformers import AutoModelForSeq2SeqLM, LogitsProcessorList, TemperatureLogitsWarper
 
-from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate, products
+from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.decoding import engine as engine_module
-from hf_capsule_mt.decoding.products import HalfProduct
+from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products.products import HalfProduct
 from hf_capsule_mt.translation.decoding_options import DecodingOptions
 
 KINDS = ("marian", "pre_norm/mbart_tied", *PRE_NORM, *T5)

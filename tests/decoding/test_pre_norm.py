@@ -11,7 +11,7 @@ from ending_models import PRE_NORM, VOCABULARY, pre_norm, sources
 from transformers import AutoModelForSeq2SeqLM, LogitsProcessorList, SequenceBiasLogitsProcessor
 
 from hf_capsule_mt.decoding import engine_of, generate
-from hf_capsule_mt.decoding import vocabulary as vocabulary_module
+from hf_capsule_mt.decoding.products import vocabulary as vocabulary_module
 
 KINDS = [name.partition("/")[2] for name in PRE_NORM]
 PAD, EOS, GERMAN = 1, 2, 17

@@ -10,9 +10,10 @@ import pytest
 import torch
 from ending_models import EVERY_KIND, ONE_OF_EACH_FAMILY, ending, sources
 
-from hf_capsule_mt.decoding import engine_of, generate, products
-from hf_capsule_mt.decoding.products import PRECISIONS, bfloat16_map, int8_map, plain_map, quantized
-from hf_capsule_mt.decoding.vocabulary import Vocabulary
+from hf_capsule_mt.decoding import engine_of, generate
+from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products.products import PRECISIONS, bfloat16_map, int8_map, plain_map, quantized
+from hf_capsule_mt.decoding.products.vocabulary import Vocabulary
 from hf_capsule_mt.errors import UserError
 
 needs_int8 = pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")

@@ -8,8 +8,8 @@ from transformers import AttentionInterface, DynamicCache, EncoderDecoderCache, 
 from transformers.generation import GenerationMode
 from transformers.generation.utils import GENERATION_MODES_MAPPING
 
-from hf_capsule_mt.decoding import products
 from hf_capsule_mt.decoding.fingerprint import with_shared_weights
+from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.modeling.linear import has_onednn
 from hf_capsule_mt.modeling.transformers_versions import CACHE
 

@@ -9,12 +9,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
 
-from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate, products, step_graph
-from hf_capsule_mt.decoding import search as search_module
-from hf_capsule_mt.decoding.constraints import Constraints
+from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate
 from hf_capsule_mt.decoding.engine import adapter_for
-from hf_capsule_mt.decoding.products import PRECISIONS
-from hf_capsule_mt.decoding.search import BeamSearch, GreedySearch, Settings
+from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products.products import PRECISIONS
+from hf_capsule_mt.decoding.search import search as search_module
+from hf_capsule_mt.decoding.search import step_graph
+from hf_capsule_mt.decoding.search.constraints import Constraints
+from hf_capsule_mt.decoding.search.search import BeamSearch, GreedySearch, Settings
 
 KINDS = ("marian/em_routing", "marian/gdr", "recurrent/hybrid", "t5/v1_0")
 SEARCHES = {

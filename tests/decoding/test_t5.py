@@ -13,8 +13,8 @@ from transformers import AutoModelForSeq2SeqLM, UMT5Config, UMT5ForConditionalGe
 
 from hf_capsule_mt import pipeline
 from hf_capsule_mt.decoding import engine_of, generate
-from hf_capsule_mt.decoding import target_cache as target_cache_module
-from hf_capsule_mt.decoding import vocabulary as vocabulary_module
+from hf_capsule_mt.decoding.models import target_cache as target_cache_module
+from hf_capsule_mt.decoding.products import vocabulary as vocabulary_module
 
 KINDS = [name.partition("/")[2] for name in T5]
 PAD, EOS = 0, 2

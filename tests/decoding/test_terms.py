@@ -16,11 +16,11 @@ from transformers import (
 )
 
 from hf_capsule_mt.decoding import OnlyWords, generate
-from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.generation import engine_of
-from hf_capsule_mt.decoding.search import Settings
-from hf_capsule_mt.decoding.term_automaton import State, TermAutomaton, WordBoundaries
-from hf_capsule_mt.decoding.term_banks import Finished, SentenceBanks, TermBanks, default_bank_width
+from hf_capsule_mt.decoding.search.constraints import Constraints
+from hf_capsule_mt.decoding.search.search import Settings
+from hf_capsule_mt.decoding.search.term_automaton import State, TermAutomaton, WordBoundaries
+from hf_capsule_mt.decoding.search.term_banks import Finished, SentenceBanks, TermBanks, default_bank_width
 from hf_capsule_mt.errors import UserError
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from hf_capsule_mt.decoding import products
-from hf_capsule_mt.decoding.products import plain_map
-from hf_capsule_mt.decoding.target_cache import TargetCache
-from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
+from hf_capsule_mt.decoding.models.target_cache import TargetCache
+from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products.products import plain_map
+from hf_capsule_mt.decoding.products.vocabulary import Vocabulary, best_of
 from hf_capsule_mt.errors import UserError
 
 
@@ -27,8 +27,8 @@ def _vocabulary(size, with_bias, width=8):
 @pytest.mark.parametrize("size", [9, 31, 511, 512, 513, 1000, 5003])
 def test_candidates(size, with_bias, at_a_time, few, monkeypatch):
     """Of three sentences, or of two or one of them at a time where there are as many words. In groups or without."""
-    monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._FEW", few)
-    monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._LARGEST", at_a_time)
+    monkeypatch.setattr("hf_capsule_mt.decoding.products.vocabulary._FEW", few)
+    monkeypatch.setattr("hf_capsule_mt.decoding.products.vocabulary._LARGEST", at_a_time)
     vocabulary, hidden, before, logits = _vocabulary(size, with_bias)
     for suppressed in (None, torch.tensor([0, size - 1]), torch.arange(2, 7)):
         log_probabilities = logits.log_softmax(-1)
@@ -53,9 +53,9 @@ def test_candidates(size, with_bias, at_a_time, few, monkeypatch):
 @pytest.mark.parametrize("size", [31, 1000, 5003])
 def test_candidates_of_blocks(size, count, block, monkeypatch):
     """Against all log-probabilities in float64. Blocks do not divide the vocabulary, and can be smaller than K."""
-    monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._BLOCK", block)
+    monkeypatch.setattr("hf_capsule_mt.decoding.products.vocabulary._BLOCK", block)
     for rows_at_a_time in (7 << 20, 1):
-        monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._LARGEST", rows_at_a_time)
+        monkeypatch.setattr("hf_capsule_mt.decoding.products.vocabulary._LARGEST", rows_at_a_time)
         vocabulary, hidden, before, logits = _vocabulary(size, with_bias=True)
         # In every block.
         in_each_block = torch.arange(0, size, min(block, 3))
@@ -84,7 +84,7 @@ def test_candidates_of_blocks(size, count, block, monkeypatch):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("token", [0, 599])
 def test_blocks_with_a_score_that_is_not_finite(token, value, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.decoding.vocabulary._BLOCK", 100)
+    monkeypatch.setattr("hf_capsule_mt.decoding.products.vocabulary._BLOCK", 100)
     weight = torch.randn(600, 8)
     weight[token] = value
     for decode in (

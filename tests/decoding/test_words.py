@@ -10,7 +10,7 @@ from test_pre_norm import EOS, GERMAN, PAD, model_of, padded
 from transformers import LogitsProcessorList
 
 from hf_capsule_mt.decoding import OnlyWords, engine_of, generate
-from hf_capsule_mt.decoding import vocabulary as vocabulary_module
+from hf_capsule_mt.decoding.products import vocabulary as vocabulary_module
 from hf_capsule_mt.errors import UserError
 
 WORDS = sorted({PAD, EOS, GERMAN, *range(3, VOCABULARY, 7)})

@@ -15,7 +15,8 @@ from translated_lines import translate_lines
 import hf_capsule_mt
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
 from hf_capsule_mt.cli import translate
-from hf_capsule_mt.decoding import Engine, products
+from hf_capsule_mt.decoding import Engine
+from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import pipeline_translation
 from hf_capsule_mt.translation.glossary import Entry, Glossary

@@ -19,7 +19,7 @@ from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data import row_files
-from hf_capsule_mt.decoding import products
+from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.translation import row_translation
 
 TEXTS = ["a b c", None, "d e\n\nf g", "", *(f"{letter} a b c\nq {letter}" for letter in "defghijklmnop"), "a b c"]

@@ -22,7 +22,7 @@ from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
-from hf_capsule_mt.decoding import products
+from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation import file_progress, file_translation, window_reader
 from hf_capsule_mt.translation.decoding_options import DecodingOptions, changed_settings

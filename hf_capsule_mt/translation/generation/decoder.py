@@ -15,9 +15,9 @@ from hf_capsule_mt.data.encoding import positions
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedError, UnsupportedModelError
 from hf_capsule_mt.decoding.engine import Engine
 from hf_capsule_mt.decoding.generation import engine_of, search_settings
-from hf_capsule_mt.decoding.search import Settings
-from hf_capsule_mt.decoding.term_automaton import Forms, WordBoundaries
-from hf_capsule_mt.decoding.term_banks import TermBanks
+from hf_capsule_mt.decoding.search.search import Settings
+from hf_capsule_mt.decoding.search.term_automaton import Forms, WordBoundaries
+from hf_capsule_mt.decoding.search.term_banks import TermBanks
 from hf_capsule_mt.errors import UserError
 
 from .evaluation_mode import evaluating

@@ -5,7 +5,7 @@ from stand_in_translator import UpperCase
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.decoding import products
+from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats import translate_file, translated_files
 

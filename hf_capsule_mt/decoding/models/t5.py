@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from transformers import MT5ForConditionalGeneration, PreTrainedModel, T5ForConditionalGeneration
 
-from .products import Make, Map, product
-from .transformer_decoding import PreNormLayer, TransformerAdapter, TransformerDecoding
+from ..products.products import Make, Map, product
+from .transformer import PreNormLayer, TransformerAdapter, TransformerDecoding
 
 
 class T5Layer(PreNormLayer):

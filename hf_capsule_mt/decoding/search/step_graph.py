@@ -11,6 +11,8 @@ logger = logging.get_logger(__name__)
 
 _UNCHANGED = ("adapter", "vocabulary", "settings", "routing", "bound_layers")
 """Attributes of a search and its parts that stay the same from step to step."""
+_ENGINE = f"{__package__.rpartition('.')[0]}."
+"""Where the classes of a search and its parts are defined."""
 
 
 Step = Callable[[], None]
@@ -82,13 +84,13 @@ def _place_of(part: Any) -> Any:
 
 
 def _parts(owner: object) -> Iterator[Any]:
-    """The tensors and slices of an object and of the objects of this package in it."""
+    """The tensors and slices of an object and of the objects of the engine in it."""
     if isinstance(owner, Tensor | slice):
         yield owner
     elif isinstance(owner, list | tuple):
         for part in owner:
             yield from _parts(part)
-    elif type(owner).__module__.startswith(f"{__package__}.") and not isinstance(owner, StepGraph):
+    elif type(owner).__module__.startswith(_ENGINE) and not isinstance(owner, StepGraph):
         for name, part in vars(owner).items():
             if name not in _UNCHANGED:
                 yield from _parts(part)

@@ -21,9 +21,9 @@ from transformers.models.m2m_100.modeling_m2m_100 import M2M100ScaledWordEmbeddi
 from transformers.models.mbart.modeling_mbart import MBartScaledWordEmbedding
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.modeling.linear import GateLinear, Linear, UnitGainLinear, has_onednn
 
-from ..modeling.linear import GateLinear, Linear, UnitGainLinear, has_onednn
-from .fingerprint import with_shared_weights
+from ..fingerprint import with_shared_weights
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .adapter import Decoding
+from ..models.base import Decoding
+from ..products.shortlist import VocabularyOfWords
+from ..products.vocabulary import Candidates, Vocabulary, best_of
 from .constraints import Constraints
 from .step_graph import StepGraph
-from .vocabulary import Candidates, Vocabulary, best_of
-from .words import VocabularyOfWords
 
 NEVER = -1e9
 """The score of what cannot be chosen."""

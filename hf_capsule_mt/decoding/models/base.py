@@ -10,12 +10,13 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..modeling.guided_routing import GuidedRouting, GuidedVotes
-from ..modeling.word_masks import word_mask
-from .fingerprint import check_plain
-from .products import Make
-from .vocabulary import Vocabulary
-from .words import VocabularyOfWords
+from hf_capsule_mt.modeling.guided_routing import GuidedRouting, GuidedVotes
+from hf_capsule_mt.modeling.word_masks import word_mask
+
+from ..fingerprint import check_plain
+from ..products.products import Make
+from ..products.shortlist import VocabularyOfWords
+from ..products.vocabulary import Vocabulary
 
 
 class Decoding(ABC):

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..modeling.aggregation import BlockLinear, LayerAggregation, RoutedAggregation
-from .products import Make, Map, norm, with_products
+from hf_capsule_mt.modeling.aggregation import BlockLinear, LayerAggregation, RoutedAggregation
+
+from ..products.products import Make, Map, norm, with_products
 
 
 def folded_aggregation(module: LayerAggregation, make: Make) -> Callable[[list[Tensor]], Tensor]:

@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from transformers import MarianMTModel, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..modeling.aggregation import ResidualRoutedHeads, RoutedHeads
-from ..modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
-from .adapter import Adapter, Decoding
-from .fingerprint import check_plain
-from .folded_aggregation import folded_aggregation
-from .products import Make, Map, Product, norm, product, with_products
+from hf_capsule_mt.modeling.aggregation import ResidualRoutedHeads, RoutedHeads
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
+
+from ..fingerprint import check_plain
+from ..products.products import Make, Map, Product, norm, product, with_products
+from .aggregation import folded_aggregation
+from .base import Adapter, Decoding
 from .target_cache import TargetCache, moved_rows
 
 

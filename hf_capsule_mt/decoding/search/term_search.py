@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .adapter import Decoding
+from ..models.base import Decoding
+from ..products.vocabulary import Vocabulary
 from .search import NEVER, DecodedTokens, Search, Settings, rows_of
 from .term_automaton import State
 from .term_banks import Candidate, Finished, Proposals, SentenceBanks, TermBanks, is_live
-from .vocabulary import Vocabulary
 
 
 class TermSearch(Search):

@@ -4,12 +4,13 @@ import torch
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from ..modeling.additive_scores import additive_scores
-from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
-from ..modeling.modeling_rnmt import RNMTForConditionalGeneration
-from ..modeling.word_masks import word_mask
-from .adapter import Adapter, Decoding
-from .products import Map, norm, with_products
+from hf_capsule_mt.modeling.additive_scores import additive_scores
+from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
+from hf_capsule_mt.modeling.modeling_rnmt import RNMTForConditionalGeneration
+from hf_capsule_mt.modeling.word_masks import word_mask
+
+from ..products.products import Map, norm, with_products
+from .base import Adapter, Decoding
 
 
 class _Recurrent(Decoding):

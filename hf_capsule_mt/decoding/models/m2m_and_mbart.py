@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 from transformers import M2M100ForConditionalGeneration, MBartForConditionalGeneration, PreTrainedModel
 
-from ..modeling.modeling_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100ForConditionalGeneration
-from .products import norm
-from .transformer_decoding import PreNormLayer, TransformerAdapter
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100ForConditionalGeneration
+
+from ..products.products import norm
+from .transformer import PreNormLayer, TransformerAdapter
 
 
 class _PreNormAdapter(TransformerAdapter):

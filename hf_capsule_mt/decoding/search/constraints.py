@@ -8,8 +8,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from transformers.generation import logits_process as hf
 
-from .fingerprint import UnsupportedError
-from .words import OnlyWords
+from ..fingerprint import UnsupportedError
+from ..products.shortlist import OnlyWords
 
 Acts = Callable[[int], bool]
 """Whether a processor acts on the token after so many others, the start token included."""
