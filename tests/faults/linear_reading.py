@@ -8,10 +8,9 @@ import ast
 import importlib
 import pkgutil
 import re
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,16 +22,17 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import regex
+from cpu_limit import seconds
 from texts_without_end import LONG, SHORT, UNITS, filled
 
 import hf_capsule_mt
 
-LIMIT = 10
-"""CPU seconds for a text of a megabyte."""
 _SUSPICIOUS = 4
 """Texts of `SHORT` characters that take so many times as long as the median are tried at full length, too."""
 _PREFIXES = 16
 """The most beginnings that are derived from one expression."""
+_KEPT = ("KEEP", "ADDRESSES")
+"""How the names of expressions end that stand in the package as strings."""
 _SCANS = ("match", "fullmatch", "search", "finditer", "findall", "sub", "split")
 NOT_COLLECTED = {
     ("analysis.routing_report", "_write_figures"): "titles of the report itself",
@@ -61,34 +61,16 @@ class Expression(NamedTuple):
     methods: list[str]
 
 
-class TooLong(Exception):
-    """Raised when the CPU seconds are over. Both libraries of expressions look for signals while they search."""
-
-
-def _stop(*_: object) -> None:
-    raise TooLong
-
-
-def seconds(read: Callable[[], object]) -> float | None:
-    """Return the CPU seconds of a call, or None if it took too long."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
-    start = time.process_time()
-    try:
-        read()
-        return time.process_time() - start
-    except TooLong:
-        return None
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-
-
 def modules() -> Iterator[ModuleType]:
     """Yield the modules of the package that can be imported here."""
     for module in pkgutil.walk_packages(hf_capsule_mt.__path__, "hf_capsule_mt."):
         if module.name.endswith("__main__"):
             continue
         try:
-            yield importlib.import_module(module.name)
+            # Some libraries print when they are imported.
+            with redirect_stdout(sys.stderr):
+                imported = importlib.import_module(module.name)
+            yield imported
         except ImportError as error:
             # An extra is not installed.
             print(f"{module.name}: {error}", file=sys.stderr)
@@ -101,12 +83,12 @@ def expressions() -> Iterator[Expression]:
         source = Path(module.__file__).read_text()
         for name, value in vars(module).items():
             for pattern in _patterns(name, value):
-                methods = _methods(name, source)
-                is_known = (pattern.pattern, type(pattern), tuple(methods)) in seen
-                if is_known or not methods:
-                    continue
-                seen.add((pattern.pattern, type(pattern), tuple(methods)))
-                yield Expression(f"{module.__name__}.{name}", pattern, methods)
+                # Other modules import it, and it is fed once.
+                known = {method for method in _SCANS if (pattern, method) in seen}
+                methods = [method for method in _methods(name, source) if method not in known]
+                if methods:
+                    seen.update((pattern, method) for method in methods)
+                    yield Expression(f"{module.__name__}.{name}", pattern, methods)
 
 
 def _patterns(name: str, value: object) -> Iterator[Any]:
@@ -117,14 +99,14 @@ def _patterns(name: str, value: object) -> Iterator[Any]:
             yield from _patterns(name, item)
     elif isinstance(value, dict):
         yield from _patterns(name, list(value.values()))
-    elif isinstance(value, str) and name.endswith("KEEP"):
-        # What formats keep is compiled where a file is translated.
+    elif isinstance(value, str) and name.endswith(_KEPT):
+        # What is kept is compiled where a text is translated.
         yield regex.compile(value)
 
 
 def _methods(name: str, source: str) -> list[str]:
     """Return the methods that a module calls on an expression. Parts to keep are found elsewhere."""
-    if name.endswith("KEEP"):
+    if name.endswith(_KEPT):
         return ["finditer"]
     methods = [method for method in _SCANS if re.search(rf"\b{name}\.{method}\b", source)]
     if not methods and re.search(rf"\b{name}\b", source):
@@ -288,5 +270,4 @@ def _check_expression(name: str, pattern: Any, method: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGVTALRM, _stop)
     check_expressions()
