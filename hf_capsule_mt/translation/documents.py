@@ -28,6 +28,8 @@ _CODES = (
     "st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
 )
 _LANGUAGES = frozenset(_CODES.split())
+_WINDOW = 10_000
+"""Characters in which sentences are looked for at once, since the time of sentencex grows with the square."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,18 @@ def _sentences(document: str, language: str) -> Iterator[str]:
             yield paragraph
             continue
         start = 0
-        # The sentences themselves have other white space, so only their lengths are used.
-        for sentence in segment(language, _WIDE_SPACE.sub(" ", paragraph)):
-            next_step()
-            end = start + len(sentence)
-            yield paragraph[start:end]
-            start = end
+        while start < len(paragraph):
+            window = _WIDE_SPACE.sub(" ", paragraph[start : start + _WINDOW])
+            sentences = list(segment(language, window))
+            # The last one may go on behind the window, unless it is the only one, and longer than any model reads.
+            if start + _WINDOW < len(paragraph) and len(sentences) > 1:
+                sentences.pop()
+            # The sentences themselves have other white space, so only their lengths are used.
+            for sentence in sentences:
+                next_step()
+                end = start + len(sentence)
+                yield paragraph[start:end]
+                start = end
 
 
 def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) -> list[str]:

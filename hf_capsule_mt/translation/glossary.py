@@ -1,9 +1,10 @@
 """Glossaries: terms of a source language with the forms that a translation must use, and where texts contain them."""
 
 import unicodedata
+from bisect import bisect_left
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 
 import regex
@@ -144,9 +145,9 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None
     other places end first, gets it.
     """
     spans_of_forms = _spans_of_forms(translation, [term.entry.targets for term in terms])
-    waiting: dict[tuple[str, ...], list[int]] = {}
+    waiting: defaultdict[tuple[str, ...], deque[int]] = defaultdict(deque)
     for number, term in enumerate(terms):
-        waiting.setdefault(term.entry.targets, []).append(number)
+        waiting[term.entry.targets].append(number)
     candidates = []
     for forms, spans in spans_of_forms.items():
         candidates += [(end, spans[-1][0], start, form, forms) for start, end, form in spans]
@@ -155,7 +156,7 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None
     behind = 0
     for end, _, start, form, forms in sorted(candidates):
         if start >= behind and waiting[forms]:
-            number = waiting[forms].pop(0)
+            number = waiting[forms].popleft()
             places[number] = start, end, form
             taken.append(number)
             behind = end
@@ -168,8 +169,18 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None
 
 
 def _longest_there(place: Span, spans: Sequence[Span], behind: int) -> Span:
-    """Return the longest span that begins at a place, and ends before the next term: "Haus Boot", not only "Haus"."""
-    return max((span for span in spans if span[0] == place[0] and span[1] <= behind), key=itemgetter(1))
+    """Return the longest span that begins at a place, and ends before the next term: "Haus Boot", not only "Haus".
+
+    The spans are sorted.
+    """
+    longest = place
+    for index in range(bisect_left(spans, place[:1]), len(spans)):
+        span = spans[index]
+        if span[0] != place[0]:
+            break
+        if longest[1] < span[1] <= behind:
+            longest = span
+    return longest
 
 
 def capitalised(form: str) -> str:

@@ -349,8 +349,9 @@ class _Stretch:
 
     def _first_word(self, place: int) -> int:
         """Return the place of the next character that is no white space."""
-        rest = self.run_text[place : self.end]
-        return self.end - len(rest.lstrip())
+        while place < self.end and self.run_text[place].isspace():
+            place += 1
+        return place
 
     def _written(self, until: int, items: Sequence[Item], escape: Escape, begin: int | None = None) -> str:
         """Return the text up to a place with these items. It begins with the stretch, or at another place."""
@@ -416,7 +417,8 @@ def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Se
     stack = [root]
     starts = [start for start, _ in words]
     ends = [end for _, end in words]
-    for item, following, place in zip(items, [*items[1:], None], places):
+    space_ends = _space_ends(run_text, items)
+    for item, following, space_end, place in zip(items, [*items[1:], None], space_ends, places):
         # An element that begins or ends inside a word has all of the word.
         first = bisect_right(ends, place)
         last = bisect_left(starts, place)
@@ -436,25 +438,32 @@ def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Se
         elif item.kind == "close":
             root.children = [Node("", item.raw, last=last, opened_before=True, children=siblings)]
         else:
-            siblings.append(_point(run_text, item, following, first))
+            siblings.append(_point(run_text, item, following, space_end, first))
     return root
 
 
-def _point(run_text: str, item: Item, following: Item | None, first: int) -> Node:
+def _space_ends(run_text: str, items: Sequence[Item]) -> list[int]:
+    """Return up to where the space behind each item goes at most: to the next item that stands elsewhere."""
+    ends: list[int] = []
+    end = place = len(run_text)
+    for item in reversed(items):
+        if item.at < place:
+            end, place = place, item.at
+        ends.append(end)
+    return ends[::-1]
+
+
+def _point(run_text: str, item: Item, following: Item | None, space_end: int, first: int) -> Node:
     """Return the node of an empty tag, in front of the word number `first` and of another item, if there is one."""
     is_behind_word = bool(run_text[max(item.at - 1, 0) : item.at].strip())
-    space = _WHITE_SPACE.match(run_text, item.at)[0]
-    ends_word = bool(space) or item.at == len(run_text)
+    ends_word = item.at == len(run_text) or run_text[item.at].isspace()
     # Between two tags without a space, the space belongs to the second one.
     is_joined = following is not None and following.kind == "point" and following.at == item.at
-    return Node(
-        item.raw,
-        first=first,
-        last=first,
-        follows=is_behind_word and ends_word,
+    space = ""
+    if not (is_behind_word or is_joined):
         # A space that must not break a line stays one.
-        space="" if is_behind_word or is_joined else _BREAKABLE.sub(" ", space),
-    )
+        space = _BREAKABLE.sub(" ", _WHITE_SPACE.match(run_text, item.at, space_end)[0])
+    return Node(item.raw, first=first, last=first, follows=is_behind_word and ends_word, space=space)
 
 
 def _letters_next_to(text: str, span: Span) -> tuple[bool, bool]:

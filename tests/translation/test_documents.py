@@ -48,6 +48,12 @@ def test_nothing_is_lost_or_added(document, limit):
     assert all(len(part.strip()) <= limit for part in parts)
 
 
+def test_sentences_of_a_long_paragraph():
+    """They are looked for in windows, whose ends are no ends of sentences."""
+    sentences = [f"Dog number {number} runs to Dr. Smith. " for number in range(2_000)]
+    assert cut_text("".join(sentences), "en", fits(99)) == sentences
+
+
 def test_languages():
     assert [language_code(code) for code in ("en", "de_DE", "pt-BR", "zh_CN")] == ["en", "de", "pt", "zh"]
     for code in (None, "", "eng_Latn"):

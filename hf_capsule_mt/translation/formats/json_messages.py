@@ -27,7 +27,8 @@ class JsonMessages(FileFormat):
         """Read a file."""
         content = decoded(data)
         try:
-            json.loads(content)
+            # Python refuses to read numbers of thousands of digits, which are no messages.
+            json.loads(content, parse_int=str)
         except (json.JSONDecodeError, RecursionError) as error:
             raise UserError(f"The JSON is damaged: {error}") from error
         # Whoever writes references for some characters may not want others.

@@ -87,9 +87,6 @@ def _noting(name: str, rule: Callable) -> Callable:
         next_step()
         start = state.pos
         before = len(state.tokens)
-        label_end = 0
-        if name == "link" and not silent and state.src[start] == "[":
-            label_end = state.md.helpers.parseLinkLabel(state, start, True)
         matches = rule(state, silent)
         if matches and len(state.tokens) > before:
             # The token of an address stands between two of its link.
@@ -98,7 +95,9 @@ def _noting(name: str, rule: Callable) -> Callable:
                 # The spaces that make the break are in front of it.
                 start = len(state.src[:start].rstrip(" "))
             token.meta["raw"] = state.src[start : state.pos]
-            token.meta["label"] = state.src[start + 1 : label_end]
+            if name == "link":
+                label_end = state.md.helpers.parseLinkLabel(state, start, True)
+                token.meta["label"] = state.src[start + 1 : label_end]
         return matches
 
     return noting

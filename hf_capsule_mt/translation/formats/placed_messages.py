@@ -33,10 +33,14 @@ class PlacedMessages(Document):
         rest = iter(translations)
         parts = []
         untranslated = []
+        line = 1
+        place = 0
         for start, end, message, write in self._placed:
             translated = message.written(rest)
+            line += self._content.count(b"\n", place, start)
+            place = start
             if translated is None:
-                untranslated.append(self._content.count(b"\n", 0, start) + 1)
+                untranslated.append(line)
             else:
                 parts.append((start, end, write(translated).encode(self._encoding)))
         warn_of_untranslated(untranslated, sum(bool(placed.message.texts) for placed in self._placed))

@@ -75,6 +75,11 @@ def test_half_of_a_character(tmp_path):
     )
 
 
+def test_a_number_of_thousands_of_digits_stays(tmp_path):
+    content = f'{{"number": {"1" * 5000}, "title": "%s"}}'
+    assert translated(tmp_path, content % "a dog") == content % "A DOG"
+
+
 def test_damaged(tmp_path):
     with pytest.raises(UserError, match="The JSON is damaged"):
         translated(tmp_path, '{"a": "b",}')
