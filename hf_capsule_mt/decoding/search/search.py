@@ -111,7 +111,8 @@ class Search(ABC):
         self.suppressed: Tensor | None = None
         self.forced: int | None = None
         self.needs_all_scores = False
-        self.graph = StepGraph(device)
+        # Where nothing waits for a device, a step is not recorded.
+        self.graph = None if self.checks_every_step else StepGraph(device)
 
     def finish(self) -> list[DecodedTokens]:
         """Return the translations of all sentences, in their order."""
@@ -125,12 +126,12 @@ class Search(ABC):
         columns_left = self.tokens.shape[2] - self.column
         steps = min(self.steps_to_a_check, columns_left)
         self.decoding.reserve(steps, columns_left)
-        if not self.checks_every_step:
+        if self.graph is not None:
             self.graph.prepare(self)
         for _ in range(steps):
             self._read_constraints()
             # Constraints that need all scores have other shapes in every step. A forced token needs no product.
-            if self.checks_every_step or self.needs_all_scores or self.forced is not None:
+            if self.graph is None or self.needs_all_scores or self.forced is not None:
                 self._write()
             else:
                 self.graph.run(self._write)
@@ -143,8 +144,9 @@ class Search(ABC):
         if suppressed is not self._suppressed_tokens:
             self._suppressed_tokens = suppressed
             self.suppressed = self.vocabulary.places_of(suppressed)
-            # A graph reads the tensor that it was recorded with.
-            self.graph.prepare(self)
+            if self.graph is not None:
+                # A graph reads the tensor that it was recorded with.
+                self.graph.prepare(self)
 
     def _write(self) -> None:
         """Write the next token of every sentence."""
