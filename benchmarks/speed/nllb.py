@@ -35,7 +35,7 @@ from transformers import (
 
 from benchmarks.speed.decoding_tables import GENERATE, clock_in_words, machine
 from benchmarks.speed.workload import Batch, clock, decode, peak_memory, take_turns
-from hf_capsule_mt.decoding import OnlyWords, engine_of, generate, release
+from hf_capsule_mt.decoding import ShortlistLogitsProcessor, engine_of, generate, release
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -99,7 +99,7 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
     for precision in args.precisions:
         runs = {GENERATE: partial(_by_model, model, args, None, None)}
         runs["engine"] = partial(_by_model, model, args, precision, None)
-        runs["engine, words"] = partial(_by_model, model, args, precision, OnlyWords(words))
+        runs["engine, words"] = partial(_by_model, model, args, precision, ShortlistLogitsProcessor(words))
         if precision != "bfloat16":
             # CTranslate2 has no fast products in bfloat16 on these machines.
             translator = _ctranslate2(args, precision, words)
@@ -179,7 +179,7 @@ def _by_model(
     model: PreTrainedModel,
     args: argparse.Namespace,
     precision: str | None,
-    words: OnlyWords | None,
+    words: ShortlistLogitsProcessor | None,
     batch: Batch,
     length: int | None = None,
 ) -> Tensor:

@@ -15,5 +15,5 @@ from .engine import Engine, adapter_for
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .generation import engine_of, generate, release
 from .products.finite_scores import FiniteScores
-from .products.shortlist import OnlyWords
+from .products.shortlist import ShortlistLogitsProcessor
 from .search.constraints import NewTokenLimits

@@ -21,14 +21,14 @@ from .models.recurrent import CapsNMTAdapter, RNMTAdapter
 from .models.t5 import MT5Adapter, T5Adapter
 from .models.transformer import MarianAdapter
 from .products.products import HALVES, in_float32, make_of, multiplies_as_they_are, precisions_on, with_products
-from .products.shortlist import VocabularyOfWords
+from .products.shortlist import ShortlistVocabulary
 from .products.vocabulary import Vocabulary
 from .search.search import BeamSearch, DecodedTokens, GreedySearch, Search, Settings
 from .search.term_banks import TermBanks
 from .search.term_search import TermSearch
 
-_KEPT_SETS = 4
-"""Sets of words whose weights are kept. Each has a copy of them."""
+_KEPT_SHORTLISTS = 4
+"""Shortlists whose weights are kept. Each has a copy of them."""
 _ADAPTERS: tuple[type[Adapter], ...] = (
     MarianAdapter,
     M2M100Adapter,
@@ -101,8 +101,8 @@ class Engine:
         if dtype == "int8":
             _return_freed_memory()
         self.vocabulary = self._adapter.vocabulary
-        self._sets_of_words: dict[tuple[int, ...], VocabularyOfWords] = {}
-        self._making_sets = Lock()
+        self._shortlists: dict[tuple[int, ...], ShortlistVocabulary] = {}
+        self._making_shortlists = Lock()
         self.needs_cache = adapter.needs_cache
         """Whether `generate()` without a cache may write other tokens."""
 
@@ -172,21 +172,21 @@ class Engine:
         vocabulary.finite_sum.check(self._name, self._dtype)
         return translations
 
-    def _vocabulary_for(self, settings: Settings) -> Vocabulary | VocabularyOfWords:
-        """Return the output projection of the tokens that a search may write. Those of the last sets are kept."""
-        words = settings.constraints.words
-        if words is None:
+    def _vocabulary_for(self, settings: Settings) -> Vocabulary | ShortlistVocabulary:
+        """Return the output projection of the tokens that a search may write. Those of the last shortlists are kept."""
+        shortlist = settings.constraints.shortlist
+        if shortlist is None:
             return self.vocabulary
-        with self._making_sets:
-            sets = self._sets_of_words
+        with self._making_shortlists:
+            kept = self._shortlists
             # The last in a dictionary is the newest.
-            vocabulary = sets.pop(words.token_ids, None)
+            vocabulary = kept.pop(shortlist.token_ids, None)
             if vocabulary is None:
-                if len(sets) == _KEPT_SETS:
-                    del sets[next(iter(sets))]
+                if len(kept) == _KEPT_SHORTLISTS:
+                    del kept[next(iter(kept))]
                 with torch.inference_mode(False), torch.no_grad():
-                    vocabulary = self._adapter.vocabulary_of(words.token_ids)
-            sets[words.token_ids] = vocabulary
+                    vocabulary = self._adapter.vocabulary_of(shortlist.token_ids)
+            kept[shortlist.token_ids] = vocabulary
             return vocabulary
 
 

@@ -125,7 +125,7 @@ def generate(
     try:
         engine, settings = search_settings(model, **prepared, dtype=dtype, **model_kwargs)
         limits = _limits(engine, len(input_ids), stopping_criteria, generation_config)
-        if terms is not None and settings.constraints.words is not None:
+        if terms is not None and settings.constraints.shortlist is not None:
             raise UnsupportedError("a set of words may lack those of a term")
     except UnsupportedError as reason:
         if terms is not None:
@@ -375,11 +375,11 @@ def _settings(
         if not _is_known(criterion, eos, config.max_length):
             raise UnsupportedError(f"the engine does not know the stopping criterion {type(criterion).__name__}")
     constraints = Constraints(processors, engine.vocabulary.size, engine.vocabulary.device)
-    words = constraints.words
+    shortlist = constraints.shortlist
     # So many candidates are compared. With fewer tokens, some of them would be the same.
     candidates = max(2, 1 + len(eos)) * config.num_beams
-    if words is not None and len(words.token_ids) < candidates:
-        raise UnsupportedError(f"the set has only {len(words.token_ids)} words")
+    if shortlist is not None and len(shortlist.token_ids) < candidates:
+        raise UnsupportedError(f"the set has only {len(shortlist.token_ids)} words")
     return Settings(
         constraints=constraints,
         start=int(input_ids[0, 0]),

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from hf_capsule_mt.data.word_sets import read_words
-from hf_capsule_mt.decoding import OnlyWords, UnsupportedModelError, adapter_for
+from hf_capsule_mt.decoding import ShortlistLogitsProcessor, UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products.products import (
     Int8Choice,
     int8_choice,
@@ -129,7 +129,7 @@ class DecodingOptions:
             options["logits_processor"] = LogitsProcessorList([self._words()])
         return options
 
-    def _words(self) -> OnlyWords:
+    def _words(self) -> ShortlistLogitsProcessor:
         """Read the set of words."""
         return _read_words(self.vocabulary, self.vocabulary.stat().st_mtime_ns, self.model, self.revision)
 
@@ -180,9 +180,9 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 @lru_cache(4)
-def _read_words(path: Path, changed: int, model: str, revision: str | None) -> OnlyWords:
+def _read_words(path: Path, changed: int, model: str, revision: str | None) -> ShortlistLogitsProcessor:
     """Return the set of words in a file that was `changed` then, for the tokenizer of a model."""
-    return OnlyWords(read_words(path, load_tokenizer(model, revision)))
+    return ShortlistLogitsProcessor(read_words(path, load_tokenizer(model, revision)))
 
 
 def is_of_engine(dtype: str | torch.dtype | None) -> bool:

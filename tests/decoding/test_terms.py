@@ -15,7 +15,7 @@ from transformers import (
     SuppressTokensAtBeginLogitsProcessor,
 )
 
-from hf_capsule_mt.decoding import OnlyWords, generate
+from hf_capsule_mt.decoding import ShortlistLogitsProcessor, generate
 from hf_capsule_mt.decoding.generation import engine_of
 from hf_capsule_mt.decoding.search.constraints import Constraints
 from hf_capsule_mt.decoding.search.search import Settings
@@ -408,7 +408,11 @@ def test_a_model_that_the_engine_does_not_know_is_named():
         ([[]], {}, "There are 2 sentences, but terms of 1"),
         ([[[()]], []], {}, "has no tokens"),
         ([[], []], {"do_sample": True}, "Only the engine writes terms"),
-        ([[], []], {"logits_processor": LogitsProcessorList([OnlyWords(range(99))])}, "may lack those of a term"),
+        (
+            [[], []],
+            {"logits_processor": LogitsProcessorList([ShortlistLogitsProcessor(range(99))])},
+            "may lack those of a term",
+        ),
         (None, {"constraints": [object()], "num_beams": 2}, "does not know constraints. Give force_words_ids"),
     ],
 )

@@ -9,7 +9,7 @@ from ending_models import VOCABULARY, ending, pre_norm, sources, t5
 from test_pre_norm import EOS, GERMAN, PAD, model_of, padded
 from transformers import LogitsProcessorList
 
-from hf_capsule_mt.decoding import OnlyWords, engine_of, generate
+from hf_capsule_mt.decoding import ShortlistLogitsProcessor, engine_of, generate
 from hf_capsule_mt.decoding.products import vocabulary as vocabulary_module
 from hf_capsule_mt.errors import UserError
 
@@ -19,7 +19,7 @@ SUPPRESSED = {"suppress_tokens": OTHERS, "renormalize_logits": True}
 
 
 def only(token_ids=WORDS):
-    return {"logits_processor": LogitsProcessorList([OnlyWords(token_ids)])}
+    return {"logits_processor": LogitsProcessorList([ShortlistLogitsProcessor(token_ids)])}
 
 
 @pytest.mark.parametrize("forced", [None, GERMAN])
@@ -112,7 +112,7 @@ def test_what_is_an_error(engine_calls):
             model.generate(**padded("left"), max_new_tokens=3, **only([2, 5, VOCABULARY]), **more)
     for token_ids in ([], [5, -1]):
         with pytest.raises(UserError, match="needs token ids"):
-            OnlyWords(token_ids)
+            ShortlistLogitsProcessor(token_ids)
 
 
 def test_a_set_that_is_smaller_than_the_candidates(engine_calls):
@@ -136,7 +136,7 @@ def test_sets_are_kept(engine_calls):
         for last in lasts:
             sets = only(range(last))
             model.generate(**padded("left", 2), max_new_tokens=2, **sets, custom_generate=generate)
-        return [len(token_ids) for token_ids in engine._sets_of_words]
+        return [len(token_ids) for token_ids in engine._shortlists]
 
     assert kept_after(20, 30, 40, 50, 60, 20) == [40, 50, 60, 20]
     # The one that was used least lately goes.

@@ -15,7 +15,7 @@ from hf_capsule_mt.modeling.word_masks import word_mask
 
 from ..fingerprint import check_plain
 from ..products.products import Make
-from ..products.shortlist import VocabularyOfWords
+from ..products.shortlist import ShortlistVocabulary
 from ..products.vocabulary import Vocabulary
 
 
@@ -112,12 +112,12 @@ class Adapter(ABC):
         """Return the bias of the language model head, `[vocabulary]`, or None."""
         return model.lm_head.bias
 
-    def vocabulary_of(self, token_ids: Sequence[int]) -> VocabularyOfWords:
+    def vocabulary_of(self, token_ids: Sequence[int]) -> ShortlistVocabulary:
         """Return the output projection of some tokens, which are in ascending order."""
         tokens = torch.tensor(token_ids, device=self._output_weight.device)
         bias = None if self._output_bias is None else self._output_bias.detach()[tokens]
         part = Vocabulary(self._output_weight[tokens], bias, self.make)
-        return VocabularyOfWords(self.vocabulary, part, tokens)
+        return ShortlistVocabulary(self.vocabulary, part, tokens)
 
     def embedded(self, tokens: Tensor) -> Tensor:
         """Return the embeddings of tokens `[...]` in float32, `[..., d]`."""

@@ -1,4 +1,4 @@
-"""A set of words that translations are written with, such as those of one language: the others need no scores."""
+"""A shortlist: the tokens that translations are written with, such as those of one language. Others need no scores."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -12,7 +12,7 @@ from hf_capsule_mt.errors import UserError
 from .vocabulary import Candidates, FiniteSum, Vocabulary
 
 
-class OnlyWords(LogitsProcessor):
+class ShortlistLogitsProcessor(LogitsProcessor):
     """Lets a model write only some tokens, whose probabilities sum to 1.
 
     It is `suppress_tokens` of all others with `renormalize_logits=True`. The engine computes the scores of these tokens
@@ -60,8 +60,8 @@ _NO_WORD = (
 )
 
 
-class VocabularyOfWords:
-    """The output projection of a set of tokens. To a search it is a [`Vocabulary`].
+class ShortlistVocabulary:
+    """The output projection of a shortlist. To a search it is a [`Vocabulary`].
 
     Args:
         whole: that of the model. Only constraints that need all scores use it.
@@ -81,7 +81,7 @@ class VocabularyOfWords:
         """The sum of hidden states and best scores."""
         return self._whole.finite_sum
 
-    def for_one_call(self) -> "VocabularyOfWords":
+    def for_one_call(self) -> "ShortlistVocabulary":
         """Return the same vocabulary with a new `finite_sum`, which calls in other threads do not add to."""
         copied = copy(self)
         copied._whole = self._whole.for_one_call()

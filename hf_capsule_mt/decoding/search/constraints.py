@@ -9,7 +9,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from transformers.generation import logits_process as hf
 
 from ..fingerprint import UnsupportedError
-from ..products.shortlist import OnlyWords
+from ..products.shortlist import ShortlistLogitsProcessor
 
 Acts = Callable[[int], bool]
 """Whether a processor acts on the token after so many others, the start token included."""
@@ -85,18 +85,18 @@ class Constraints:
         """Whether the probabilities of tokens that are not suppressed are made to sum to 1."""
         if self.renormalizes:
             processors = processors[:-1]
-        self.words: OnlyWords | None = None
+        self.shortlist: ShortlistLogitsProcessor | None = None
         """The only tokens that can be written, of which the probabilities sum to 1. None: all."""
-        if processors and type(processors[-1]) is OnlyWords:
-            self.words = processors[-1]
-            self.words.check_within(vocabulary)
+        if processors and type(processors[-1]) is ShortlistLogitsProcessor:
+            self.shortlist = processors[-1]
+            self.shortlist.check_within(vocabulary)
             self.renormalizes = True
             processors = processors[:-1]
         for processor in processors:
             self._add(processor)
         self._find_first_token(processors)
-        if self.words is not None:
-            self.words.check_begins_with(self._first_token)
+        if self.shortlist is not None:
+            self.shortlist.check_begins_with(self._first_token)
 
     def at(self, length: int) -> tuple[int | None, bool, Tensor | None]:
         """Return what happens to the token after `length` others, the start included.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..models.base import Decoding
-from ..products.shortlist import VocabularyOfWords
+from ..products.shortlist import ShortlistVocabulary
 from ..products.vocabulary import Candidates, Vocabulary, best_of
 from .constraints import Constraints
 from .step_graph import StepGraph
@@ -76,7 +76,7 @@ class Search(ABC):
     def __init__(
         self,
         decoding: Decoding,
-        vocabulary: Vocabulary | VocabularyOfWords,
+        vocabulary: Vocabulary | ShortlistVocabulary,
         settings: Settings,
         limits: Sequence[int],
     ) -> None:
@@ -276,7 +276,7 @@ class BeamSearch(Search):
     def __init__(
         self,
         decoding: Decoding,
-        vocabulary: Vocabulary | VocabularyOfWords,
+        vocabulary: Vocabulary | ShortlistVocabulary,
         settings: Settings,
         limits: Sequence[int],
     ) -> None:

@@ -229,7 +229,7 @@ class Decoder:
             settings = replace(settings, max_length=_max_length(max(limits)))
         banks = None
         if terms is not None:
-            if settings.constraints.words is not None:
+            if settings.constraints.shortlist is not None:
                 raise UserError("A set of words may lack those of a term. Leave out vocabulary, or glossary.")
             banks = TermBanks.of(terms.forms, terms.width, terms.boundaries)
         encoded = engine.encode(**source)
