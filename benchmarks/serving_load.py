@@ -261,6 +261,88 @@ def connections(load: Load) -> str:
     return f"1,000 idle connections, 50 slow bodies and 15 vanished clients for {seconds:.0f} s, all others answered"
 
 
+def memory(load: Load) -> str:
+    """Failed documents, refused glossaries and connections that are held leave no memory behind."""
+    server = load.server("memory")
+    under_load(load, server, clients=16, seconds=10)
+    before = server.memory()
+    fail_documents(server, 1000)
+    after_documents = server.memory()
+    refuse_glossaries(server, 1000)
+    after_glossaries = server.memory()
+    hold_connections(server, 4096)
+    after_connections = server.memory()
+    server.stop()
+    return (
+        f"{before:.0f} MiB before, {after_documents:.0f} MiB after 1,000 failed documents, "
+        f"{after_glossaries:.0f} MiB after 1,000 refused glossaries, "
+        f"{after_connections:.0f} MiB after 4,096 held connections"
+    )
+
+
+def fail_documents(server: ServerProcess, count: int) -> None:
+    """Send documents of 80 KB that are read, and fail because a word has too many tags."""
+    word = 99 * "<b>" + "a" + 99 * "</b>" + "<i>b</i><i>c</i>"
+    page = f"<!doctype html><html><p>{word}</p><p>{'A dog runs. ' * 6600}</p></html>"
+    body = (
+        '--b\r\ncontent-disposition: form-data; name="file"; filename="a.html"\r\n\r\n'
+        f"{page}\r\n"
+        '--b\r\ncontent-disposition: form-data; name="target_lang"\r\n\r\nDE\r\n--b--\r\n'
+    ).encode()
+    client = Client(server.address)
+    for _ in range(count):
+        status, fields = client.call("POST", "/v2/document", body, {"Content-Type": "multipart/form-data; boundary=b"})
+        assert status == 200, fields
+        path = f"/v2/document/{fields['document_id']}"
+        key = json.dumps({"document_key": fields["document_key"]}).encode()
+        state = "translating"
+        while state == "translating":
+            time.sleep(0.02)
+            state = client.call("POST", path, key, {"Content-Type": "application/json"})[1]["status"]
+        assert state == "error", state
+    client.close()
+
+
+def refuse_glossaries(server: ServerProcess, count: int) -> None:
+    """Send glossaries with a term of 120,000 characters."""
+    entries = f"{'a' * 120_000}\tb"
+    fields = {"name": "a", "source_lang": "EN", "target_lang": "DE", "entries": entries, "entries_format": "tsv"}
+    body = json.dumps(fields).encode()
+    client = Client(server.address)
+    for _ in range(count):
+        status, answer = client.call("POST", "/v2/glossaries", body, {"Content-Type": "application/json"})
+        assert status == 400, answer
+    client.close()
+
+
+def hold_connections(server: ServerProcess, count: int) -> None:
+    """Hold connections in four ways until the server has closed them."""
+    head = b"POST /suggest HTTP/1.1\r\nHost: localhost\r\n"
+    endless = head + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
+    # So many answers that they wait for a client that does not read.
+    unread = 200 * b"GET /spec HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    kinds = [*(10 * [b"", head, endless]), unread]
+    host, _, port = server.address.partition(":")
+    held = []
+    for number in range(count):
+        connection = socket.create_connection((host, int(port)))
+        connection.setblocking(False)
+        with suppress(OSError):
+            connection.send(kinds[number % len(kinds)])
+        held.append(connection)
+    until = time.monotonic() + 120
+    status = 503
+    while status == 503 or server.connections() > 1:
+        assert time.monotonic() < until, f"{server.connections()} connections are held"
+        time.sleep(1)
+        with suppress(OSError):
+            client = Client(server.address)
+            status, _ = client.call("GET", "/health")
+            client.close()
+    for connection in held:
+        connection.close()
+
+
 def check_is_empty(client: Client) -> None:
     """Raise an error if sentences still wait."""
     text = client.call("GET", "/metrics")[1]
@@ -272,6 +354,7 @@ CHECKS: dict[str, Callable[[Load], str]] = {
     "stops": stops,
     "overload": overload,
     "connections": connections,
+    "memory": memory,
 }
 
 

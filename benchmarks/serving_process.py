@@ -46,6 +46,10 @@ class ServerProcess:
         """Return its resident memory in MiB."""
         return self._state.memory_info().rss / MEBIBYTE
 
+    def connections(self) -> int:
+        """Return the number of its connections."""
+        return sum(connection.status == psutil.CONN_ESTABLISHED for connection in self._state.net_connections("tcp"))
+
     def stop(self) -> int:
         """Send SIGTERM, and return the exit status."""
         self.process.send_signal(signal.SIGTERM)
