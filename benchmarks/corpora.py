@@ -29,7 +29,7 @@ from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.data import row_files
 from hf_capsule_mt.data.lines import each_line
-from hf_capsule_mt.translation import row_translation
+from hf_capsule_mt.translation.files import row_files as row_translation
 
 PART_SIZE = 5000
 """Characters of a part of the files for kills. With the usual size they would have one part each."""

@@ -33,7 +33,8 @@ from lxml import etree
 from hf_capsule_mt.data.lines import opened, without_compression
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import load_model, load_tokenizer
-from hf_capsule_mt.translation.formats import LINES, recognise, translate_file
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.formats import LINES, recognise
 from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

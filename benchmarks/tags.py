@@ -35,7 +35,7 @@ from hf_capsule_mt.translation.alignment.words import aligner
 from hf_capsule_mt.translation.generation.decoder import Decoder
 from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
 from hf_capsule_mt.translation.generation.token_rows import pad_rows, start_token
-from hf_capsule_mt.translation.marked_segments import marked_segments
+from hf_capsule_mt.translation.tags.segments import marked_segments
 
 OPENING = "<b>"
 CLOSING = "</b>"

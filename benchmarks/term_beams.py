@@ -40,8 +40,8 @@ from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.generation.decoder import Decoder
 from hf_capsule_mt.translation.generation.token_rows import pad_rows
-from hf_capsule_mt.translation.glossary import Term, copies, placed_forms
-from hf_capsule_mt.translation.term_writer import token_spellings, word_boundaries
+from hf_capsule_mt.translation.terms.forcing import token_spellings, word_boundaries
+from hf_capsule_mt.translation.terms.glossary import Term, copies, placed_forms
 
 TOKENS_PER_BATCH = 4096
 SENTENCES_PER_BATCH = 32

@@ -24,7 +24,7 @@ from hf_capsule_mt.evaluation.term_scores import read_terms
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.generation.decoder import Decoder
-from hf_capsule_mt.translation.glossary import Term
+from hf_capsule_mt.translation.terms.glossary import Term
 
 SEED = 1
 

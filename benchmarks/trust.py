@@ -35,7 +35,7 @@ from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit
 from hf_capsule_mt.evaluation.report_fields import auroc
 from hf_capsule_mt.files import read_json, replace_text, write_json
 from hf_capsule_mt.translation.alignment.forced import forced_pass
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import Quality
 from hf_capsule_mt.translation.quality.judge import judge, judged
 from hf_capsule_mt.translation.quality.signals import read_signs

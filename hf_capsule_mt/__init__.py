@@ -11,6 +11,10 @@ import transformers
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipelines
 from transformers.pipelines import PIPELINE_REGISTRY
 
+from hf_capsule_mt.translation.files.rows import CorpusTranslator
+from hf_capsule_mt.translation.generation.model_options import is_of_engine
+from hf_capsule_mt.translation.portable_pipeline import LANGUAGE_PAIR
+
 from . import decoding
 from .configuration import (
     CONFIGURATIONS,
@@ -42,10 +46,7 @@ from .modeling import (
     simple_routing,
 )
 from .training.lora import LORA_PARAMETERS, LORA_TARGETS
-from .translation.corpus_translator import CorpusTranslator
-from .translation.decoding_options import is_of_engine
 from .translation.pipeline import TranslationPipeline, pipeline
-from .translation.pipeline_translation import LANGUAGE_PAIR
 from .translation.translation import Translation
 from .version import __version__
 

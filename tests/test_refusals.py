@@ -28,7 +28,7 @@ from hf_capsule_mt.quickstart import SIZE, read_corpus
 from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.checkpoint_folders import find_checkpoint
-from hf_capsule_mt.translation.documents import cut_text
+from hf_capsule_mt.translation.text.segments import cut_text
 
 WORDS = torch.tensor([[3, 4, 2]])
 

@@ -4,7 +4,7 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import cut_lines, source_limit, tokenize_lines
 from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.translation.generation.decoder import Decoder
-from hf_capsule_mt.translation.pipeline_translation import copied
+from hf_capsule_mt.translation.portable_pipeline import copied
 
 
 def translate_lines(model, tokenizer, lines, *, max_tokens_per_batch=4096, **options):

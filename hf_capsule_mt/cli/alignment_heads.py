@@ -15,7 +15,7 @@ from hf_capsule_mt.data.corpus_files import check_two_files
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.alignment_heads import heads_report, rate_heads, store_heads
-from hf_capsule_mt.translation.direction import KnownLanguages
+from hf_capsule_mt.translation.text.languages import KnownLanguages
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding

@@ -21,7 +21,7 @@ from typing import Any
 from hf_capsule_mt.data.corpus_files import check_two_files
 from hf_capsule_mt.data.lines import each_line, read_lines
 from hf_capsule_mt.evaluation.calibration import fit_calibration
-from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 
 from . import decoding, quality

@@ -9,9 +9,9 @@ from pathlib import Path
 from hf_capsule_mt.data.corpus_files import expand
 from hf_capsule_mt.data.row_files import has_columns, open_rows
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.corpus_translator import CorpusTranslator, RowCounts
+from hf_capsule_mt.translation.files.row_files import share_of, translate_row_files
+from hf_capsule_mt.translation.files.rows import CorpusTranslator, RowCounts
 from hf_capsule_mt.translation.formats import recognise
-from hf_capsule_mt.translation.row_translation import share_of, translate_row_files
 
 from . import decoding
 from .common import check_output_folder, leave_group_at_exit

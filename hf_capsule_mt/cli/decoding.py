@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import commit_of
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import ENGINES
 
 from .common import at_least, check_text_file, finite, meet, usable_device, warn_if_busy

@@ -39,9 +39,9 @@ from hf_capsule_mt.data.pair_writer import check_parallel_files, write_parallel_
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, locked, read_json, write_json
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.direction import languages_of_columns
-from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
+from hf_capsule_mt.translation.text.languages import languages_of_columns
 
 from . import decoding
 from .common import (

@@ -39,10 +39,10 @@ from hf_capsule_mt.evaluation.significance import compare_systems, comparison_re
 from hf_capsule_mt.evaluation.term_scores import measure_terms, read_terms, term_report
 from hf_capsule_mt.evaluation.term_translation import translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
-from hf_capsule_mt.translation.direction import KnownLanguages
-from hf_capsule_mt.translation.documents import texts_with_codes
-from hf_capsule_mt.translation.file_translation import FileTranslationOptions, translate_windows
-from hf_capsule_mt.translation.glossary import Term
+from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.terms.glossary import Term
+from hf_capsule_mt.translation.text.languages import KnownLanguages
+from hf_capsule_mt.translation.text.segments import texts_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding, evaluate_options, quality

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import ENGINES
-from hf_capsule_mt.translation.marked_segments import keep_pattern, with_addresses
+from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
 
 from . import decoding
 from .common import CommandParser, at_least, finite, report_user_errors

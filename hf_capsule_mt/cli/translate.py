@@ -46,13 +46,14 @@ from accelerate import PartialState
 
 from hf_capsule_mt.data.lines import each_line, text_bytes, without_compression
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.documents import check_language
-from hf_capsule_mt.translation.file_translation import STANDARD_INPUT, FileTranslationOptions, translate_windows
-from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise, translate_file
-from hf_capsule_mt.translation.formats.translated_files import check_readable
-from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.files.lines import STANDARD_INPUT, FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.files.whole import check_readable
+from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise
 from hf_capsule_mt.translation.quality.calibration import Calibration
 from hf_capsule_mt.translation.quality.report import faults, mean_score
+from hf_capsule_mt.translation.tags.segments import keep_pattern
+from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import corpora, decoding

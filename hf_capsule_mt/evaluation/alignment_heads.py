@@ -28,10 +28,10 @@ from hf_capsule_mt.translation.alignment.forced import (
     teacher_force,
 )
 from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_shares
-from hf_capsule_mt.translation.direction import ONE_PAIR, Direction
 from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.text.languages import ONE_PAIR, Direction
+from hf_capsule_mt.translation.text.words import word_spans
 from hf_capsule_mt.translation.text_translator import TextTranslator
-from hf_capsule_mt.translation.word_spans import word_spans
 
 _GENERATION_CONFIG = "generation_config.json"
 Heads = tuple[Head, ...]

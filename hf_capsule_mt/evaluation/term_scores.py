@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hf_capsule_mt.data.lines import each_line, without_compression
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.glossary import Entry, Glossary, Term, copies, placed_forms
+from hf_capsule_mt.translation.terms.glossary import Entry, Glossary, Term, copies, placed_forms
 
 from .tables import table_in_markdown
 

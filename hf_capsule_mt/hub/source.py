@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parents[1]
 _PIPELINE = "pipeline_translation"
+"""What checkpoints call the file of their pipeline."""
 _CARRIED = f'''
 
 def _carried() -> None:
@@ -190,7 +191,7 @@ def files_of(model_class: type[PreTrainedModel], aggregation_modules: tuple[str,
     if "em_routing" in aggregation_modules:
         files[f"{_KERNELS}.py"] = _concatenate("modeling", [_KERNELS])
     if not _classifies(model_class):
-        files[f"{_PIPELINE}.py"] = (_PACKAGE / "translation" / f"{_PIPELINE}.py").read_text(encoding="utf-8")
+        files[f"{_PIPELINE}.py"] = (_PACKAGE / "translation" / "portable_pipeline.py").read_text(encoding="utf-8")
         files[f"{modeling_file}.py"] += _CARRIED
     return files
 

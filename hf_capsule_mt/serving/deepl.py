@@ -5,8 +5,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from hf_capsule_mt.translation.glossary import Glossary
 from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.terms.glossary import Glossary
 
 from .detection import LanguageDetector
 from .endpoints import Logged

@@ -8,13 +8,13 @@ from regex import Pattern
 
 from hf_capsule_mt.environment import is_installed
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.files.whole import byte_order_mark, with_keep
 from hf_capsule_mt.translation.formats import FORMATS, FileFormat
 from hf_capsule_mt.translation.formats.base import Text, decoded
 from hf_capsule_mt.translation.formats.recognition import HEAD_BYTES, recognise_contents
-from hf_capsule_mt.translation.formats.translated_files import byte_order_mark, with_keep
-from hf_capsule_mt.translation.glossary import Glossary
-from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.tags.segments import keep_pattern
+from hf_capsule_mt.translation.terms.glossary import Glossary
 
 from .jobs import ClientJob, SourceText
 from .models import ServedModel

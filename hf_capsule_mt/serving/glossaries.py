@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from uuid import uuid4
 
-from hf_capsule_mt.translation.glossary import Entry, Glossary
-from hf_capsule_mt.translation.term_writer import check_glossary
+from hf_capsule_mt.translation.terms.forcing import check_glossary
+from hf_capsule_mt.translation.terms.glossary import Entry, Glossary
 
 from .languages import known_code
 from .models import ServedModel

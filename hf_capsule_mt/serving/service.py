@@ -15,9 +15,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from hf_capsule_mt.long_work import LongWork
-from hf_capsule_mt.translation.glossary import Glossary
-from hf_capsule_mt.translation.marked_segments import with_addresses
 from hf_capsule_mt.translation.quality.judge import judge
+from hf_capsule_mt.translation.tags.segments import with_addresses
+from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text_translator import Ranked
 from hf_capsule_mt.translation.translation import PreparedText, Sentence
 

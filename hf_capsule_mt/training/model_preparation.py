@@ -16,7 +16,7 @@ from transformers.models.marian.modeling_marian import (
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.warm_start import added_weights
-from hf_capsule_mt.translation.direction import KnownLanguages
+from hf_capsule_mt.translation.text.languages import KnownLanguages
 
 
 def freeze_positions(model: nn.Module) -> None:

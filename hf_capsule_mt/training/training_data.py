@@ -17,7 +17,7 @@ from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, hash_text
-from hf_capsule_mt.translation.direction import set_languages
+from hf_capsule_mt.translation.text.languages import set_languages
 
 from .arguments import DataArguments, TranslationTrainingArguments
 

@@ -19,15 +19,15 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
 
 from .alignment.links import NOT_ALIGNABLE
-from .decoding_options import engine_computes_in, is_of_engine, name_of
-from .direction import OF_FUNCTIONS, Direction
-from .documents import language_code
+from .generation.model_options import engine_computes_in, is_of_engine, name_of
 from .generation.settings import ENGINES, settings_of
 from .generation.token_rows import start_token
-from .glossary import Glossary
-from .marked_segments import keep_pattern, with_addresses
-from .pipeline_translation import flat_results, languages_of_task, list_or_generator, sorted_options
+from .portable_pipeline import flat_results, languages_of_task, list_or_generator, sorted_options
 from .preparation import PreparedText, TextOptions
+from .tags.segments import keep_pattern, with_addresses
+from .terms.glossary import Glossary
+from .text.languages import OF_FUNCTIONS, Direction
+from .text.segments import language_code
 from .text_translator import TextTranslator
 from .translation import Translation, with_alternatives
 

@@ -13,11 +13,11 @@ from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
-from .direction import ONE_PAIR, Direction, KnownLanguages
-from .documents import Segment, cut_text, plain_segments, segments_with_codes
-from .glossary import Glossary, Term
-from .marked_segments import marked_segments
-from .pipeline_translation import checked, copied
+from .portable_pipeline import checked, copied
+from .tags.segments import marked_segments
+from .terms.glossary import Glossary, Term
+from .text.languages import ONE_PAIR, Direction, KnownLanguages
+from .text.segments import Segment, cut_text, plain_segments, segments_with_codes
 from .translation import PreparedText, Sentence
 
 

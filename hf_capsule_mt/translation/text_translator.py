@@ -26,7 +26,7 @@ from .generation.decoder import Decoder
 from .generation.evaluation_mode import evaluating
 from .generation.token_rows import Decoded
 from .preparation import TextReader
-from .term_writer import TermWriter
+from .terms.forcing import TermWriter
 from .translation import PreparedText, Sentence, Translation, with_alternatives
 
 Ranked = tuple[Decoded, ...]

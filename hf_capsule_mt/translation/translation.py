@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .alignment.links import LinkedPart, WordLink, copied_words, joined_links
-from .direction import ONE_PAIR, Direction
-from .documents import Segment
-from .glossary import Term
+from .text.languages import ONE_PAIR, Direction
+from .text.segments import Segment
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Sentence:
     copy: str | None = None  # The translation of a segment without letters.
     is_cut: bool = False  # It was longer than the model reads.
     direction: Direction = ONE_PAIR  # Whose first token its translation begins with.
-    terms: tuple[Term, ...] = ()  # Entries of a glossary that its translation must have.
+    terms: tuple[Any, ...] = ()  # What a glossary says that its translation must have, one `Term` each.
 
     def unread(self, *, has_links: bool = False) -> Translation:
         """Return the translation of a sentence without token ids, with its tags and kept parts.

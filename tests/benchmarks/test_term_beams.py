@@ -10,7 +10,7 @@ from benchmarks import term_beams, term_speed
 from benchmarks.term_beams import PublishedBeam, SharedBeam
 from hf_capsule_mt.decoding.search.term_automaton import State, TermAutomaton
 from hf_capsule_mt.decoding.search.term_banks import Candidate
-from hf_capsule_mt.translation.glossary import Entry, Term
+from hf_capsule_mt.translation.terms.glossary import Entry, Term
 
 MODEL = Path(__file__).parents[2] / "checkpoints" / "tatoeba-en-de-transformer"
 

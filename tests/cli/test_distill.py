@@ -14,7 +14,7 @@ from hf_capsule_mt.cli.distill import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.translation import file_translation
+from hf_capsule_mt.translation.files import lines as file_translation
 
 TOO_LONG = " ".join("a" * 40)
 SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v w x y z a b c"]

@@ -15,10 +15,11 @@ from hf_capsule_mt.data.language_codes import LanguageCodes
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
-from hf_capsule_mt.translation import pipeline_translation, preparation
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.documents import Segment, segments_with_codes
+from hf_capsule_mt.translation import portable_pipeline as pipeline_translation
+from hf_capsule_mt.translation import preparation
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.judge import judge
+from hf_capsule_mt.translation.text.segments import Segment, segments_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 LIMIT = ["--max_new_tokens", "6"]

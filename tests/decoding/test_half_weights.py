@@ -14,7 +14,7 @@ from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.decoding import engine as engine_module
 from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.decoding.products.products import HalfProduct
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 KINDS = ("marian", "pre_norm/mbart_tied", *PRE_NORM, *T5)
 HALVES = [torch.float16, torch.bfloat16]

@@ -9,7 +9,7 @@ from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit_calibration, sentence_chrf
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, Curve, Quality, calibration_settings
 
 SETTINGS = {"model": None, "model files": {"a": "1"}, "num_beams": 4}

@@ -26,8 +26,8 @@ from tiny_checkpoints import tiny_checkpoint
 
 import hf_capsule_mt
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.formats import translate_file
-from hf_capsule_mt.translation.glossary import Entry, Glossary, placed_forms
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.terms.glossary import Entry, Glossary, placed_forms
 
 MODEL = Path(__file__).parents[2] / "checkpoints" / "tatoeba-en-de-transformer"
 BOUND = 60

@@ -17,8 +17,8 @@ from hf_capsule_mt.serving.languages import known_code, name_of_language
 from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel, _parsed
 from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
-from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.tags.segments import keep_pattern
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 DIGEST = hashlib.sha256(b"secret").hexdigest()

@@ -12,10 +12,10 @@ from hf_capsule_mt.serving import batcher as batcher_module
 from hf_capsule_mt.serving.batch_speed import BatchSpeed
 from hf_capsule_mt.serving.batcher import Batcher
 from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, LateError, StoppedError
-from hf_capsule_mt.translation.direction import Direction
-from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.preparation import Sentence
+from hf_capsule_mt.translation.text.languages import Direction
+from hf_capsule_mt.translation.text.segments import Segment
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 TIMEOUT = 60

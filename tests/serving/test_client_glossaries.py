@@ -17,7 +17,7 @@ from hf_capsule_mt.serving import glossaries
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.requests import ApiKeys
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 KEYS = ApiKeys({name: hashlib.sha256(name.encode()).hexdigest() for name in ("ann", "bob")})

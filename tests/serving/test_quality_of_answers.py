@@ -11,7 +11,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.calibration import fit_calibration
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import load_models, with_calibrations
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import calibration_settings
 from hf_capsule_mt.translation.quality.judge import judge
 

@@ -15,10 +15,10 @@ from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import text_translator
-from hf_capsule_mt.translation.decoding_options import changed_settings
+from hf_capsule_mt.translation.files.row_files import translate_row_files
+from hf_capsule_mt.translation.generation.model_options import changed_settings
 from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.quality.judge import Judgement
-from hf_capsule_mt.translation.row_translation import translate_row_files
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 TEXTS = ["a b c", "d e f g\nh i", "j", "a b c\n\nd e f g"]
@@ -100,7 +100,7 @@ def test_each_number_of_a_row_is_its_own(checkpoint, monkeypatch):
     def judge(reader, sentence, decoded):
         return judgements["abcd".index(sentence.segment.text)]
 
-    monkeypatch.setattr("hf_capsule_mt.translation.corpus_translator.judge", judge)
+    monkeypatch.setattr("hf_capsule_mt.translation.files.rows.judge", judge)
     report = translate({"text": ["a", "b", "c", "d", "a\na"]})["report"]
     names = ["limit_reached", "empty", "too_short", "repeats"]
     assert [[row[name] for name in names] for row in report] == [

@@ -11,7 +11,7 @@ from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.data import row_files
-from hf_capsule_mt.translation.datatrove_step import TranslationStep
+from hf_capsule_mt.translation.files.datatrove_step import TranslationStep
 
 TEXTS = [f"{letter} a b c\n\nq {letter}" for letter in "defghijklmnop"]
 

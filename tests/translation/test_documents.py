@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_capsule_mt.translation.documents import cut_text, language_code
-from hf_capsule_mt.translation.marked_segments import marked_segments
+from hf_capsule_mt.translation.tags.segments import marked_segments
+from hf_capsule_mt.translation.text.segments import cut_text, language_code
 
 TEXT = "Dr. Smith left.  He was late!\n\n  \n- one,\n  two; three\n"
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.glossary import Entry, Glossary, Term, copies, placed_forms, places_of_terms
+from hf_capsule_mt.translation.terms.glossary import Entry, Glossary, Term, copies, placed_forms, places_of_terms
 
 
 def glossary(**terms):

@@ -20,14 +20,14 @@ from hf_capsule_mt.serving.models import load_models
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation.alignment.forced import forced_pass
-from hf_capsule_mt.translation.corpus_translator import CorpusTranslator
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.direction import KnownLanguages, languages_of_columns
-from hf_capsule_mt.translation.file_translation import FileTranslationOptions
-from hf_capsule_mt.translation.formats import translate_file
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.files.lines import FileTranslationOptions
+from hf_capsule_mt.translation.files.rows import CorpusTranslator
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.preparation import TextOptions, TextReader
 from hf_capsule_mt.translation.quality.judge import judge
+from hf_capsule_mt.translation.text.languages import KnownLanguages, languages_of_columns
 
 PAIRS = {
     "nllb": ("eng_Latn", "deu_Latn"),

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
-from hf_capsule_mt.translation.markup import read_markup
+from hf_capsule_mt.translation.tags.markup import read_markup
+from hf_capsule_mt.translation.tags.segments import keep_pattern, marked_segments
 
 TAG = re.compile(r"<[^>]*>")
 PAGE = """<!doctype html>

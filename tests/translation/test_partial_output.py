@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.partial_output import PartialOutput, folder_beside
+from hf_capsule_mt.translation.files.partial_output import PartialOutput, folder_beside
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from hf_capsule_mt.cli import translate
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation import pipeline_translation
-from hf_capsule_mt.translation.glossary import Entry, Glossary
+from hf_capsule_mt.translation import portable_pipeline as pipeline_translation
 from hf_capsule_mt.translation.pipeline import _warn_of_lost_sentences
+from hf_capsule_mt.translation.terms.glossary import Entry, Glossary
 
 SENTENCES = ["a b c", "d", "e f g h i j", "k l"]
 

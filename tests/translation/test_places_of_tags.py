@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
+from hf_capsule_mt.translation.tags.segments import keep_pattern, marked_segments
 
 BRACES = r"\{\w\}|7"
 BULLETS = r"\{\w\}|- |7 ?"

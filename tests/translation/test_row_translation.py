@@ -20,7 +20,7 @@ from translated_lines import translate_lines
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data import row_files
 from hf_capsule_mt.decoding.products import products
-from hf_capsule_mt.translation import row_translation
+from hf_capsule_mt.translation.files import row_files as row_translation
 
 TEXTS = ["a b c", None, "d e\n\nf g", "", *(f"{letter} a b c\nq {letter}" for letter in "defghijklmnop"), "a b c"]
 ROWS = [{"id": f"<{number}>", "text": text, "score": number / 3} for number, text in enumerate(TEXTS)]

@@ -14,8 +14,8 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pip
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_weights
-from hf_capsule_mt.translation.element_ranges import Node
-from hf_capsule_mt.translation.putting_back import SentenceWriter
+from hf_capsule_mt.translation.tags.placement import Node
+from hf_capsule_mt.translation.tags.writer import SentenceWriter
 
 TAGGED = "a <b>c d</b> e<x/> &amp; <i>f</i>"
 

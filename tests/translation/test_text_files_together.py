@@ -9,7 +9,7 @@ from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data import row_files
-from hf_capsule_mt.translation import row_translation
+from hf_capsule_mt.translation.files import row_files as row_translation
 
 LINES = [
     "a b c",

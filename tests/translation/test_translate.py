@@ -24,8 +24,10 @@ from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.files import locked
-from hf_capsule_mt.translation import file_progress, file_translation, window_reader
-from hf_capsule_mt.translation.decoding_options import DecodingOptions, changed_settings
+from hf_capsule_mt.translation.files import lines as file_translation
+from hf_capsule_mt.translation.files import progress as file_progress
+from hf_capsule_mt.translation.files import window_reader
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions, changed_settings
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]

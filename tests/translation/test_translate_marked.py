@@ -9,10 +9,10 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.translation.decoding_options import DecodingOptions
-from hf_capsule_mt.translation.marked_segments import marked_segments
+from hf_capsule_mt.translation.files.windows import TranslatedSentence, Window
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
+from hf_capsule_mt.translation.tags.segments import marked_segments
 from hf_capsule_mt.translation.translation import Sentence, Translation
-from hf_capsule_mt.translation.windows import TranslatedSentence, Window
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hf_capsule_mt.errors import UserError
 
-from ..word_spans import Span, Weights, word_spans
+from ..text.words import Span, Weights, word_spans
 
 Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
 """From the words of a source and of its translation to their alignment."""

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import TOKENIZING
 
-from ..word_spans import Span
+from ..text.words import Span
 from .forced import Head, aligning_attention
 
 Decode = Callable[[list[list[int]]], list[str]]

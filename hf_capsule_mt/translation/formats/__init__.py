@@ -2,4 +2,3 @@
 
 from .base import Document, FileFormat, Text
 from .recognition import FORMATS, LINES, recognise
-from .translated_files import translate_file

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import AnyStr, NamedTuple
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.markup import read_markup, unescaped
+from hf_capsule_mt.translation.tags.markup import read_markup, unescaped
 
 # Chinese, Japanese and Thai have no spaces.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")

@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Sequence
 
-from hf_capsule_mt.translation.markup import Attribute, attributes, edit_tags, is_untranslated
+from hf_capsule_mt.translation.tags.markup import Attribute, attributes, edit_tags, is_untranslated
 
 from .base import Document, FileFormat, Text, decoded, replaced
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
-from hf_capsule_mt.translation.markup import read_markup, unescaped
+from hf_capsule_mt.translation.tags.markup import read_markup, unescaped
 
 from .base import Document, FileFormat, Text, decoded, replaced
 from .markdown_marks import Mark, make_parser, marks_of

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from hf_capsule_mt.translation.documents import is_language
+from hf_capsule_mt.translation.text.segments import is_language
 
 _ENDINGS = (
     "txt text lines sentences in input out output src source tgt trg target ref reference hyp mt pe tok detok clean "

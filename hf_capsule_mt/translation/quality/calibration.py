@@ -15,7 +15,7 @@ import numpy as np
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import read_json, write_json
 
-from ..decoding_options import DecodingOptions, changed_settings
+from ..generation.model_options import DecodingOptions, changed_settings
 
 KIND = "calibration"
 VERSION = 1

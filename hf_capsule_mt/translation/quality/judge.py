@@ -9,9 +9,9 @@ from typing import Any
 
 from ..alignment.words import attended_span
 from ..generation.token_rows import Decoded
-from ..glossary import places_of_terms
 from ..preparation import TextReader
-from ..term_writer import PlacedTerm
+from ..terms.forcing import PlacedTerm
+from ..terms.glossary import places_of_terms
 from ..translation import Sentence
 from .signals import Signs, read_signs
 

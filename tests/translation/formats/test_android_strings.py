@@ -5,7 +5,8 @@ from lxml import etree
 from stand_in_translator import UpperCase, Writes
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.formats import recognise, translate_file
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.formats import recognise
 
 STRINGS = r"""<?xml version="1.0" encoding="utf-8"?>
 <!-- <string name="no">comment</string> -->

@@ -6,7 +6,8 @@ import pytest
 from stand_in_translator import UpperCase
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.formats import recognise, translate_file
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.formats import recognise
 from hf_capsule_mt.translation.formats.placeholders import PLACEHOLDERS
 
 CATALOGUE = """# A comment.

@@ -5,7 +5,7 @@ import re
 import pytest
 from stand_in_translator import UpperCase
 
-from hf_capsule_mt.translation.formats import translate_file
+from hf_capsule_mt.translation.files import translate_file
 
 PAGE = """<!DOCTYPE html>
 <html lang='en' class="a"><head><title>A dog. A cat.</title><style>b { color: red }</style></head>

@@ -4,7 +4,8 @@ import pytest
 from stand_in_translator import UpperCase
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.formats import recognise, translate_file
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.formats import recognise
 
 PROPERTIES = r"""# a comment = stays\
 ! another

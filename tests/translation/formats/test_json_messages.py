@@ -8,7 +8,8 @@ from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.formats import recognise, translate_file
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.formats import recognise
 
 MESSAGES = r"""{
   "_comment": "of developers", "_comment_b": "another one",

@@ -7,7 +7,8 @@ import markdown_it
 import pytest
 from stand_in_translator import UpperCase, Writes
 
-from hf_capsule_mt.translation.formats import FORMATS, translate_file
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.formats import FORMATS
 
 PAGE = """---
 title: a dog

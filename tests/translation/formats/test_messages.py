@@ -3,7 +3,7 @@
 import pytest
 from stand_in_translator import UpperCase
 
-from hf_capsule_mt.translation.formats import translate_file
+from hf_capsule_mt.translation.files import translate_file
 from hf_capsule_mt.translation.formats.base import cut_in_proportion
 from hf_capsule_mt.translation.formats.messages import Message
 

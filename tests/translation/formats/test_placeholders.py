@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from stand_in_translator import UpperCase
 
-from hf_capsule_mt.translation.formats import translate_file
+from hf_capsule_mt.translation.files import translate_file
 from hf_capsule_mt.translation.formats.placeholders import with_placeholders_of
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Plural-Forms: {}\\n"\n\n'

@@ -7,7 +7,8 @@ from tiny_marian import save_tiny_marian
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.decoding.products import products
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.formats import translate_file, translated_files
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.files import whole as translated_files
 
 
 class Stops(UpperCase):

@@ -11,8 +11,8 @@ import regex
 
 from hf_capsule_mt.errors import UserError
 
-from .glossary_files import Entry, read_entries
-from .word_spans import IN_WORD, UNSPACED
+from ..text.words import IN_WORD, UNSPACED
+from .files import Entry, read_entries
 
 _ATOM = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{IN_WORD}+|\S\p{{M}}*")
 """A word, a letter of a script without spaces, or a sign. A term begins and ends between two of them."""

@@ -6,8 +6,8 @@ target words times that of source words.
 
 from collections.abc import Callable, Container, Sequence
 
-from .element_ranges import ChildRanges, Node
-from .word_owners import Copies, Span, TagAlignment, Weights, owners_of, replaceable_words
+from .owners import Copies, Span, TagAlignment, Weights, owners_of, replaceable_words
+from .placement import ChildRanges, Node
 
 
 class SentenceWriter:

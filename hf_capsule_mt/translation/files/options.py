@@ -7,12 +7,12 @@ from pathlib import Path
 from hf_capsule_mt.decoding.products.products import Int8Choice
 from hf_capsule_mt.files import hash_file
 
-from .decoding_options import DecodingOptions
-from .glossary import Glossary
-from .marked_segments import keep_pattern, with_addresses
+from ..generation.model_options import DecodingOptions
+from ..preparation import TextOptions
+from ..quality.calibration import Calibration
+from ..tags.segments import keep_pattern, with_addresses
+from ..terms.glossary import Glossary
 from .partial_output import kept_settings
-from .preparation import TextOptions
-from .quality.calibration import Calibration
 
 STANDARD_INPUT = Path("/dev/stdin")
 

@@ -12,7 +12,7 @@ from datatrove.pipeline.base import PipelineStep
 
 from hf_capsule_mt.data.row_files import in_parts
 
-from .corpus_translator import CorpusTranslator, RowCounts
+from .rows import CorpusTranslator, RowCounts
 
 
 class TranslationStep(PipelineStep):

@@ -13,13 +13,13 @@ from accelerate.utils import broadcast_object_list, gather_object
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.files import replaced_file
 
-from .file_options import STANDARD_INPUT, FileTranslationOptions
-from .file_progress import Progress
+from ..quality.calibration import calibration_settings
+from ..quality.report import report_record
+from ..text_translator import Ranked, TextTranslator
+from ..translation import Sentence
+from .options import STANDARD_INPUT, FileTranslationOptions
 from .partial_output import held_folder
-from .quality.calibration import calibration_settings
-from .quality.report import report_record
-from .text_translator import Ranked, TextTranslator
-from .translation import Sentence
+from .progress import Progress
 from .window_reader import WindowReader, input_lines
 from .windows import TranslatedSentence, Window
 

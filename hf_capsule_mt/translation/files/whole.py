@@ -15,18 +15,18 @@ from hf_capsule_mt.data.lines import opened
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
-from hf_capsule_mt.translation.direction import Direction
-from hf_capsule_mt.translation.documents import check_language
-from hf_capsule_mt.translation.glossary import Glossary
-from hf_capsule_mt.translation.marked_segments import keep_pattern, with_addresses
-from hf_capsule_mt.translation.partial_output import PartialOutput, held_folder
+from hf_capsule_mt.translation.files.partial_output import PartialOutput, held_folder
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.term_writer import check_glossary
+from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
+from hf_capsule_mt.translation.terms.forcing import check_glossary
+from hf_capsule_mt.translation.terms.glossary import Glossary
+from hf_capsule_mt.translation.text.languages import Direction
+from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import Sentence
 
-from .base import FileFormat, Text
-from .recognition import LINES, recognise
+from ..formats.base import FileFormat, Text
+from ..formats.recognition import LINES, recognise
 
 if TYPE_CHECKING:
     from hf_capsule_mt.translation.pipeline import TranslationPipeline

@@ -9,14 +9,14 @@ import torch
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.errors import UserError
 
-from .decoding_options import DecodingOptions
-from .direction import ONE_PAIR
-from .documents import Segment, check_language
-from .marked_segments import keep_pattern, with_addresses
-from .preparation import TextOptions
-from .quality.judge import judge
-from .text_translator import Ranked, TextTranslator
-from .translation import Sentence
+from ..generation.model_options import DecodingOptions
+from ..preparation import TextOptions
+from ..quality.judge import judge
+from ..tags.segments import keep_pattern, with_addresses
+from ..text.languages import ONE_PAIR
+from ..text.segments import Segment, check_language
+from ..text_translator import Ranked, TextTranslator
+from ..translation import Sentence
 
 _NAMES = ("source_lang", "target_lang")
 
@@ -65,7 +65,7 @@ class CorpusTranslator:
         source_lang: source language, for NLLB, M2M-100 and mBART.
         target_lang: language to write with these, and with multilingual OPUS-MT and MADLAD.
         device: name of the device. By default it is a GPU if there is one.
-        **decoding: fields of [`~hf_capsule_mt.translation.decoding_options.DecodingOptions`], such as `num_beams`,
+        **decoding: fields of [`DecodingOptions`], such as `num_beams`,
             `dtype` and `revision`.
 
     Raises:

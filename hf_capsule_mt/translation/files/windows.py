@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from hf_capsule_mt.data.lines import unbroken
 
-from .alignment.links import pharaoh_links
-from .decoding_options import DecodingOptions
-from .quality.calibration import Calibration
-from .translation import PreparedText, Sentence, Translation
+from ..alignment.links import pharaoh_links
+from ..generation.model_options import DecodingOptions
+from ..quality.calibration import Calibration
+from ..translation import PreparedText, Sentence, Translation
 
 
 class TranslatedSentence(NamedTuple):

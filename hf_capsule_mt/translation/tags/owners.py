@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 
-from .word_spans import Span, Weights
+from ..text.words import Span, Weights
 
 Owners = Sequence[int | None]
 """The source word that each word of a translation belongs to most, if any."""

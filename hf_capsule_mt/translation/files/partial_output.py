@@ -15,7 +15,7 @@ from hf_capsule_mt.data.lines import text_bytes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, locked, naming, read_json, replace_text, replaced_file
 
-from .decoding_options import changed_settings
+from ..generation.model_options import changed_settings
 
 _STATE = "state.json"
 

@@ -11,14 +11,14 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.lines import byte_lines, text_bytes
 from hf_capsule_mt.errors import UserError
 
-from .documents import Segment
-from .file_options import STANDARD_INPUT, FileTranslationOptions
-from .file_progress import Progress
+from ..preparation import TextReader
+from ..quality.report import report_record
+from ..terms.forcing import check_glossary
+from ..text.segments import Segment
+from ..translation import Sentence
+from .options import STANDARD_INPUT, FileTranslationOptions
 from .partial_output import PartialOutput
-from .preparation import TextReader
-from .quality.report import report_record
-from .term_writer import check_glossary
-from .translation import Sentence
+from .progress import Progress
 from .windows import TranslatedSentence, Window
 
 logger = logging.getLogger(__name__)

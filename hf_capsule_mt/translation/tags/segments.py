@@ -18,12 +18,12 @@ import regex
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
-from .documents import Segment
-from .element_ranges import DisjointRanges, Node
+from ..text.segments import Segment
+from ..text.words import UNSPACED, word_spans
 from .markup import Item, Run, read_markup
-from .putting_back import SentenceWriter
-from .word_owners import Span, Weights
-from .word_spans import UNSPACED, word_spans
+from .owners import Span, Weights
+from .placement import DisjointRanges, Node
+from .writer import SentenceWriter
 
 # A letter, digit or underscore of a script with spaces. "请看https://x.org了解" has an address in the middle.
 _IN_NAME = rf"[^\W{UNSPACED}]"

@@ -20,8 +20,8 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, replaced_file, write_json
 
-from .corpus_translator import CorpusTranslator, RowCounts
-from .decoding_options import changed_settings
+from ..generation.model_options import changed_settings
+from .rows import CorpusTranslator, RowCounts
 
 _RECORDS = "_records"
 _UNFINISHED = ".unfinished"

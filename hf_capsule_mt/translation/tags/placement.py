@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from .word_owners import Span, TagAlignment
+from .owners import Span, TagAlignment
 
 
 @dataclass
