@@ -13,18 +13,18 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from hf_capsule_mt.decoding import engine_of, generate
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "tatoeba-en-de-transformer"
 TOKENS = 30
 RUNS = 15
-WAYS = (0, products._FLOAT32_ROWS)
+WAYS = (0, int8._FLOAT32_ROWS)
 """Rows up to which small weights are multiplied in float32."""
 
 
 def make_model(float32_rows: int) -> PreTrainedModel:
     """Return the model. Its engine is of this number of rows."""
-    products._FLOAT32_ROWS = float32_rows
+    int8._FLOAT32_ROWS = float32_rows
     model = AutoModelForSeq2SeqLM.from_pretrained(CHECKPOINT).eval()
     engine_of(model, "int8")
     return model

@@ -14,20 +14,20 @@ from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from hf_capsule_mt.decoding import generate
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8
 
 TOKENS = 20
 SHAPES = ((1, 1, 9), (1, 4, 9), (32, 1, 7), (32, 4, 5))
 """Sentences, beams, and runs of both ways."""
-_OfCall = products.Int8Product
+_OfCall = int8.Int8Product
 
 
 class _OfRow(_OfCall):
     """A product whose result for a row does not depend on other rows."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight, None)
-        integers, scales = products.quantized(weight.t().float())
+    def __init__(self, weight: Tensor, bias: Tensor | None, in_float32: None) -> None:
+        super().__init__(weight, None, in_float32)
+        integers, scales = int8.quantized(weight.t().float())
         self._sums = (integers.float() * scales.unsqueeze(1)).sum(1)
         self._bias = bias
 
@@ -53,7 +53,7 @@ def make_model() -> MarianMTModel:
 
 def seconds(model: MarianMTModel, kind: type, sentences: int, beams: int) -> float:
     """Return the CPU time of decoding. The engine of a model is made in the first call."""
-    products.Int8Product = kind
+    int8.Int8Product = kind
     token_ids = torch.randint(1, 50_000, (sentences, 20), generator=torch.Generator().manual_seed(1))
     options = {"num_beams": beams, "max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
     start = time.process_time()

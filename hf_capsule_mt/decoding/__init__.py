@@ -8,7 +8,8 @@ notices that a model has changed.
 * search/: greedy search and beam search, search with terms, and what may be written. step_graph.py makes a step one
   launch on a GPU.
 * models/: in every step a search asks an adapter for the decoder's states. Each family of models has a file.
-* products/: vocabulary.py finds the best next tokens by these states. products.py multiplies for all.
+* products/: vocabulary.py finds the best next tokens by these states. products.py multiplies for all,
+  and int8.py in int8.
 """
 
 from .engine import Engine, adapter_for

@@ -33,7 +33,7 @@ from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, gen
 from hf_capsule_mt.decoding.fingerprint import Fingerprint, UnsupportedError, check_plain
 from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.decoding.models.aggregation import folded_aggregation
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.decoding.products.products import plain_map
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.aggregation import LayerAggregation
@@ -395,7 +395,7 @@ def test_folded_aggregation(kind, context, parameterization):
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(generation.Engine, "__init__"), (products, "_pack")], ids=["engines", "packing"]
+    ("owner", "name"), [(generation.Engine, "__init__"), (int8, "_pack")], ids=["engines", "packing"]
 )
 def test_a_process_that_is_forked_meanwhile(owner, name, monkeypatch):
     """A thread that makes an engine, or packs its weights, does not exist in the child. Its locks must not be held."""

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, LogitsProcessorList, Temperature
 
 from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.decoding import engine as engine_module
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8, products
 from hf_capsule_mt.decoding.products.products import HalfProduct
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
@@ -87,7 +87,7 @@ def test_only_inputs_of_products_are_rounded(name, dtype, stand_in, engine_calls
 def test_int8_is_that_of_the_same_weights(name, dtype, works, engine_calls, monkeypatch):
     """They become float32 one by one, also where no product in int8 works."""
     if not works:
-        monkeypatch.setattr(products, "_int8_backends", lambda: ())
+        monkeypatch.setattr(int8, "_int8_backends", lambda: ())
     options = {"num_beams": 3, "max_new_tokens": 7}
     for model in half(name, dtype):
         source = {**sources(6), "encoder_outputs": engine_of(model, "int8").encode(**sources(6))}

@@ -11,24 +11,24 @@ import torch
 from ending_models import EVERY_KIND, ONE_OF_EACH_FAMILY, ending, sources
 
 from hf_capsule_mt.decoding import engine_of, generate
-from hf_capsule_mt.decoding.products import products
-from hf_capsule_mt.decoding.products.products import PRECISIONS, bfloat16_map, int8_map, plain_map, quantized
+from hf_capsule_mt.decoding.products import int8, products
+from hf_capsule_mt.decoding.products.products import PRECISIONS, bfloat16_map, int8_map, plain_map
 from hf_capsule_mt.decoding.products.vocabulary import Vocabulary
 from hf_capsule_mt.errors import UserError
 
-needs_int8 = pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
+needs_int8 = pytest.mark.skipif(not int8._int8_backends(), reason="this machine has no product in int8")
 
 
 def choice_of(few_rows, many_rows):
     """The choice of these backends, for narrow weights and for wide ones."""
-    return products.Int8Choice(few_rows, many_rows, few_rows, many_rows, products._reduces_range())
+    return int8.Int8Choice(few_rows, many_rows, few_rows, many_rows, int8._reduces_range())
 
 
 def _by_definition(inputs, weight, bias):
     """The product of weights with a scale a row and activations with one scale and one zero point, in float64."""
-    integers, scales = quantized(weight.t())
+    integers, scales = int8.quantized(weight.t())
     low, high = min(inputs.min().item(), 0.0), max(inputs.max().item(), 0.0)
-    scale = (high - low) / (127 if products._reduces_range() else 255)
+    scale = (high - low) / (127 if int8._reduces_range() else 255)
     zero = round(-low / scale)
     levels = (inputs.double() / scale).round() + zero
     product = ((levels - zero) * scale) @ (integers.double() * scales.double().unsqueeze(1)).t()
@@ -36,11 +36,11 @@ def _by_definition(inputs, weight, bias):
 
 
 @needs_int8
-@pytest.mark.parametrize("engine", products._int8_backends())
+@pytest.mark.parametrize("engine", int8._int8_backends())
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shape", [(7, 5), (64, 96), (300, 700)])
 def test_int8_products(shape, with_bias, engine, monkeypatch):
-    monkeypatch.setattr(products, "_used_choice", choice_of(engine, engine))
+    monkeypatch.setattr(int8, "_used_choice", choice_of(engine, engine))
     # Of some draws several numbers of a row lie between two levels.
     torch.manual_seed(0)
     weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
@@ -59,8 +59,8 @@ def test_int8_products(shape, with_bias, engine, monkeypatch):
 @pytest.mark.parametrize("rows", [(23, 24), (24, 23)])
 def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
     """For few rows and for many it packs the weight when they come, if they have backends of their own."""
-    backends = products._int8_backends()
-    monkeypatch.setattr(products, "_used_choice", choice_of(backends[0], backends[-1]))
+    backends = int8._int8_backends()
+    monkeypatch.setattr(int8, "_used_choice", choice_of(backends[0], backends[-1]))
     weight, bias = torch.randn(64, 96), torch.randn(96)
     kept = weakref.ref(weight)
     product = int8_map(weight, bias)
@@ -68,8 +68,8 @@ def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
     del weight
     assert kept() is None
     packed = []
-    pack = products._pack
-    monkeypatch.setattr(products, "_pack", lambda *given: packed.append(given[2]) or pack(*given))
+    pack = int8._pack
+    monkeypatch.setattr(int8, "_pack", lambda *given: packed.append(given[2]) or pack(*given))
     for count, result in zip(rows * 2, expected * 2):
         torch.testing.assert_close(product(torch.ones(count, 64)).double(), result, rtol=1e-4, atol=1e-4)
     assert packed == [backends[-1] if count == 24 else backends[0] for count in rows][: len(backends)]
@@ -84,7 +84,7 @@ def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
 )
 def test_small_weights_are_multiplied_in_float32_for_the_fewest_rows(shape, most_rows, fewest_rows, monkeypatch):
     """It takes less time, as long as it is a cheap product."""
-    monkeypatch.setattr(products, "_used_choice", None)
+    monkeypatch.setattr(int8, "_used_choice", None)
     for bias in (None, torch.randn(shape[1])):
         weight = torch.randn(shape)
         product = int8_map(weight, bias)
@@ -104,18 +104,18 @@ def product_in_float32(inputs, weight, bias):
 @needs_int8
 def test_a_choice_says_up_to_how_many_rows_small_weights_are_float32(monkeypatch):
     """Otherwise an output would be continued with other products. That of an earlier version does not say it."""
-    monkeypatch.setattr(products, "_used_choice", None)
-    choice = products.int8_choice()
+    monkeypatch.setattr(int8, "_used_choice", None)
+    choice = int8.int8_choice()
     weight, inputs = torch.randn(64, 96), torch.randn(3, 64)
     expected = int8_map(weight)(inputs)
-    monkeypatch.setattr(products, "_FLOAT32_ROWS", 0)
+    monkeypatch.setattr(int8, "_FLOAT32_ROWS", 0)
     assert not torch.equal(int8_map(weight)(inputs), expected)
-    products.use_int8_choice(choice)
+    int8.use_int8_choice(choice)
     assert torch.equal(int8_map(weight)(inputs), expected)
     earlier = asdict(choice)
     del earlier["float32_rows"]
-    products.use_int8_choice(products.Int8Choice(**earlier))
-    monkeypatch.setattr(products, "_FLOAT32_ROWS", 8)
+    int8.use_int8_choice(int8.Int8Choice(**earlier))
+    monkeypatch.setattr(int8, "_FLOAT32_ROWS", 8)
     assert not torch.equal(int8_map(weight)(inputs), expected)
 
 
@@ -134,43 +134,43 @@ def test_without_int8_products_are_float32(monkeypatch, caplog):
     def fails(*given):
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(products, "_pack", fails)
-    monkeypatch.setattr(products, "_used_choice", None)
-    monkeypatch.setattr(products, "_int8_backends", cache(products._int8_backends.__wrapped__))
+    monkeypatch.setattr(int8, "_pack", fails)
+    monkeypatch.setattr(int8, "_used_choice", None)
+    monkeypatch.setattr(int8, "_int8_backends", cache(int8._int8_backends.__wrapped__))
     weight, bias, inputs = torch.randn(6, 9), torch.randn(9), torch.randn(3, 6)
-    with caplog.at_level(logging.WARNING, logger=products.__name__):
+    with caplog.at_level(logging.WARNING, logger=int8.__name__):
         maps = [PRECISIONS["int8"](weight, bias) for _ in range(2)]
     assert torch.equal(maps[0](inputs), plain_map(weight, bias)(inputs))
     [record] = caplog.records
     assert "float32" in record.getMessage()
-    assert products.int8_choice().many_rows == "float32"
+    assert int8.int8_choice().many_rows == "float32"
 
 
 @needs_int8
 def test_a_choice_of_another_process_is_used_or_refused(monkeypatch):
     """Otherwise the second part of an output would be of other products than the first."""
-    monkeypatch.setattr(products, "_used_choice", None)
-    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: f"{wide} {many}")
-    timed = products.int8_choice()
+    monkeypatch.setattr(int8, "_used_choice", None)
+    monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: f"{wide} {many}")
+    timed = int8.int8_choice()
     assert (timed.few_rows, timed.many_rows) == ("False False", "False True")
     assert (timed.few_rows_wide, timed.many_rows_wide) == ("True False", "True True")
     with pytest.raises(UserError, match=r"used int8 products of False False. This CPU has none"):
-        products.use_int8_choice(timed)
-    first, last = products._int8_backends()[0], products._int8_backends()[-1]
-    products.use_int8_choice(choice_of(first, last))
-    assert products.int8_choice() == choice_of(first, last)
+        int8.use_int8_choice(timed)
+    first, last = int8._int8_backends()[0], int8._int8_backends()[-1]
+    int8.use_int8_choice(choice_of(first, last))
+    assert int8.int8_choice() == choice_of(first, last)
     product = int8_map(torch.randn(64, 96))
     assert (product._backend_for_few, product._backend_for_many) == (first, last)
-    monkeypatch.setattr(products, "_reduces_range", lambda: True)
+    monkeypatch.setattr(int8, "_reduces_range", lambda: True)
     with pytest.raises(UserError, match="This CPU lacks VNNI"):
-        products.use_int8_choice(replace(choice_of(first, last), reduces_range=False))
+        int8.use_int8_choice(replace(choice_of(first, last), reduces_range=False))
 
 
 @needs_int8
 @pytest.mark.parametrize("width", [4095, 4096])
 def test_wide_weights_have_backends_of_their_own(width, monkeypatch):
-    choice = products.Int8Choice("few", "many", "few of a wide one", "many of a wide one", reduces_range=True)
-    monkeypatch.setattr(products, "_used_choice", choice)
+    choice = int8.Int8Choice("few", "many", "few of a wide one", "many of a wide one", reduces_range=True)
+    monkeypatch.setattr(int8, "_used_choice", choice)
     product = int8_map(torch.randn(2, width))
     backends = product._backend_for_few, product._backend_for_many
     assert backends == (("few", "many") if width == 4095 else ("few of a wide one", "many of a wide one"))
@@ -181,8 +181,8 @@ def test_a_choice_says_how_many_bits_activations_have(monkeypatch):
     weight, inputs = torch.randn(64, 96), torch.randn(3, 64)
     results = []
     for reduces_range in (True, False):
-        backend = products._int8_backends()[0]
-        monkeypatch.setattr(products, "_used_choice", replace(choice_of(backend, backend), reduces_range=reduces_range))
+        backend = int8._int8_backends()[0]
+        monkeypatch.setattr(int8, "_used_choice", replace(choice_of(backend, backend), reduces_range=reduces_range))
         results.append(int8_map(weight)(inputs))
     assert not torch.equal(*results)
 
@@ -230,7 +230,7 @@ def test_every_kind_of_model(name, dtype, engine_calls):
     words = source["attention_mask"].bool()
     error = (states - expected)[words].norm() / expected[words].norm()
     # Levels are twice as far apart where 7 bits have to do. Recurrent layers are computed in float32.
-    assert error < (0.2 if dtype == "int8" and products._reduces_range() else 0.1)
+    assert error < (0.2 if dtype == "int8" and int8._reduces_range() else 0.1)
     assert error > 0 or name.startswith("recurrent")
 
 
@@ -256,6 +256,6 @@ def test_precisions_have_engines_of_their_own():
 def test_a_weight_becomes_the_nearest_integer():
     torch.manual_seed(0)
     weight = torch.randn(5, 400)
-    integers, scales = quantized(weight)
+    integers, scales = int8.quantized(weight)
     error = (integers * scales.unsqueeze(1) - weight).abs()
     assert (error <= 0.5001 * scales.unsqueeze(1)).all()

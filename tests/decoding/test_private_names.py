@@ -9,7 +9,7 @@ from transformers.generation import GenerationMode
 from transformers.generation.utils import GENERATION_MODES_MAPPING
 
 from hf_capsule_mt.decoding.fingerprint import with_shared_weights
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.modeling.linear import has_onednn
 from hf_capsule_mt.modeling.transformers_versions import CACHE
 
@@ -75,4 +75,4 @@ def test_products_of_onednn():
     assert has_onednn()
     assert isinstance(torch.ops.mkldnn._is_mkldnn_bf16_supported(), bool)
     assert isinstance(torch.cpu._is_vnni_supported(), bool)
-    assert products._int8_backends()
+    assert int8._int8_backends()

@@ -16,7 +16,7 @@ import hf_capsule_mt
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.decoding import Engine
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import portable_pipeline as pipeline_translation
 from hf_capsule_mt.translation.pipeline import _warn_of_lost_sentences
@@ -499,7 +499,7 @@ def test_the_precision_of_the_constructor_is_the_engines(marian, engine_dtypes, 
     assert translator.model.dtype == torch.float32
 
 
-@pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
+@pytest.mark.skipif(not int8._int8_backends(), reason="this machine has no product in int8")
 def test_int8_writes_the_words_of_the_command(tmp_path):
     """The encoder is in int8 too."""
     folder = save_tiny_marian(tmp_path / "marian")

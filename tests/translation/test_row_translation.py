@@ -19,7 +19,7 @@ from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data import row_files
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.translation.files import row_files as row_translation
 
 TEXTS = ["a b c", None, "d e\n\nf g", "", *(f"{letter} a b c\nq {letter}" for letter in "defghijklmnop"), "a b c"]
@@ -176,17 +176,17 @@ def test_shares_of_the_files(checkpoint, folder, tmp_path):
     assert hashes(tmp_path / "shared") == hashes(tmp_path / "whole")
 
 
-@pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
+@pytest.mark.skipif(not int8._int8_backends(), reason="this machine has no product in int8")
 def test_all_shares_have_the_same_int8_products(checkpoint, folder, tmp_path, monkeypatch):
     """Each process times them by itself. The first one of a folder chooses."""
-    for part, backend in (("1/2", products._int8_backends()[0]), ("2/2", products._int8_backends()[-1])):
-        monkeypatch.setattr(products, "_used_choice", None)
-        monkeypatch.setattr(products, "_fastest_backend", lambda wide, many, backend=backend: backend)
+    for part, backend in (("1/2", int8._int8_backends()[0]), ("2/2", int8._int8_backends()[-1])):
+        monkeypatch.setattr(int8, "_used_choice", None)
+        monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many, backend=backend: backend)
         translate(checkpoint, folder, tmp_path / "out", "--dtype", "int8", "--part", part)
     records = [json.loads(path.read_text()) for path in (tmp_path / "out" / "_records").glob("*.*.json")]
     assert len(records) == 4
     for record in records:
-        assert record["settings"]["int8_choice"]["many_rows"] == products._int8_backends()[0]
+        assert record["settings"]["int8_choice"]["many_rows"] == int8._int8_backends()[0]
 
 
 @pytest.mark.slow

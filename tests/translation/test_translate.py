@@ -22,7 +22,7 @@ from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation.files import lines as file_translation
 from hf_capsule_mt.translation.files import progress as file_progress
@@ -425,17 +425,17 @@ def test_a_model_without_settings_of_its_own(tmp_path):
     assert DecodingOptions(str(tmp_path)).generation_config().num_beams == GenerationConfig().num_beams
 
 
-@pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
+@pytest.mark.skipif(not int8._int8_backends(), reason="this machine has no product in int8")
 def test_a_continued_run_has_the_int8_products_of_the_first(checkpoint, source, monkeypatch, interrupted):
     """Even if another backend is the fastest now."""
-    backends = products._int8_backends()
-    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: backends[0])
-    monkeypatch.setattr(products, "_used_choice", None)
+    backends = int8._int8_backends()
+    monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: backends[0])
+    monkeypatch.setattr(int8, "_used_choice", None)
     target = interrupted("--dtype", "int8")
-    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: backends[-1])
-    monkeypatch.setattr(products, "_used_choice", None)
+    monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: backends[-1])
+    monkeypatch.setattr(int8, "_used_choice", None)
     translate(checkpoint, source, target, "--dtype", "int8", "--chunk_size", "2")
-    assert products.int8_choice().few_rows == backends[0]
+    assert int8.int8_choice().few_rows == backends[0]
     assert len(lines_of(target)) == len(lines_of(source))
 
 

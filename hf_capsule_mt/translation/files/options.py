@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hf_capsule_mt.decoding.products.products import Int8Choice
+from hf_capsule_mt.decoding.products.int8 import Int8Choice
 from hf_capsule_mt.files import hash_file
 
 from ..generation.model_options import DecodingOptions

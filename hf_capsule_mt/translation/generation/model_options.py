@@ -17,13 +17,8 @@ from transformers import (
 
 from hf_capsule_mt.data.word_sets import read_words
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, UnsupportedModelError, adapter_for
-from hf_capsule_mt.decoding.products.products import (
-    Int8Choice,
-    int8_choice,
-    multiplies_as_they_are,
-    precisions_on,
-    use_int8_choice,
-)
+from hf_capsule_mt.decoding.products.int8 import Int8Choice, int8_choice, use_int8_choice
+from hf_capsule_mt.decoding.products.products import multiplies_as_they_are, precisions_on
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.loading import check_decodes, commit_of, in_usable_precision, load_config, load_model, load_tokenizer

@@ -5,7 +5,7 @@ from stand_in_translator import UpperCase
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.decoding.products import products
+from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file
 from hf_capsule_mt.translation.files import whole as translated_files
@@ -51,9 +51,9 @@ def test_another_input_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_the_command_keeps_what_is_finished(tmp_path, monkeypatch, dtype):
     """In int8 it continues with the same products, even if others are faster now."""
-    backends = products._int8_backends() or ("float32",)
-    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: backends[0])
-    monkeypatch.setattr(products, "_used_choice", None)
+    backends = int8._int8_backends() or ("float32",)
+    monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: backends[0])
+    monkeypatch.setattr(int8, "_used_choice", None)
     monkeypatch.setattr(translated_files, "_GROUP", 1)
     (tmp_path / "a.md").write_text("a b\n\nb c\n")
     write = translated_files.PartialOutput.append
@@ -65,8 +65,8 @@ def test_the_command_keeps_what_is_finished(tmp_path, monkeypatch, dtype):
         main(arguments)
     assert len((tmp_path / "b.md.unfinished" / "lines").read_text().splitlines()) == 1
     monkeypatch.undo()
-    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: backends[-1])
-    monkeypatch.setattr(products, "_used_choice", None)
+    monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: backends[-1])
+    monkeypatch.setattr(int8, "_used_choice", None)
     main(arguments)
     assert not (tmp_path / "b.md.unfinished").exists()
     assert (tmp_path / "b.md").read_text().count("\n\n") == 1
