@@ -44,10 +44,11 @@ NOT_COLLECTED = {
     ("training.checkpoint_folders", "step_of"): "names of folders",
     ("translation.formats.placeholders", "_without_sign"): "one sign, in possessive repetitions",
     ("translation.formats.placeholders", "with_placeholders_of"): "at most a hundred placeholders, without repetitions",
-    ("translation.marked_segments", "_free_copies"): "one word, without repetitions",
-    ("translation.marked_segments", "keep_pattern"): "what the user asks for",
-    ("translation.marked_segments", "with_addresses"): "the same, and addresses, which placeholders have",
-    ("translation.markup", "_tag"): "the end of a script, which stops the reading if it is missing",
+    ("translation.tags.segments", "_free_copies"): "one word, without repetitions",
+    ("translation.tags.segments", "_is_across"): "one kept part, without repetitions",
+    ("translation.tags.segments", "keep_pattern"): "what the user asks for",
+    ("translation.tags.segments", "with_addresses"): "the same, and addresses, which placeholders have",
+    ("translation.tags.markup", "_tag"): "the end of a script, which stops the reading if it is missing",
     ("translation.quality.signals", "_word_of"): "words between spaces",
 }
 """Functions that write an expression into their code, and what they read. All others are at the top of a module."""
