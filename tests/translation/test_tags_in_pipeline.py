@@ -13,6 +13,7 @@ from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tok
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
 
 from hf_capsule_mt import preset_config
+from hf_capsule_mt.data.encoding import TOKENIZING
 from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_weights
 from hf_capsule_mt.translation.tags.placement import Node
 from hf_capsule_mt.translation.tags.writer import SentenceWriter
@@ -170,6 +171,28 @@ class WithoutOffsets:
 )
 def test_places_of_pieces(text, pieces, spans):
     assert source_spans(WithoutOffsets(*pieces), text, range(len(pieces))) == spans
+
+
+class SeenByAnotherThread(WithoutOffsets):
+    """It notes whether another thread could use it while it finds pieces."""
+
+    def tokenize(self, text):
+        with ThreadPoolExecutor(1) as other:
+            self.is_free = other.submit(self.is_taken).result()
+        return super().tokenize(text)
+
+    def is_taken(self):
+        is_taken = TOKENIZING.acquire(blocking=False)
+        if is_taken:
+            TOKENIZING.release()
+        return is_taken
+
+
+def test_pieces_are_found_while_no_other_thread_uses_the_tokenizer():
+    """A tokenizer of Marian has other pieces while another thread spells a term."""
+    tokenizer = SeenByAnotherThread("▁a")
+    assert source_spans(tokenizer, "a", [0]) == [(0, 1)]
+    assert not tokenizer.is_free
 
 
 @pytest.mark.parametrize("kind", ["mbart", "nllb"])

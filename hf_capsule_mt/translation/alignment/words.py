@@ -174,10 +174,11 @@ def _tokens_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int]
     options = {"return_offsets_mapping": True} if is_fast else {}
     with TOKENIZING:
         encoding = tokenizer(text, add_special_tokens=False, verbose=False, **options)
+        pieces = [] if is_fast else tokenizer.tokenize(text)
     if is_fast:
         spans = [_stripped(text, start, end) for start, end in encoding["offset_mapping"]]
     else:
-        spans = _walked(text, tokenizer.tokenize(text))
+        spans = _walked(text, pieces)
     return list(encoding["input_ids"]), spans
 
 
