@@ -48,20 +48,20 @@ class TextTranslator:
         self.tokenizer = tokenizer
         self.reader = TextReader(model.config, tokenizer, prefix)
         self._terms = TermWriter(tokenizer)
-        self._decoder: Decoder | None = None
-        self._decoder_options: dict[str, Any] | None = None
+        self._known: tuple[Decoder, dict[str, Any]] | None = None
+        """The decoder that was made last, and its options. Both are set at once, because threads may share them."""
 
     def decoder(self, **options: Any) -> Decoder:
         """Return what decodes with these options of [`Decoder`]: the one made before, if all of them are equal."""
         current = {**options, "settings of the model": vars(self.model.generation_config)}
-        kept = self._decoder
-        if kept is not None and kept.model is self.model and current == self._decoder_options:
-            return kept
+        if self._known is not None:
+            decoder, its_options = self._known
+            if decoder.model is self.model and current == its_options:
+                return decoder
         decoder = Decoder(self.model, self.tokenizer, **options)
         # What the caller can change without making another object is not compared.
         if all(map(_is_plain, options.values())):
-            self._decoder_options = {name: _snapshot(value) for name, value in current.items()}
-            self._decoder = decoder
+            self._known = decoder, {name: _snapshot(value) for name, value in current.items()}
         return decoder
 
     def decode(

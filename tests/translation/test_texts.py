@@ -232,3 +232,28 @@ def test_a_translation_is_one_line(translator, monkeypatch):
     sentences = translator.reader.prepare("a b c").sentences
     monkeypatch.setattr(translator.tokenizer, "batch_decode", lambda rows, **_: ["x\ny\r\nz"] * len(rows))
     assert translator.decode(sentences)[0][0].text == "x y z"
+
+
+class Interrupted(TextTranslator):
+    """Another thread asks for a decoder while this one looks whether the last one has the options that it wants."""
+
+    interruptions = ()
+
+    @property
+    def model(self):
+        if self.interruptions and self.interruptions.pop():
+            self.decoder(num_beams=2)
+        return self._model
+
+    @model.setter
+    def model(self, model):
+        self._model = model
+
+
+def test_each_thread_gets_a_decoder_with_its_options(model):
+    translator = Interrupted(model, tiny_tokenizer())
+    for place in range(4):
+        assert translator.decoder(num_beams=1).settings.num_beams == 1
+        translator.interruptions = [True, *[False] * place]
+        assert translator.decoder(num_beams=2).settings.num_beams == 2
+        translator.interruptions = []
