@@ -122,7 +122,7 @@ def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the given options that `translate_batches` takes."""
+    """Return the given options of [`Decoder`], and so of `generate()`."""
     return decoding_options(args).generate_options()
 
 

@@ -1,6 +1,6 @@
 """Feeds long texts to what reads users' texts, and prints what takes longer than a small multiple of their length.
 
-It runs as a program of its own, so that nothing of a test session is stopped. A quadratic search needs hours for such a
+It runs as a program of its own, so that nothing of a run of tests is stopped. A quadratic search needs hours for such a
 text, so the limit of CPU seconds need not be tight.
 """
 

@@ -112,7 +112,7 @@ class DecodingOptions:
         return settings
 
     def generate_options(self) -> dict[str, Any]:
-        """Return the given options that `translate_batches` takes."""
+        """Return the given options of [`Decoder`], and so of `generate()`."""
         options = {}
         for name in (*_OF_GENERATE, "engine"):
             value = getattr(self, name)
