@@ -120,6 +120,20 @@ def test_a_place_that_several_terms_may_have_goes_to_the_one_without_another():
     assert placed_forms("Eine Jacke und ein Mantel.", found) == ["Mantel", "Jacke"]
 
 
+@pytest.mark.parametrize(
+    ("houses", "translation", "expected"),
+    [
+        ("Haus", "Das Haus Boot und das Haus.", ["Haus", "Haus Boot"]),
+        ("Haus", "Das Haus und das Haus Boot.", ["Haus", "Haus Boot"]),
+        ("Haus|Heim", "Das Haus Boot und das Heim.", ["Heim", "Haus Boot"]),
+        ("Haus", "Das Haus Boot.", ["Haus", None]),
+    ],
+)
+def test_a_form_that_begins_another_one_leaves_its_words_to_it(houses, translation, expected):
+    found = glossary(**{"house": houses, "boat": "Haus Boot"}).terms("house, boat")
+    assert placed_forms(translation, found) == expected
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_places_do_not_overlap_and_none_is_left(seed):
     chance = random.Random(seed)

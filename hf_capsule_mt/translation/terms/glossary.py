@@ -3,7 +3,7 @@
 import unicodedata
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,10 @@ MOST_CHARACTERS = 500
 """The most characters of a form, for the same reason."""
 Span = tuple[int, int, str]
 """First character, the character behind, and the form of the term that stands there."""
+Forms = tuple[str, ...]
+"""The forms of a term in translations."""
+Taken = tuple[Span, Forms]
+"""A place, and the forms of the term that has it."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class Glossary:
 def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
     """Return which form of each term a translation contains, or None for a term that it lacks.
 
-    Each term needs words of its own: one `Haus` counts for one of two terms. As many terms as possible get their words.
+    Each term needs words of its own: one `Haus` counts for one of two terms.
     A form stands at word boundaries and is written as in the glossary, but it may begin a sentence with a capital.
     """
     forms: list[str | None] = []
@@ -141,31 +145,69 @@ def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
 def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None]:
     """Return the place of each term in a translation, and the form there, as [`placed_forms`] chooses them.
 
-    The place that ends first is taken first. If several terms may have it, the one that has no other place, or whose
-    other places end first, gets it.
+    To find the most terms that have a place would take time that grows exponentially. So two ways are tried, and the
+    one that finds more is taken.
     """
     spans_of_forms = _spans_of_forms(translation, [term.entry.targets for term in terms])
-    waiting: defaultdict[tuple[str, ...], deque[int]] = defaultdict(deque)
+    waiting: defaultdict[Forms, deque[int]] = defaultdict(deque)
     for number, term in enumerate(terms):
         waiting[term.entry.targets].append(number)
+    counts = {forms: len(numbers) for forms, numbers in waiting.items()}
+    ways = (_first_end_first(spans_of_forms, counts), _fewest_places_first(spans_of_forms, counts))
+    # Of equal terms the first has the first place.
+    taken = [(waiting[forms].popleft(), span, forms) for span, forms in max(ways, key=len)]
+    places: list[Span | None] = [None] * len(terms)
+    behind = len(translation)
+    for number, span, forms in reversed(taken):
+        place = _longest_there(span, spans_of_forms[forms], behind)
+        places[number] = place
+        behind = place[0]
+    return places
+
+
+def _first_end_first(spans_of_forms: Mapping[Forms, Sequence[Span]], counts: Mapping[Forms, int]) -> list[Taken]:
+    """Return places that do not overlap, from left to right. The place that ends first is taken first.
+
+    If several terms may have it, the one that has no other place, or whose other places end first, gets it.
+
+    Args:
+        spans_of_forms: all places of the forms of terms.
+        counts: how many terms have these forms.
+    """
     candidates = []
     for forms, spans in spans_of_forms.items():
         candidates += [(end, spans[-1][0], start, form, forms) for start, end, form in spans]
-    places: list[Span | None] = [None] * len(terms)
+    remaining = dict(counts)
     taken = []
     behind = 0
     for end, _, start, form, forms in sorted(candidates):
-        if start >= behind and waiting[forms]:
-            number = waiting[forms].popleft()
-            places[number] = start, end, form
-            taken.append(number)
+        if start >= behind and remaining[forms]:
+            remaining[forms] -= 1
+            taken.append(((start, end, form), forms))
             behind = end
-    behind = len(translation)
-    for number in reversed(taken):
-        spans = spans_of_forms[terms[number].entry.targets]
-        places[number] = _longest_there(places[number], spans, behind)
-        behind = places[number][0]
-    return places
+    return taken
+
+
+def _fewest_places_first(spans_of_forms: Mapping[Forms, Sequence[Span]], counts: Mapping[Forms, int]) -> list[Taken]:
+    """Return places that do not overlap, from left to right. Terms with few places take theirs first.
+
+    In "Haus Boot, Haus" the term with the form "Haus Boot" has one place, and that with "Haus" can have another.
+
+    Args:
+        spans_of_forms: all places of the forms of terms.
+        counts: how many terms have these forms.
+    """
+    taken: list[Taken] = []
+    for forms in sorted(spans_of_forms, key=lambda forms: len(spans_of_forms[forms])):
+        remaining = counts[forms]
+        for span in spans_of_forms[forms]:
+            index = bisect_left(taken, (span, forms))
+            is_behind_others = index == 0 or taken[index - 1][0][1] <= span[0]
+            is_before_others = index == len(taken) or span[1] <= taken[index][0][0]
+            if remaining and is_behind_others and is_before_others:
+                taken.insert(index, (span, forms))
+                remaining -= 1
+    return taken
 
 
 def _longest_there(place: Span, spans: Sequence[Span], behind: int) -> Span:
@@ -194,7 +236,7 @@ def copies(text: str, terms: Sequence[Term]) -> list[int]:
 
     Two terms may have a form in common, as "coat" and "jacket" have "Jacke". Then each may be there for the other.
     """
-    numbers_of_forms: dict[tuple[str, ...], int] = {}
+    numbers_of_forms: dict[Forms, int] = {}
     for forms, spans in _spans_of_forms(text, [term.entry.targets for term in terms]).items():
         of_term = {*forms}
         needed = sum(not of_term.isdisjoint(other.entry.targets) for other in terms)
@@ -213,7 +255,7 @@ def _count(spans: Sequence[Span]) -> int:
     return count
 
 
-def _spans_of_forms(text: str, forms_of_terms: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[Span]]:
+def _spans_of_forms(text: str, forms_of_terms: Iterable[Forms]) -> dict[Forms, list[Span]]:
     """Return the places of the forms of each term in a text, from left to right."""
     atoms = list(_ATOM.finditer(text))
     words = [_normal(atom[0]) for atom in atoms]
@@ -221,7 +263,7 @@ def _spans_of_forms(text: str, forms_of_terms: Iterable[tuple[str, ...]]) -> dic
     places: dict[str, list[int]] = {}
     for place, word in enumerate(words):
         places.setdefault(word, []).append(place)
-    spans_of_forms: dict[tuple[str, ...], list[Span]] = {}
+    spans_of_forms: dict[Forms, list[Span]] = {}
     for forms in dict.fromkeys(forms_of_terms):
         spans: list[Span] = []
         for form in forms:
