@@ -22,9 +22,9 @@ MOST_CHARACTERS = 500
 """The most characters of a form, for the same reason."""
 Span = tuple[int, int, str]
 """First character, the character behind, and the form of the term that stands there."""
-Forms = tuple[str, ...]
+Targets = tuple[str, ...]
 """The forms of a term in translations."""
-Taken = tuple[Span, Forms]
+Taken = tuple[Span, Targets]
 """A place, and the forms of the term that has it."""
 
 
@@ -149,7 +149,7 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None
     one that finds more is taken.
     """
     spans_of_forms = _spans_of_forms(translation, [term.entry.targets for term in terms])
-    waiting: defaultdict[Forms, deque[int]] = defaultdict(deque)
+    waiting: defaultdict[Targets, deque[int]] = defaultdict(deque)
     for number, term in enumerate(terms):
         waiting[term.entry.targets].append(number)
     counts = {forms: len(numbers) for forms, numbers in waiting.items()}
@@ -165,7 +165,7 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None
     return places
 
 
-def _first_end_first(spans_of_forms: Mapping[Forms, Sequence[Span]], counts: Mapping[Forms, int]) -> list[Taken]:
+def _first_end_first(spans_of_forms: Mapping[Targets, Sequence[Span]], counts: Mapping[Targets, int]) -> list[Taken]:
     """Return places that do not overlap, from left to right. The place that ends first is taken first.
 
     If several terms may have it, the one that has no other place, or whose other places end first, gets it.
@@ -188,7 +188,7 @@ def _first_end_first(spans_of_forms: Mapping[Forms, Sequence[Span]], counts: Map
     return taken
 
 
-def _fewest_places_first(spans_of_forms: Mapping[Forms, Sequence[Span]], counts: Mapping[Forms, int]) -> list[Taken]:
+def _fewest_places_first(spans_of_forms: Mapping[Targets, Sequence[Span]], counts: Mapping[Targets, int]) -> list[Taken]:
     """Return places that do not overlap, from left to right. Terms with few places take theirs first.
 
     In "Haus Boot, Haus" the term with the form "Haus Boot" has one place, and that with "Haus" can have another.
@@ -236,7 +236,7 @@ def copies(text: str, terms: Sequence[Term]) -> list[int]:
 
     Two terms may have a form in common, as "coat" and "jacket" have "Jacke". Then each may be there for the other.
     """
-    numbers_of_forms: dict[Forms, int] = {}
+    numbers_of_forms: dict[Targets, int] = {}
     for forms, spans in _spans_of_forms(text, [term.entry.targets for term in terms]).items():
         of_term = {*forms}
         needed = sum(not of_term.isdisjoint(other.entry.targets) for other in terms)
@@ -255,7 +255,7 @@ def _count(spans: Sequence[Span]) -> int:
     return count
 
 
-def _spans_of_forms(text: str, forms_of_terms: Iterable[Forms]) -> dict[Forms, list[Span]]:
+def _spans_of_forms(text: str, forms_of_terms: Iterable[Targets]) -> dict[Targets, list[Span]]:
     """Return the places of the forms of each term in a text, from left to right."""
     atoms = list(_ATOM.finditer(text))
     words = [_normal(atom[0]) for atom in atoms]
@@ -263,7 +263,7 @@ def _spans_of_forms(text: str, forms_of_terms: Iterable[Forms]) -> dict[Forms, l
     places: dict[str, list[int]] = {}
     for place, word in enumerate(words):
         places.setdefault(word, []).append(place)
-    spans_of_forms: dict[Forms, list[Span]] = {}
+    spans_of_forms: dict[Targets, list[Span]] = {}
     for forms in dict.fromkeys(forms_of_terms):
         spans: list[Span] = []
         for form in forms:
