@@ -35,7 +35,7 @@ _PLAIN = (str, int, float, bool, ShortlistLogitsProcessor, type(None))
 
 
 class TextTranslator:
-    """Translates texts with a model. Threads may share one.
+    """Translates texts with a model. Threads may share one, if its model is in evaluation mode.
 
     Args:
         model: any encoder-decoder that has `generate()`.

@@ -8,7 +8,10 @@ from transformers import PreTrainedModel
 
 @contextmanager
 def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Switch dropout off until the end of the block. Parts that were in evaluation mode before stay in it."""
+    """Switch dropout off until the end of the block. Parts that were in evaluation mode before stay in it.
+
+    A model in training mode is for one thread: the end of its block would switch dropout on for the others.
+    """
     trained = [module for module in model.modules() if module.training]
     if trained:
         model.eval()

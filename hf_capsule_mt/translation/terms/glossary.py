@@ -188,7 +188,9 @@ def _first_end_first(spans_of_forms: Mapping[Targets, Sequence[Span]], counts: M
     return taken
 
 
-def _fewest_places_first(spans_of_forms: Mapping[Targets, Sequence[Span]], counts: Mapping[Targets, int]) -> list[Taken]:
+def _fewest_places_first(
+    spans_of_forms: Mapping[Targets, Sequence[Span]], counts: Mapping[Targets, int]
+) -> list[Taken]:
     """Return places that do not overlap, from left to right. Terms with few places take theirs first.
 
     In "Haus Boot, Haus" the term with the form "Haus Boot" has one place, and that with "Haus" can have another.
