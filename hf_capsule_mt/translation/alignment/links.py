@@ -2,15 +2,13 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hf_capsule_mt.errors import UserError
 
-from ..text.words import Span, Weights, word_spans
+from ..text.words import Align, Span, word_spans
 
-Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
-"""From the words of a source and of its translation to their alignment."""
 NOT_ALIGNABLE = (
     "Alignments are for texts without tags and kept parts. Leave out tags and keep, or do not ask for alignments."
 )

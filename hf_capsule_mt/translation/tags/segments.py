@@ -19,9 +19,9 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
 from ..text.segments import Segment
-from ..text.words import UNSPACED, word_spans
+from ..text.words import UNSPACED, Align, Weights, word_spans
 from .markup import Item, Run, read_markup
-from .owners import Span, Weights
+from .owners import Span
 from .placement import DisjointRanges, Node
 from .writer import SentenceWriter
 
@@ -35,8 +35,6 @@ ADDRESSES = (
     rf"|(?:(?<!{_IN_NAME}|[.+-])|(?<=%[a-zA-Z]))(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
 )
 """A regular expression for addresses, in time that grows with the length of a text."""
-Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
-"""From the words of a source and of its translation to their alignment."""
 Cut = Callable[[str], list[str]]
 """From a text to its parts that are translated one by one. Joined, they are the text."""
 Escape = Callable[[str], str]

@@ -1,6 +1,6 @@
 """What a word is, in scripts with and without spaces, and where the words of a text stand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import regex
 
@@ -11,6 +11,8 @@ Weights = Sequence[Sequence[float]]
 
 A row is empty if nothing is aligned.
 """
+Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
+"""From the words of a source and of its translation to their alignment."""
 # Scripts that put no spaces between words.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 IN_WORD = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
