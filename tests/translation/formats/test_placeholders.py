@@ -1,5 +1,6 @@
 """A message gets a translation with exactly its placeholders and signs, or none."""
 
+import os
 import random
 import re
 import shutil
@@ -171,7 +172,7 @@ def test_a_form_for_several_numbers_has_the_number(tmp_path, rule, first):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_msgfmt_takes_what_any_model_writes(tmp_path, seed):
-    if shutil.which("msgfmt") is None:
+    if shutil.which("msgfmt") is None and os.environ.get("CI") != "true":
         pytest.skip("needs msgfmt of GNU gettext")
     flag_of = {"%(": "python-format", "%": "c-format", "{{": "", "{": "python-brace-format"}
     content = HEADER.format(RUSSIAN)
