@@ -15,9 +15,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .api_description import description, docs_page
-from .deepl_routes import DeepLRoutes
-from .libretranslate_routes import LibreTranslateRoutes
 from .models import ServedModel
+from .protocols.deepl_routes import DeepLRoutes
+from .protocols.libretranslate_routes import LibreTranslateRoutes
 from .requests import RequestError
 from .service import ServerSettings, Service
 

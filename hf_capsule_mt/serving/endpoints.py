@@ -14,7 +14,7 @@ from starlette.routing import Route
 from hf_capsule_mt.errors import UserError
 
 from .jobs import ClientJob
-from .refusals import BusyError, FailedSentenceError, LateError, StoppedError
+from .queue.refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from .requests import RequestError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .batcher import Batch
+from .queue.batcher import Batch
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Histogram

@@ -21,8 +21,8 @@ from hf_capsule_mt.translation.text.segments import Segment, check_language, lan
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
-from .batcher import Decode
 from .languages import known_code
+from .queue.batcher import Decode
 
 MOST_ELEMENTS = 100
 """The most inline elements of a sentence. Putting them back takes time that grows faster than their number."""

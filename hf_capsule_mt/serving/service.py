@@ -21,7 +21,6 @@ from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text_translator import Ranked
 from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
-from .batcher import Batcher
 from .detection import LanguageDetector
 from .endpoints import EXPECTED_ERRORS, Logged
 from .file_jobs import FileJob, read_file_job
@@ -29,7 +28,8 @@ from .file_store import FileStore
 from .glossaries import GlossaryStore
 from .jobs import ClientJob, SentenceQuality, SourceText, TranslatedText
 from .models import ServedModel
-from .refusals import BusyError, LateError
+from .queue.batcher import Batcher
+from .queue.refusals import BusyError, LateError
 from .requests import ApiKeys, BodyLimits, RequestError, Upload, client_gone
 
 if TYPE_CHECKING:

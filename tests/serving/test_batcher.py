@@ -8,10 +8,10 @@ import pytest
 from tiny_marian import tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
-from hf_capsule_mt.serving import batcher as batcher_module
-from hf_capsule_mt.serving.batch_speed import BatchSpeed
-from hf_capsule_mt.serving.batcher import Batcher
-from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, LateError, StoppedError
+from hf_capsule_mt.serving.queue import batcher as batcher_module
+from hf_capsule_mt.serving.queue.batch_speed import BatchSpeed
+from hf_capsule_mt.serving.queue.batcher import Batcher
+from hf_capsule_mt.serving.queue.refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.preparation import Sentence
 from hf_capsule_mt.translation.text.languages import Direction

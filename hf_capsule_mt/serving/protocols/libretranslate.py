@@ -6,11 +6,11 @@ from typing import Any
 
 from hf_capsule_mt.translation.preparation import TextOptions
 
-from .detection import LanguageDetector
-from .jobs import ClientJob, SourceText, TranslatedText
-from .languages import name_of_language
-from .models import ServedModel, find_model
-from .requests import Fields, RequestError, check_known
+from ..detection import LanguageDetector
+from ..jobs import ClientJob, SourceText, TranslatedText
+from ..languages import name_of_language
+from ..models import ServedModel, find_model
+from ..requests import Fields, RequestError, check_known
 
 _FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "quality", "api_key", "secret"))
 """`secret` is what LibreTranslate's own page sends."""

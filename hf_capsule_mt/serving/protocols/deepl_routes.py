@@ -6,12 +6,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..endpoints import DEEPL, Logged, protocol_route
+from ..requests import Fields, read_fields
+from ..service import Service
 from . import deepl
-from .document_routes import DocumentRoutes
-from .endpoints import DEEPL, Logged, protocol_route
-from .glossary_routes import GlossaryRoutes
-from .requests import Fields, read_fields
-from .service import Service
+from .deepl_documents import DocumentRoutes
+from .deepl_glossaries import GlossaryRoutes
 
 
 class DeepLRoutes:

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ..endpoints import DEEPL, Logged, protocol_route
+from ..glossaries import ClientGlossary, Dictionary, language_pairs, read_dictionary
+from ..requests import Fields, RequestError, check_known
+from ..service import Service
 from .deepl import FieldsOfKey
-from .endpoints import DEEPL, Logged, protocol_route
-from .glossaries import ClientGlossary, Dictionary, language_pairs, read_dictionary
-from .requests import Fields, RequestError, check_known
-from .service import Service
 
 _OF_DICTIONARY = frozenset(("source_lang", "target_lang", "entries", "entries_format"))
 _TSV = "text/tab-separated-values"

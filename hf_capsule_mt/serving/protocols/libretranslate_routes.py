@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..endpoints import LIBRETRANSLATE, Logged, protocol_route
+from ..file_jobs import supported_suffixes
+from ..file_store import StoredFile, file_response
+from ..requests import Fields, RequestError, read_fields, read_upload
+from ..service import Service, answered
 from . import libretranslate
-from .endpoints import LIBRETRANSLATE, Logged, protocol_route
-from .file_jobs import supported_suffixes
-from .file_store import StoredFile, file_response
-from .requests import Fields, RequestError, read_fields, read_upload
-from .service import Service, answered
 
 
 class LibreTranslateRoutes:

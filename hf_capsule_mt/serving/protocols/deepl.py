@@ -8,14 +8,14 @@ from starlette.requests import Request
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.glossary import Glossary
 
-from .detection import LanguageDetector
-from .endpoints import Logged
-from .glossaries import GlossaryStore
-from .jobs import ClientJob, SourceText, TranslatedText
-from .languages import name_of_language
+from ..detection import LanguageDetector
+from ..endpoints import Logged
+from ..glossaries import GlossaryStore
+from ..jobs import ClientJob, SourceText, TranslatedText
+from ..languages import name_of_language
+from ..models import ServedModel
+from ..requests import Fields, RequestError, check_known
 from .libretranslate import required_model
-from .models import ServedModel
-from .requests import Fields, RequestError, check_known
 
 _SPLITS = {"0": "never", "1": "lines", "nonewlines": "paragraphs"}
 _REFUSED = frozenset(

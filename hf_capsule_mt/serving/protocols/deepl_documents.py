@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..endpoints import DEEPL, EXPECTED_ERRORS, FAILED, Logged, protocol_route
+from ..file_jobs import FileJob
+from ..file_store import StoredFile, file_response
+from ..requests import RequestError, read_upload
+from ..service import Service
 from . import deepl
 from .deepl import FieldsOfKey
-from .endpoints import DEEPL, EXPECTED_ERRORS, FAILED, Logged, protocol_route
-from .file_jobs import FileJob
-from .file_store import StoredFile, file_response
-from .requests import RequestError, read_upload
-from .service import Service
 
 _MOST_DOCUMENTS = 1000
 """Documents that are remembered, with those that were fetched or have failed."""
