@@ -30,6 +30,8 @@ from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
         ),
         ("请看https://x.org了解。写信给a@b.de吧", ["https://x.org", "a@b.de"]),
         ("at 5 p.m. @home a@b file.txt awww.b", []),
+        # What follows a sign of e-mail is no name.
+        ("a@b.a@b.a@b.", ["a@b.a"]),
     ],
 )
 def test_what_is_an_address(text, addresses):

@@ -135,11 +135,11 @@ class _MarkdownPage(Document):
     def _structure(self, content: str, prose: _Prose) -> Counter | None:
         """Return how many marks of each kind and content there are. None if it would be another block, or have more."""
         if prose.kind in ("paragraph", "heading"):
-            block = _as_block(content, prose.markup)
-            tokens = self._parser.parse(block, {"references": self._references})
             expected = [f"{prose.kind}_open", "inline", f"{prose.kind}_close"]
-            if [token.type for token in tokens] != expected or tokens[1].content != content.strip():
-                return None
+            for block in _as_blocks(content, prose.markup):
+                tokens = self._parser.parse(block, {"references": self._references})
+                if [token.type for token in tokens] != expected or tokens[1].content != content.strip():
+                    return None
         [inline] = self._parser.parseInline(content, {"references": self._references})
         marks = []
         for token in inline.children:
@@ -239,11 +239,14 @@ def _is_markup(block: str) -> bool:
     return any(not isinstance(part, str) for part in parts)
 
 
-def _as_block(content: str, markup: str) -> str:
-    """Return a paragraph, or a heading with the markup of a token."""
+def _as_blocks(content: str, markup: str) -> list[str]:
+    """Return a paragraph, or a heading with the markup of a token. A line under it may be short or long."""
     if not markup:
-        return content
-    return f"{markup} {content}" if markup[0] == "#" else f"{content}\n{markup}"
+        return [content]
+    if markup[0] == "#":
+        return [f"{markup} {content}"]
+    # A long line under a bar is that of a table.
+    return [f"{content}\n{markup}", f"{content}\n{3 * markup}"]
 
 
 def _ways_to_write(translation: str, marks: Sequence[Mark]) -> Iterator[str]:

@@ -32,7 +32,7 @@ ADDRESSES = (
     # Of the Web. It may have one pair of parentheses. A comma or a full stop at its end is not part of it.
     rf"(?:(?i:https?|ftp)://|(?<![\w.-])(?i:www\.|mailto:)){_IN_URL}*(?:\({_IN_URL}*\){_IN_URL}*)?(?<=[\w/=&#+~$%)-])"
     # Of e-mail. It begins where a name does, so that each is read once. A placeholder such as %n may be in front of it.
-    rf"|(?:(?<!{_IN_NAME}|[.+-])|(?<=%[a-zA-Z]))(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
+    rf"|(?:(?<!{_IN_NAME}|[.+@-])|(?<=%[a-zA-Z]))(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
 )
 """A regular expression for addresses, in time that grows with the length of a text."""
 Cut = Callable[[str], list[str]]
