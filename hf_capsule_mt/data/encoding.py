@@ -38,6 +38,8 @@ def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
         UserError: if no word fits.
     """
     longest = tokenizer.model_max_length
+    if not isinstance(longest, int | float):
+        raise UserError(f"The tokenizer's model_max_length is {longest!r:.80}, which is no number. Correct it.")
     if longest < 1:
         # 0 and -1 stand for no limit, as null does.
         longest = VERY_LARGE_INTEGER

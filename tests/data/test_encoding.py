@@ -5,6 +5,7 @@ import random
 import threading
 import time
 
+import pytest
 from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import tiny_tokenizer
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
@@ -13,6 +14,7 @@ from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data import encoding
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import TOKENIZING, encode_lines, source_limit, tokenize_lines
+from hf_capsule_mt.errors import UserError
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 
@@ -118,3 +120,12 @@ def test_a_tokenizer_whose_limit_is_nothing_has_none():
     """It cut texts for ever."""
     tokenizer = tiny_tokenizer(model_max_length=0)
     assert source_limit(PreTrainedConfig(), tokenizer) > 10**9
+
+
+@pytest.mark.parametrize("length", ["512", [512], {}])
+def test_a_limit_that_is_no_number(length):
+    """As in a damaged file of settings."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_max_length = length
+    with pytest.raises(UserError, match=r"model_max_length is .*, which is no number"):
+        source_limit(PreTrainedConfig(), tokenizer)

@@ -225,8 +225,11 @@ def _words_by_hand(folder: Path, fields: dict) -> Tokenizer:
     words = Tokenizer.from_file(str(folder / "tokenizer.json"))
     words.no_padding()
     named = json.loads((folder / "tokenizer_config.json").read_text())
-    # Null stands for no limit.
-    limit = min(named.get("model_max_length") or NO_LIMIT, fields.get("max_position_embeddings", NO_LIMIT))
+    # Null, 0 and less stand for no limit.
+    of_tokenizer = named.get("model_max_length") or NO_LIMIT
+    if of_tokenizer < 1:
+        of_tokenizer = NO_LIMIT
+    limit = min(of_tokenizer, fields.get("max_position_embeddings", NO_LIMIT))
     if limit < NO_LIMIT:
         words.enable_truncation(int(limit))
     words.add_special_tokens([named[name] for name in ("pad_token", "unk_token", "eos_token") if named.get(name)])

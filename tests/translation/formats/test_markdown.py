@@ -183,15 +183,6 @@ def test_what_a_model_writes_makes_no_marks(tmp_path, text, expected):
     assert translated(tmp_path, "A dog.\n", Writes(text)) == f"{expected}\n"
 
 
-@pytest.mark.parametrize("line", ["-", "---", "------"])
-def test_a_heading_with_a_bar_does_not_become_a_table(tmp_path, line):
-    """A bar in its only line would make it one, also behind a backslash."""
-    page = f"\\| A dog\n1\\) runs\n{line}\n"
-    written = translated(tmp_path, page, Copies())
-    parser = markdown_it.MarkdownIt("commonmark").enable("table")
-    assert parser.parse(written)[0].type == "heading_open"
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
