@@ -132,7 +132,9 @@ def _calibration(
         [row["translation"] for row in rows],
         [references[index] for index in indices],
     )
-    bounds = (0.0, 100.0) if args.metric == "chrf" else (min(0.0, *qualities), max(1.0, *qualities))
+    bounds = (0.0, 100.0)
+    if args.metric != "chrf":
+        bounds = (min(0.0, *qualities), max(1.0, *qualities))
     coverages = [row["coverage"] for row in rows]
     return fit_calibration(
         [row["score"] for row in rows],

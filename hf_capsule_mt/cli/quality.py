@@ -122,7 +122,15 @@ def sentence_scores(
     translations: Sequence[str],
     references: Sequence[str],
 ) -> list[float]:
-    """Return the score of each translation by a metric in [`SENTENCE_METRICS`]."""
+    """Return the score of each translation.
+
+    Args:
+        args: the options of the command, which name the models of metrics.
+        metric: one of [`SENTENCE_METRICS`].
+        sources: the texts.
+        translations: one for each source.
+        references: one for each source.
+    """
     if metric == "chrf":
         return sentence_chrf(translations, references)
     return score_trained(args, metric, sources, translations, references).scores
