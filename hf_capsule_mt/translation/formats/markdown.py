@@ -38,6 +38,8 @@ _KEEP = (
     r"\[\^[^\[\]\s]+\]|\$\$[^$]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
     r"|:[a-z0-9_+-]+:|\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\}|\{[^{}\n]+\}"
 )
+# A list in a note, right under its first line. CommonMark has no notes, and reads it as one more line of text.
+_LIST_IN_NOTE = re.compile(r"\[\^[^\]\s]+\]:[^\n]*(?:\n[^\n]*)*?\n[ \t]*(?:[-+*]|\d{1,9}[.)])[ \t]")
 # A tag of a mark, or text.
 _PART = re.compile(
     r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">[^<]*</code>|<br\ m="(?P<break>\d+)">|[^<]+""",
@@ -75,6 +77,7 @@ class _Prose:
     kind: str  # The block: "paragraph", "heading", "cell" or "html".
     line: int  # From 1.
     markup: str = ""  # Of a heading: "#" to "######" in front of it, or "=" or "-" for a line under it.
+    has_list: bool = False  # Whether a list would become text of a note.
 
 
 class _MarkdownPage(Document):
@@ -116,6 +119,8 @@ class _MarkdownPage(Document):
 
     def _content(self, prose: _Prose, marks: Sequence[Mark], translation: str) -> str | None:
         """Return the Markdown of a translation, or None if its marks are not those of the source."""
+        if prose.has_list:
+            return None
         if prose.kind == "html":
             # An empty line would end the block, and a word next to its first tag may make it a paragraph.
             content = _BLANK_LINE.sub("", translation)
@@ -222,12 +227,13 @@ class _ProseFinder:
         if len(places) > 1:
             indent = self._page[self._starts[first + 1] : places[1]]
         label = _LABEL.match(content) if kind == "paragraph" else None
+        has_list = kind == "paragraph" and _LIST_IN_NOTE.match(content) is not None
         if label is not None:
             content = content[label.end() :]
             start = places[1] if label[0].endswith("\n") else start + label.end()
         if not content.strip():
             return None
-        return _Prose(start, self._end, content, indent, kind, first + 1)
+        return _Prose(start, self._end, content, indent, kind, first + 1, has_list=has_list)
 
 
 def _is_markup(block: str) -> bool:

@@ -205,6 +205,15 @@ def test_a_heading_stays_one(tmp_path, text, expected):
     assert [token.children[0].content for token in parser.parse(written) if token.type == "inline"] == [text, text]
 
 
+def test_a_list_right_under_a_note_stays(tmp_path, caplog):
+    # Without an empty line CommonMark takes the list for text, and its lines would be joined.
+    page = "A dog[^a].\n\n[^a]: A cat\n    runs.\n\n[^b]: Dogs have:\n    - a house\n    1. a tree\n"
+    assert translated(tmp_path, page) == (
+        "A DOG[^a].\n\n[^a]: A CAT RUNS.\n\n[^b]: Dogs have:\n    - a house\n    1. a tree\n"
+    )
+    assert "1 parts stay as they are, because a mark would get lost. See line 6." in caplog.text
+
+
 def test_a_part_that_would_lose_a_mark_stays(tmp_path, caplog):
     # An emphasis of nothing is none, and a paragraph without text is none.
     page = "# A\n\nA *dog* runs.\n\nA dog.\n"
