@@ -11,15 +11,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.data.corpus_files import check_two_files
-from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.alignment_heads import heads_report, rate_heads, store_heads
 from hf_capsule_mt.translation.text.languages import KnownLanguages
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding
-from .common import CommandParser, check_line_counts, check_text_file, report_user_errors
+from .common import CommandParser, check_pairs, read_pairs, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -39,9 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Rate the heads, store the best, and print a table."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-    sources = read_lines(args.input_file)
-    targets = read_lines(args.references)
-    check_line_counts({f"--input_file {args.input_file}": sources, f"--references {args.references}": targets})
+    sources, targets = read_pairs(args)
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
@@ -60,6 +56,4 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if not Path(args.model).is_dir():
         raise UserError("The heads are stored with the model. Give --model the folder of a checkpoint.")
     decoding.check_options(args)
-    check_text_file("--input_file", args.input_file)
-    check_text_file("--references", args.references)
-    check_two_files(args.input_file, args.references, "--input_file and --references")
+    check_pairs(args)

@@ -30,7 +30,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import new_folder
 
 from . import decoding
-from .common import CommandParser, check_line_counts, check_new_folder, check_text_file, report_user_errors
+from .common import CommandParser, check_new_folder, check_text_file, read_pairs, report_user_errors
 
 _DRAWN = 3
 
@@ -57,11 +57,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate unless there are references, measure, draw, and write the report."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-    lines = read_lines(args.input_file)
     references = None
-    if args.references is not None:
-        references = read_lines(args.references)
-        check_line_counts({f"--input_file {args.input_file}": lines, f"--references {args.references}": references})
+    if args.references is None:
+        lines = read_lines(args.input_file)
+    else:
+        lines, references = read_pairs(args)
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")

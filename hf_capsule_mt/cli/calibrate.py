@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.data.corpus_files import check_two_files
-from hf_capsule_mt.data.lines import each_line, read_lines
+from hf_capsule_mt.data.lines import each_line
 from hf_capsule_mt.evaluation.calibration import fit_calibration
 from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
@@ -28,10 +27,10 @@ from . import decoding, quality
 from .common import (
     CommandParser,
     check_distinct,
-    check_line_counts,
     check_output_file,
-    check_text_file,
+    check_pairs,
     leave_group_at_exit,
+    read_pairs,
     report_user_errors,
 )
 
@@ -65,9 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate, score, write the calibration, and say how well it fits."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-    sources = read_lines(args.input_file)
-    references = read_lines(args.references)
-    check_line_counts({f"--input_file {args.input_file}": sources, f"--references {args.references}": references})
+    sources, references = read_pairs(args)
     rows = _translate(args)
     # Processes that only help with translating have no rows.
     if rows is not None:
@@ -81,9 +78,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     """Complete the options, and find mistakes before any work is done."""
     args.bad = quality.limit(args, args.metric)
     decoding.check_options(args)
-    check_text_file("--input_file", args.input_file)
-    check_text_file("--references", args.references)
-    check_two_files(args.input_file, args.references, "--input_file and --references")
+    check_pairs(args)
     check_output_file(args.output_file)
     check_distinct([("--output_file", args.output_file)], [args.input_file, args.references])
 

@@ -20,7 +20,8 @@ from accelerate import PartialState
 from huggingface_hub.errors import StrictDataclassError
 from torch.distributed import distributed_c10d
 
-from hf_capsule_mt.data.corpus_files import file_format
+from hf_capsule_mt.data.corpus_files import check_two_files, file_format
+from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.errors import UserError, sentence_of
 from hf_capsule_mt.files import check_empty
 
@@ -141,6 +142,21 @@ def check_text_file(option: str, path: Path, any_kind: bool = False) -> None:
         raise FileNotFoundError(f"{option}: there is no file {path}.")
     if not any_kind and (kind := file_format(path)) != "text":
         raise UserError(f"{option} names {path}. A {kind} file holds pairs. Give a text file, one segment a line.")
+
+
+def check_pairs(args: argparse.Namespace) -> None:
+    """Check that `--input_file` and `--references` name two text files, before they are read."""
+    check_text_file("--input_file", args.input_file)
+    check_text_file("--references", args.references)
+    check_two_files(args.input_file, args.references, "--input_file and --references")
+
+
+def read_pairs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the lines of `--input_file` and `--references`. Raise a UserError unless they are equally many."""
+    sources = read_lines(args.input_file)
+    references = read_lines(args.references)
+    check_line_counts({f"--input_file {args.input_file}": sources, f"--references {args.references}": references})
+    return sources, references
 
 
 def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:

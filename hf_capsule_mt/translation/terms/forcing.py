@@ -138,8 +138,8 @@ class TermWriter:
         if again:
             their_terms = [terms[row] for row in again]
             wider = self._best(decoder, [sentences[row] for row in again], their_terms, _WIDE, most_rows)
-            for row, found in zip(again, wider, strict=True):
-                best[row] = min(best[row], found, key=_rank)
+            for row, translation in zip(again, wider, strict=True):
+                best[row] = min(best[row], translation, key=_rank)
         return [decoded for _, decoded in best]
 
     def _best(
@@ -155,7 +155,10 @@ class TermWriter:
         The number of missing terms stands in front of it.
         """
         alternatives = self._alternatives(decoder, sentences, terms, width, most_rows)
-        return [self._best_of(of_sentence, found) for of_sentence, found in zip(terms, alternatives, strict=True)]
+        best = []
+        for of_sentence, translations in zip(terms, alternatives, strict=True):
+            best.append(self._best_of(of_sentence, translations))
+        return best
 
     def _alternatives(
         self,
