@@ -38,6 +38,8 @@ _KEEP = (
     r"\[\^[^\[\]\s]+\]|\$\$[^$]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
     r"|:[a-z0-9_+-]+:|\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\}|\{[^{}\n]+\}"
 )
+# Text that would be the box of a task at the beginning of a paragraph.
+_BOX = re.compile(r"\[[ xX]\][ \t]")
 # A list in a note, right under its first line. CommonMark has no notes, and reads it as one more line of text.
 _LIST_IN_NOTE = re.compile(r"\[\^[^\]\s]+\]:[^\n]*(?:\n[^\n]*)*?\n[ \t]*(?:[-+*]|\d{1,9}[.)])[ \t]")
 # A tag of a mark, or text.
@@ -49,6 +51,8 @@ _BLANK_LINE = re.compile(r"\n[ \t]*(?=\n)")
 _FIRST_TAG = re.compile(r"\A<[^<>]*>")
 # Characters that may make a mark.
 _SPECIAL = re.compile(r"([\\`*_\[\]<~#])")
+# A backslash that would go, because it makes the sign behind it text.
+_LOST_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~]|\Z)")
 # It may begin a list, a heading, a quote and so on.
 _BLOCK_START = re.compile(r"\d*(?=[-+*#>=|~`.)])")
 
@@ -147,6 +151,8 @@ class _MarkdownPage(Document):
                     return None
         [inline] = self._parser.parseInline(content, {"references": self._references})
         marks = []
+        if prose.kind == "paragraph" and _BOX.match(content):
+            marks.append(("box", "", ""))
         for token in inline.children:
             if token.type not in ("text", "text_special", "softbreak"):
                 value = token.content if token.type != "image" else ""
@@ -283,6 +289,8 @@ def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:
         if number is not None:
             return raw_of[int(number), bool(part["end"])]
         characters = unescaped(part[0])
-        return _SPECIAL.sub(r"\\\1", characters) if escapes else characters
+        if escapes:
+            return _SPECIAL.sub(r"\\\1", characters)
+        return _LOST_BACKSLASH.sub(r"\\\\", characters)
 
     return _PART.sub(written, translation)

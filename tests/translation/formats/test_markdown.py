@@ -205,6 +205,17 @@ def test_a_heading_stays_one(tmp_path, text, expected):
     assert [token.children[0].content for token in parser.parse(written) if token.type == "inline"] == [text, text]
 
 
+def test_a_backslash_stays(tmp_path):
+    # In front of a sign, in front of a mark, and where none is needed.
+    page = 'A *"\\\\"* or **a\\\\** in C:\\dir runs.\n'
+    assert translated(tmp_path, page, Copies()) == page
+
+
+def test_brackets_do_not_become_a_box(tmp_path):
+    written = translated(tmp_path, "* \\[ ] a dog\n* [ ] a cat\n", UpperCase())
+    assert written == "* \\[ \\] A DOG\n* [ ] A CAT\n"
+
+
 def test_a_list_right_under_a_note_stays(tmp_path, caplog):
     # Without an empty line CommonMark takes the list for text, and its lines would be joined.
     page = "A dog[^a].\n\n[^a]: A cat\n    runs.\n\n[^b]: Dogs have:\n    - a house\n    1. a tree\n"
