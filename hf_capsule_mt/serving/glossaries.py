@@ -1,13 +1,12 @@
 """Glossaries that clients make and use, in memory. Each belongs to the owner of a key."""
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from uuid import uuid4
 
+from hf_capsule_mt.translation.terms.files import read_rows
 from hf_capsule_mt.translation.terms.forcing import check_glossary
 from hf_capsule_mt.translation.terms.glossary import Entry, Glossary
 
@@ -24,8 +23,6 @@ MOST_CHARACTERS = 5_000_000
 MOST_CHARACTERS_OF_NAME = 1000
 _QUOTA = 456
 """DeepL's status for a quota that is used up."""
-_ROW_LENGTHS = (2, 4)
-"""Fields of a row of CSV: both terms, and perhaps both languages."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +152,8 @@ def read_dictionary(
         models: one of them must translate these languages, and be able to write the terms.
 
     Raises:
-        RequestError: if there is no such model or format, or an entry is wrong.
-        UserError: if a term is empty, too long, there twice, or cannot be written.
+        RequestError: if there is no such model or format, or an entry is for other languages.
+        UserError: if a row is wrong, or a term is empty, too long, there twice, or cannot be written.
     """
     suitable = []
     for model in models:
@@ -164,13 +161,17 @@ def read_dictionary(
             suitable.append(model)
     if not suitable:
         raise RequestError(400, f"Glossaries from {source:.40} to {target:.40} are not supported.")
-    readers = {"tsv": _read_tsv, "csv": _read_csv}
-    if entries_format not in readers:
+    if entries_format not in ("tsv", "csv"):
         raise RequestError(400, "Value for 'entries_format' not supported.")
-    pairs = list(readers[entries_format](entries, source, target))
-    if not pairs:
+    terms = []
+    for place, row in read_rows(entries.split("\n"), f".{entries_format}", "Entry "):
+        if len(row) == 4 and not _are_one_pair((row[2], row[3]), (source, target)):
+            raise RequestError(400, f"{place} is for other languages than {source:.40} and {target:.40}.")
+        # A client writes one term on each side, so no mark stands between alternatives.
+        terms.append(Entry((row[0].strip(),), (row[1].strip(),), place))
+    if not terms:
         raise RequestError(400, "The glossary has no entries.")
-    glossary = Glossary([Entry((term,), (translation,), f"Entry {number}") for number, term, translation in pairs])
+    glossary = Glossary(terms)
     for model in suitable:
         check_glossary(glossary, model.translator.tokenizer, model.translator.model.generation_config)
     return Dictionary(base_code(source), base_code(target), glossary)
@@ -195,29 +196,3 @@ def _are_one(first: str, second: str) -> bool:
 def _are_one_pair(first: tuple[str, str], second: tuple[str, str]) -> bool:
     """Return whether two pairs stand for one source and one target language, in any region."""
     return all(map(_are_one, first, second))
-
-
-def _read_tsv(entries: str, source: str, target: str) -> Iterator[tuple[int, str, str]]:
-    for number, line in enumerate(entries.split("\n"), start=1):
-        if not line.strip():
-            continue
-        sides = line.split("\t")
-        if len(sides) != 2:
-            raise RequestError(400, f"Entry {number} has {len(sides)} parts. It needs a source, one tab, and a target.")
-        yield number, sides[0].strip(), sides[1].strip()
-
-
-def _read_csv(entries: str, source: str, target: str) -> Iterator[tuple[int, str, str]]:
-    lines = csv.reader(io.StringIO(entries), strict=True)
-    try:
-        for row in lines:
-            if not row:
-                continue
-            number = lines.line_num
-            if len(row) not in _ROW_LENGTHS:
-                raise RequestError(400, f"Entry {number} has {len(row)} fields. It needs a source and a target.")
-            if len(row) == 4 and not _are_one_pair((row[2], row[3]), (source, target)):
-                raise RequestError(400, f"Entry {number} is for other languages than {source:.40} and {target:.40}.")
-            yield number, row[0].strip(), row[1].strip()
-    except csv.Error as error:
-        raise RequestError(400, f"Entry {lines.line_num}: {error}.") from error

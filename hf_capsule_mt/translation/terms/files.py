@@ -1,7 +1,7 @@
 """Files of glossaries: tab-separated, comma-separated, and TermBase eXchange."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,36 +49,63 @@ def read_entries(path: Path, source_lang: str | None, target_lang: str | None) -
     return entries
 
 
-def _read_tsv(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
-    for number, line in enumerate(each_line(path), start=1):
-        if not line.strip() or line.startswith("#"):
+def read_rows(lines: Iterable[str], suffix: str, name: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the rows of a glossary with their places, for messages.
+
+    Args:
+        lines: without their ends. Blank ones are passed over.
+        suffix: ".tsv" or ".csv".
+        name: stands in front of the number of a line, such as "terms.tsv:".
+
+    Returns:
+        The place of each row, and its fields: a source, a target, and in CSV perhaps both languages.
+
+    Raises:
+        UserError: if a row has another number of fields, or quotes are wrong.
+    """
+    return _tsv_rows(lines, name) if suffix == ".tsv" else _csv_rows(lines, name)
+
+
+def _tsv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, list[str]]]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
             continue
+        place = f"{name}{number}"
         sides = line.split("\t")
         if len(sides) != 2:
-            raise UserError(
-                f"{path}:{number}: a line has a source, one tab, and a target. This one has {len(sides)} parts."
-            )
-        source, target = sides
-        yield Entry(_forms(source), _forms(target), f"{path}:{number}")
+            raise UserError(f"{place}: a line has a source, one tab, and a target. This one has {len(sides)} parts.")
+        yield place, sides
 
 
-def _read_csv(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
-    lines = csv.reader((f"{line}\n" for line in each_line(path)), strict=True)
+def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, list[str]]]:
+    rows = csv.reader((f"{line}\n" for line in lines), strict=True)
     try:
-        for row in lines:
-            place = f"{path}:{lines.line_num}"
+        for row in rows:
             if not row:
                 continue
+            place = f"{name}{rows.line_num}"
             if len(row) not in (2, 4):
                 raise UserError(
                     f"{place}: a row has a source, a target and perhaps both languages, with commas between them. "
                     f"This one has {len(row)} fields."
                 )
-            if len(row) == 4 and not _is_pair(row[2:], source_lang, target_lang, place):
-                continue
-            yield Entry(_forms(row[0]), _forms(row[1]), place)
+            yield place, row
     except csv.Error as error:
-        raise UserError(f"{path}:{lines.line_num}: {error}. Check the quotes of this row.") from error
+        raise UserError(f"{name}{rows.line_num}: {error}. Check the quotes of this row.") from error
+
+
+def _read_tsv(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
+    # The number of each line is in messages, so a comment stays as an empty line.
+    lines = ("" if line.startswith("#") else line for line in each_line(path))
+    for place, (source, target) in read_rows(lines, ".tsv", f"{path}:"):
+        yield Entry(_forms(source), _forms(target), place)
+
+
+def _read_csv(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
+    for place, row in read_rows(each_line(path), ".csv", f"{path}:"):
+        if len(row) == 4 and not _is_pair(row[2:], source_lang, target_lang, place):
+            continue
+        yield Entry(_forms(row[0]), _forms(row[1]), place)
 
 
 def _forms(text: str) -> tuple[str, ...]:
