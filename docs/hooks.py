@@ -22,19 +22,6 @@ _EQUATIONS = re.compile(r"^```math\n(.+?)^```$|\$`(.+?)`\$", re.MULTILINE | re.D
 _LINK = re.compile(r"\]\(([^\s)#:]+)")
 _REPOSITORY = Path(__file__).parents[1]
 _OF_STUDIES, _STUDIES = "studies/README.md", "benchmarks/studies.md"
-# Options of `train` that are neither of the model nor of the data: the first pattern that fits counts.
-_TOPICS = {
-    "The run": r"output_dir|overwrite|resume|num_train_epochs|max_steps|seed|data_seed|full_det|early|do_|use_cpu",
-    "Batches": r"max_tokens|per_device_train|gradient_accum|auto_find|average_tokens|train_samp|dataloader|length_col",
-    "Learning rate and optimizer": r"learning_rate|added_|lr_|warmup|optim|weight_decay|adam|max_grad|ema_|rdrop|neft",
-    "Evaluation": r"eval|predict|generat|bleu|max_general|metric|greater|per_device_eval|batch_eval|sortish|include_f",
-    "Checkpoints": r"save|load_best|enable_jit|ignore_data|restore",
-    "Log": r"log|report_to|run_name|project|trackio|disable_tqdm|include_num|skip_memory",
-    "Hub": r"push|hub",
-    "Precision and speed": r"bf16|fp16|tf32|activation|gradient_check|torch_|use_liger|liger|use_cache",
-    "Several devices": r"ddp|fsdp|deepspeed|accelerator|parallelism|local_rank",
-    "Other options of Transformers": r"",
-}
 _BENCHMARKS = ("*.md", "*.png", _OF_STUDIES)
 
 
@@ -140,14 +127,16 @@ def _command(name: str) -> str:
     for group in parser._action_groups:
         options = {action.dest: action for action in reversed(group._group_actions) if _is_shown(action)}
         options = dict(reversed(options.items()))
-        for title, names in _by_topic(name, group.title, options).items():
-            # An option may have the name of its group, and an id of a page is there once.
-            anchor = title.lower().replace(" ", "-") + "-options"
-            lines += ["", f"## {title} {{: #{anchor} }}", "", '<dl class="options">']
-            # What people use stands first.
-            for each in sorted(names, key=lambda each: shown.index(each) if each in shown else len(shown)):
-                lines.append(_option(parser, options[each], notes.get(each)))
-            lines += ["</dl>"]
+        if not options:
+            continue
+        title = group.title[0].upper() + group.title[1:]
+        # An option may have the name of its group, and an id of a page is there once.
+        anchor = group.title.lower().replace(" ", "-") + "-options"
+        lines += ["", f"## {title} {{: #{anchor} }}", "", '<dl class="options">']
+        # What people use stands first.
+        for each in sorted(options, key=lambda each: shown.index(each) if each in shown else len(shown)):
+            lines.append(_option(parser, options[each], notes.get(each)))
+        lines += ["</dl>"]
     return "\n".join(lines) + "\n"
 
 
@@ -180,16 +169,6 @@ def _code(text: str) -> str:
 
 def _is_shown(action: argparse.Action) -> bool:
     return action.help != argparse.SUPPRESS and not {"-h", "--help", "--help_all"} & {*action.option_strings}
-
-
-def _by_topic(command: str, group: str, options: dict[str, argparse.Action]) -> dict[str, list[str]]:
-    """Names of options by heading. Those that `train` has from Transformers are many, and go by topics."""
-    if command != "train" or group != "training":
-        return {group.capitalize(): [*options]} if options else {}
-    topics: dict[str, list[str]] = {title: [] for title in _TOPICS}
-    for name in options:
-        topics[next(title for title, pattern in _TOPICS.items() if re.match(pattern, name))].append(name)
-    return topics
 
 
 def _option(parser: argparse.ArgumentParser, action: argparse.Action, note: str | None) -> str:

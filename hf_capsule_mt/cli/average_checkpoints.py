@@ -21,14 +21,16 @@ from .common import CommandParser, at_least, report_user_errors
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    source = parser.add_mutually_exclusive_group(required=True)
+    folders = parser.add_argument_group("input and output")
+    source = folders.add_mutually_exclusive_group(required=True)
     source.add_argument("--checkpoints", type=Path, nargs="+", metavar="FOLDER", help="Folders to average.")
     source.add_argument("--run_dir", type=Path, help="Output folder of a training run, with --last or --best.")
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--last", type=at_least(1), metavar="N", help="Take the N newest checkpoints of the run.")
-    choice.add_argument("--best", type=at_least(1), metavar="N", help="Take the N checkpoints with the best --metric.")
-    parser.add_argument("--metric", default="bleu", help="bleu, loss, ... for --best (default: %(default)s).")
-    parser.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not exist.")
+    folders.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not exist.")
+    choice = parser.add_argument_group("choice", "The checkpoints of --run_dir.")
+    number = choice.add_mutually_exclusive_group()
+    number.add_argument("--last", type=at_least(1), metavar="N", help="Take the N newest checkpoints of the run.")
+    number.add_argument("--best", type=at_least(1), metavar="N", help="Take the N checkpoints with the best --metric.")
+    choice.add_argument("--metric", default="bleu", help="bleu, loss, ... for --best (default: %(default)s).")
     return parser
 
 

@@ -25,9 +25,10 @@ from .common import CommandParser, check_new_folder, report_user_errors
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    decoding.add_model(parser)
-    parser.add_argument("--format", choices=list(SUFFIXES), default="onnx", help="File format (default: %(default)s).")
-    parser.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not hold files.")
+    output = parser.add_argument_group("input and output")
+    decoding.add_model(output)
+    output.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not hold files.")
+    output.add_argument("--format", choices=list(SUFFIXES), default="onnx", help="File format (default: %(default)s).")
     return parser
 
 

@@ -36,23 +36,24 @@ _RECORD = "run_record.json"
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    upload = parser.add_argument_group("upload")
-    upload.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="Folder of the checkpoint.")
-    upload.add_argument("--repo_id", required=True, metavar="NAME", help="user/name or organisation/name.")
-    upload.add_argument("--dry_run", action="store_true", help="Write the card, list the files, and send nothing.")
-    upload.add_argument("--private", action="store_true", help="Make a new repository private.")
-    upload.add_argument("--revision", metavar="BRANCH", help="Branch to commit to (default: main).")
-    upload.add_argument("--commit_message", help="Message of the commit (default: Upload and the class of the model).")
-    card = parser.add_argument_group("card")
-    card.add_argument(
+    files = parser.add_argument_group("input and output")
+    files.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="Folder of the checkpoint.")
+    files.add_argument("--repo_id", required=True, metavar="NAME", help="user/name or organisation/name.")
+    files.add_argument("--revision", metavar="BRANCH", help="Branch to commit to (default: main).")
+    files.add_argument(
         "--run_record",
         type=Path,
         metavar="FILE",
         help=f"Record of the training run (default: {_RECORD} in the folder or the one above).",
     )
-    card.add_argument(
+    files.add_argument(
         "--evaluations", type=Path, nargs="+", default=[], metavar="FILE", help="Records of hf-capsule-mt evaluate."
     )
+    upload = parser.add_argument_group("upload")
+    upload.add_argument("--dry_run", action="store_true", help="Write the card, list the files, and send nothing.")
+    upload.add_argument("--private", action="store_true", help="Make a new repository private.")
+    upload.add_argument("--commit_message", help="Message of the commit (default: Upload and the class of the model).")
+    card = parser.add_argument_group("card")
     for each in fields(CardDetails):
         if "help" in each.metadata:
             card.add_argument(f"--{each.name}", metavar="TEXT", help=each.metadata["help"])

@@ -44,20 +44,22 @@ _BEGUN = "training.json"
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    parser.add_argument(
+    output = parser.add_argument_group("input and output")
+    output.add_argument(
         "--output_dir",
         type=Path,
         default=Path("outputs/quickstart"),
         help="Folder for everything (default: %(default)s).",
     )
-    parser.add_argument(
+    training = parser.add_argument_group("training")
+    training.add_argument(
         "--method",
         choices=METHODS,
         default="em-routing",
         metavar="METHOD",
         help="Kind of model to train (default: %(default)s).",
     )
-    parser.add_argument("--max_steps", type=at_least(1), default=600, help="Training updates (default: %(default)s).")
+    training.add_argument("--max_steps", type=at_least(1), default=600, help="Training updates (default: %(default)s).")
     return parser
 
 

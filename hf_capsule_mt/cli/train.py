@@ -28,6 +28,7 @@ Several processes share the batch of each update:
 """
 
 import argparse
+import re
 import sys
 import time
 from argparse import ArgumentDefaultsHelpFormatter
@@ -72,6 +73,21 @@ _SHOWN = (
     *("gradient_accumulation_steps", "learning_rate", "warmup_steps", "eval_strategy", "eval_steps", "save_strategy"),
     *("save_steps", "bf16", "use_cpu", "push_to_hub", "hub_model_id"),
 )
+# Groups of the help. An option of data or training is in the first one whose pattern fits.
+_GROUPS = {
+    "input and output": r"(general_)?(train|validation)_file$|dataset|source_|target_|output_dir|overwrite|resume",
+    "data": r"train_file_weights|max_(source|target)|preprocessing|bpe_dropout|streaming|shuffle_buffer",
+    "run": r"num_train_epochs|max_steps|seed|data_seed|full_det|early|do_|use_cpu",
+    "batches": r"max_tokens|per_device_train|gradient_accum|auto_find|average_tokens|train_samp|dataloader|length_col",
+    "learning rate and optimizer": r"learning_rate|added_|lr_|warmup|optim|weight_decay|adam|max_grad|ema_|rdrop|neft",
+    "evaluation": r"eval|predict|generat|bleu|max_general|metric|greater|per_device_eval|batch_eval|sortish|include_f",
+    "checkpoints": r"save|load_best|enable_jit|ignore_data|restore",
+    "log": r"log|report_to|run_name|project|trackio|disable_tqdm|include_num|skip_memory",
+    "Hub": r"push|hub",
+    "precision and speed": r"bf16|fp16|tf32|activation|gradient_check|torch_|use_liger|liger|use_cache",
+    "several devices": r"ddp|fsdp|deepspeed|accelerator|parallelism|local_rank",
+    "other options of Transformers": r"",
+}
 
 
 class _HelpFormatter(CommandHelp, ArgumentDefaultsHelpFormatter):
@@ -115,7 +131,21 @@ def build_parser() -> HfArgumentParser:
     silent = {"action": _Help, "nargs": 0, "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
     parser.add_argument("-h", "--help", **silent, help="show the options that people use, and exit")
     parser.add_argument("--help_all", **silent, help="show all options, and exit")
+    _sort_into_groups(parser)
     return parser
+
+
+def _sort_into_groups(parser: HfArgumentParser) -> None:
+    """Sort the options of data and training, over a hundred, into groups by their subject."""
+    # argparse has no public lists of a parser's groups and options.
+    of_classes = {group.title: group for group in parser._action_groups}
+    groups = {title: parser.add_argument_group(title) for title in _GROUPS}
+    for title in ("data", "training"):
+        for action in of_classes[title]._group_actions:
+            subject = next(name for name, pattern in _GROUPS.items() if re.match(pattern, action.dest))
+            groups[subject]._group_actions.append(action)
+    first, *others = groups.values()
+    parser._action_groups[:] = [of_classes["options"], first, of_classes["model"], *others]
 
 
 @report_user_errors()

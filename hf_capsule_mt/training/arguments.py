@@ -1,4 +1,4 @@
-"""The options of `hf-capsule-mt train`, in three groups: model, data, training."""
+"""The options of `hf-capsule-mt train`, in three classes: model, data, training."""
 
 import argparse
 import copy

@@ -31,6 +31,11 @@ from hf_capsule_mt.cli.common import (
 )
 from hf_capsule_mt.errors import UserError
 
+FILES = {
+    *("--train_file", "--validation_file", "--dataset_name", "--input_file", "--references", "--hypotheses"),
+    *("--checkpoints", "--run_dir", "--repo_id", "--output_file", "--output_dir", "--overwrite_output_dir"),
+}
+"""Options that name what a command reads and writes."""
 MODULES = Path(hf_capsule_mt.__file__).parent / "cli"
 
 
@@ -106,16 +111,15 @@ def groups_of(name):
 
 @pytest.mark.parametrize("name", list(door.COMMANDS))
 def test_options_stand_in_groups(name):
-    """Input and output first, and how models decode last."""
+    """Input and output first, and how models decode last. Only --help stands in no group."""
     groups = groups_of(name)
-    plain = [option for option in groups.pop("options") if not option.startswith("--help")]
-    assert not (plain and groups)
-    if not groups:
-        assert len(plain) <= 6
-        return
+    assert {*groups.pop("options")} <= {"--help", "--help_all"}
     assert max(map(len, groups.values())) <= 15 or name == "train"
-    assert next(iter(groups)) in ("input and output", "data", "models", "upload")
-    assert not {"decoding", "computing"} & set([*groups][:-1])
+    first, *others = groups
+    assert first == ("models" if name in ("serve", "demo") else "input and output")
+    for title in others:
+        assert not FILES & {*groups[title]}
+    assert not {"decoding", "computing"} & {*others[:-1]}
 
 
 def test_help_names_what_is_required_and_what_values_are():

@@ -343,14 +343,14 @@ def test_a_recorded_command_starts_a_run_and_has_no_token():
 
 
 def test_help(capsys):
-    """A short one with data, model and output first, and a long one."""
+    """A short one with files and the model first, and a long one."""
     texts = []
     for option in ("--help", "--help_all"):
         with pytest.raises(SystemExit) as stop:
             main([option])
         assert stop.value.code == 0
         texts.append(capsys.readouterr().out)
-    options = ["--train_file ", "--method METHOD ", "--output_dir ", "--max_steps "]
+    options = ["--train_file ", "--output_dir ", "--method METHOD ", "--max_steps "]
     places = [texts[0].index(f"\n  {option}") for option in options]
     assert places == sorted(places)
     assert "--adam_beta2" not in texts[0]
