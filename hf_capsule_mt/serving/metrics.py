@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .queue.batcher import Batch
+from .queue.waiting import Place
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Histogram
@@ -47,15 +47,24 @@ class Metrics:
         if status == 499:
             self._cancelled.inc()
 
-    def add_batch(self, batch: Batch) -> None:
-        """Count a batch."""
-        self._sentences.inc(batch.sentences)
-        self._tokens.inc(batch.tokens)
-        self._batch_seconds.observe(batch.seconds)
-        self._batch_sentences.observe(batch.sentences)
-        self._padding.observe(1 - batch.tokens / batch.padded_tokens)
-        for seconds in batch.waited:
-            self._queue_seconds.observe(seconds)
+    def add_batch(self, batch: Sequence[Place], started: float, seconds: float) -> None:
+        """Count a batch.
+
+        Args:
+            batch: its sentences.
+            started: when its decoding began.
+            seconds: that the decoding took.
+        """
+        lengths = [place.length for place in batch]
+        tokens = sum(lengths)
+        padded_tokens = len(batch) * max(lengths)
+        self._sentences.inc(len(batch))
+        self._tokens.inc(tokens)
+        self._batch_seconds.observe(seconds)
+        self._batch_sentences.observe(len(batch))
+        self._padding.observe(1 - tokens / padded_tokens)
+        for place in batch:
+            self._queue_seconds.observe(started - place.request.arrival)
 
     def text(self) -> bytes:
         """Return all numbers in the format of Prometheus."""

@@ -9,8 +9,7 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
 from hf_capsule_mt.serving.queue import batcher as batcher_module
-from hf_capsule_mt.serving.queue.batch_speed import BatchSpeed
-from hf_capsule_mt.serving.queue.batcher import Batcher
+from hf_capsule_mt.serving.queue.batcher import Batcher, BatchSpeed
 from hf_capsule_mt.serving.queue.refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.preparation import Sentence
@@ -299,17 +298,6 @@ def test_closing_answers_who_waits(make, engine):
         batcher.submit("m", [sentence("b")])
 
 
-def test_abandoning_fails_who_waits(make, engine):
-    batcher = make()
-    future = batcher.submit("m", sentences("a", 9))
-    batcher.abandon()
-    with pytest.raises(StoppedError, match="The server stops"):
-        future.result(TIMEOUT)
-    engine.may_go.set()
-    batcher.close()
-    assert engine.batches == [["first"]]
-
-
 def test_the_wait_is_predicted(make):
     batcher = make(max_tokens_per_batch=100, max_wait=3)
     batcher._batch_ends = 0
@@ -422,15 +410,15 @@ def test_only_the_last_batches_count():
 
 
 def test_batches_are_told(make, engine):
-    batches = []
-    batcher = make(on_batch=batches.append)
+    told = []
+    batcher = make(on_batch=lambda *batch: told.append(batch))
     batcher.submit("m", [sentence("a", 4), sentence("b", 6)])
     engine.may_go.set()
     batcher.close()
-    batch = batches[1]
-    assert (batch.model, batch.sentences, batch.tokens, batch.padded_tokens) == ("m", 2, 10, 12)
-    assert batch.seconds >= 0
-    assert len(batch.waited) == 2
+    batch, started, seconds = told[1]
+    assert [place.length for place in batch] == [4, 6]
+    assert started >= batch[0].request.arrival
+    assert seconds >= 0
 
 
 def test_the_words_are_those_of_translate_lines():

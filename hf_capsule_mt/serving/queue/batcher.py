@@ -7,39 +7,26 @@ document of five hundred sentences does not hold up a single sentence.
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
 
 from hf_capsule_mt.translation.text_translator import Ranked
 from hf_capsule_mt.translation.translation import Sentence
 
-from .batch_speed import BatchSpeed
 from .refusals import BusyError, FailedSentenceError, LateError, StoppedError
-from .waiting import Place, WaitingRequest, run_around
+from .waiting import Place, WaitingRequest, take_batch
 
 logger = logging.getLogger(__name__)
 
 Decode = Callable[..., Sequence[Ranked]]
 """Decodes sentences with token ids, all in one batch. `num_return_sequences` says how many translations each has."""
 
-_WINDOW = 4
-"""Sentences are sorted by length within so many budgets of a batch."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What is known of a batch that was decoded."""
-
-    model: str
-    sentences: int
-    tokens: int  # Source tokens without padding.
-    padded_tokens: int
-    seconds: float  # For decoding.
-    waited: list[float]  # Seconds from the request to the batch, for each sentence.
+_REMEMBERED_BATCHES = 50
+"""The last batches, from which the time of the next ones is predicted."""
 
 
 class Batcher:
@@ -58,7 +45,8 @@ class Batcher:
         max_sentences_per_batch: the most sentences of a batch.
         max_wait: the most seconds that a new request may have to wait.
         max_waiting_tokens: the most source tokens that may wait.
-        on_batch: is called after each batch, in the thread of the engine.
+        on_batch: is called after each batch, in the thread of the engine: with the batch, the time when its decoding
+            began, and the seconds that it took.
     """
 
     def __init__(
@@ -69,7 +57,7 @@ class Batcher:
         max_sentences_per_batch: int = 64,
         max_wait: float = 8.0,
         max_waiting_tokens: int = 65_536,
-        on_batch: Callable[[Batch], None] | None = None,
+        on_batch: Callable[[Sequence[Place], float, float], None] | None = None,
     ) -> None:
         self._decoders = dict(decoders)
         self._max_tokens = max_tokens_per_batch
@@ -176,10 +164,15 @@ class Batcher:
             self._check_is_alive()
             # It comes before those that are in the batch that is decoded now.
             last_batch = self._taken_batches - 1
-            request = WaitingRequest(model, sentences, deadline=now + seconds, arrival=now, last_batch=last_batch)
-            request.has_terms = any(sentence.terms for sentence in sentences)
-            request.alternatives = alternatives
-            request.rereads = rereads
+            request = WaitingRequest(
+                model,
+                sentences,
+                deadline=now + seconds,
+                arrival=now,
+                last_batch=last_batch,
+                alternatives=alternatives,
+                rereads=rereads,
+            )
             if sentences:
                 self._requests.append(request)
                 self._changed.notify_all()
@@ -194,13 +187,6 @@ class Batcher:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
-
-    def abandon(self) -> None:
-        """Take no more requests, and fail those that are not answered yet."""
-        with self._changed:
-            self._is_closed = True
-            self._fail_all(StoppedError("The server stops."))
-            self._changed.notify_all()
 
     def _run(self) -> None:
         """Decode batches until the batcher is closed and nothing waits."""
@@ -224,49 +210,14 @@ class Batcher:
             while True:
                 self._drop_done()
                 if self._requests:
-                    batch = self._take()
+                    self._taken_batches += 1
+                    batch = take_batch(self._requests, self._taken_batches, self._max_tokens, self._max_sentences)
                     tokens = sum(place.length for place in batch)
                     self._batch_ends = time.monotonic() + self._speed.seconds(tokens, 1)
                     return batch
                 if self._is_closed:
                     return None
                 self._changed.wait()
-
-    def _take(self) -> list[Place]:
-        """Take the next batch from the requests.
-
-        The request that was in no batch for longest has a sentence in it, so nobody waits for ever. Its neighbours by
-        length fill the batch, so that little is padded.
-        """
-        in_turn = sorted(self._requests, key=lambda request: request.last_batch)
-        first = in_turn[0]
-        same_kind = [request for request in in_turn if request.kind == first.kind]
-        window = self._window(same_kind)
-        anchor = window[0]
-        window.sort(key=lambda place: place.length)
-        batch = run_around(window, window.index(anchor), self._max_tokens, self._max_sentences)
-        self._taken_batches += 1
-        for place in batch:
-            place.request.take(place.index, self._taken_batches)
-        return batch
-
-    def _window(self, requests: Sequence[WaitingRequest]) -> list[Place]:
-        """Return one sentence of each request in turn, until there are enough for some batches."""
-        window: list[Place] = []
-        tokens = 0
-        rounds = [iter(tuple(request.waiting)) for request in requests]
-        remaining = list(zip(requests, rounds, strict=True))
-        while remaining and tokens < _WINDOW * self._max_tokens:
-            still_remaining = []
-            for request, indices in remaining:
-                index = next(indices, None)
-                if index is None:
-                    continue
-                window.append(Place(request, index))
-                tokens += request.length(index)
-                still_remaining.append((request, indices))
-            remaining = still_remaining
-        return window
 
     def _decode(self, batch: Sequence[Place]) -> None:
         """Decode a batch, in halves where a sentence fails, and answer the requests that are complete."""
@@ -283,16 +234,7 @@ class Batcher:
                 self._deliver(place, translation)
             self._requests = [request for request in self._requests if request.waiting]
         if self._on_batch is not None:
-            self._on_batch(
-                Batch(
-                    model=model,
-                    sentences=len(batch),
-                    tokens=tokens,
-                    padded_tokens=len(batch) * max(place.length for place in batch),
-                    seconds=seconds,
-                    waited=[started - place.request.arrival for place in batch],
-                )
-            )
+            self._on_batch(batch, started, seconds)
 
     def _decode_or_halve(self, decode: Decode, batch: Sequence[Place]) -> list[Ranked | Exception]:
         """Return a translation for each sentence, or the error of a sentence that cannot be decoded alone either."""
@@ -357,3 +299,37 @@ class Batcher:
     def _fail(self, request: WaitingRequest, error: Exception) -> None:
         if not request.future.done() and request.future.set_running_or_notify_cancel():
             request.future.set_exception(error)
+
+
+class BatchSpeed:
+    """Predicts the time of batches: a constant for each, and a time for each token."""
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED_BATCHES)
+        self._constant = 0.0
+        self._for_token = 0.0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """Remember a batch."""
+        self._batches.append((tokens, seconds))
+        self._constant, self._for_token = self._fit()
+
+    def seconds(self, tokens: int, batches: int) -> float:
+        """Return the predicted time of so many tokens in so many batches, 0 if nothing is known yet."""
+        return self._constant * batches + self._for_token * tokens
+
+    def _fit(self) -> tuple[float, float]:
+        """Return the constant and the time for a token that fit the last batches best, by least squares."""
+        count = len(self._batches)
+        mean_tokens = sum(tokens for tokens, _ in self._batches) / count
+        mean_seconds = sum(seconds for _, seconds in self._batches) / count
+        variance = sum((tokens - mean_tokens) ** 2 for tokens, _ in self._batches)
+        covariance = sum((tokens - mean_tokens) * (seconds - mean_seconds) for tokens, seconds in self._batches)
+        if variance == 0 or covariance <= 0:
+            # All batches are alike, or the measurements are only noise.
+            return 0.0, mean_seconds / mean_tokens
+        for_token = covariance / variance
+        constant = mean_seconds - for_token * mean_tokens
+        if constant < 0:
+            return 0.0, mean_seconds / mean_tokens
+        return constant, for_token

@@ -1,4 +1,4 @@
-"""Requests whose sentences wait for a batch, and which of them go well together."""
+"""Requests whose sentences wait, and the choice of the next batch among them."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from hf_capsule_mt.translation.text_translator import Ranked
 from hf_capsule_mt.translation.translation import Sentence
+
+_WINDOW = 4
+"""Sentences are sorted by length within so many budgets of a batch."""
 
 
 @dataclass(eq=False)
@@ -18,17 +21,18 @@ class WaitingRequest:
     deadline: float  # Of time.monotonic().
     arrival: float
     last_batch: int  # The number of the last batch that had a sentence of it.
+    alternatives: int = 0  # Other translations of each sentence.
+    rereads: bool = False  # Whether the model reads its translations again.
     future: Future[list[Ranked]] = field(default_factory=Future)
     waiting: deque[int] = field(init=False)  # Indices of the sentences that no batch has had.
     waiting_tokens: int = field(init=False)  # Their source tokens.
     translations: dict[int, Ranked] = field(default_factory=dict)
-    has_terms: bool = False  # Of a glossary.
-    alternatives: int = 0  # Other translations of each sentence.
-    rereads: bool = False  # Whether the model reads its translations again.
+    has_terms: bool = field(init=False)  # Of a glossary.
 
     def __post_init__(self) -> None:
         self.waiting = deque(range(len(self.sentences)))
         self.waiting_tokens = sum(map(self.length, self.waiting))
+        self.has_terms = any(sentence.terms for sentence in self.sentences)
 
     @property
     def kind(self) -> tuple[str, int | None, bool, bool]:
@@ -67,16 +71,52 @@ class Place:
         return self.request.sentences[self.index]
 
 
-def run_around(window: Sequence[Place], anchor: int, max_tokens: int, max_sentences: int) -> list[Place]:
+def take_batch(requests: Sequence[WaitingRequest], number: int, max_tokens: int, max_sentences: int) -> list[Place]:
+    """Take the next batch from the requests.
+
+    The request that was in no batch for longest has a sentence in it, so nobody waits for ever. Its neighbours by
+    length fill the batch, so that little is padded.
+
+    Args:
+        requests: those that wait, at least one.
+        number: of the batch.
+        max_tokens: the most source tokens of the batch, with padding. A longer sentence is alone in one.
+        max_sentences: the most sentences of the batch.
+    """
+    in_turn = sorted(requests, key=lambda request: request.last_batch)
+    first = in_turn[0]
+    window = _window([request for request in in_turn if request.kind == first.kind], max_tokens)
+    anchor = window[0]
+    window.sort(key=lambda place: place.length)
+    batch = _run_around(window, window.index(anchor), max_tokens, max_sentences)
+    for place in batch:
+        place.request.take(place.index, number)
+    return batch
+
+
+def _window(requests: Sequence[WaitingRequest], max_tokens: int) -> list[Place]:
+    """Return one sentence of each request in turn, until there are enough for some batches."""
+    window: list[Place] = []
+    tokens = 0
+    rounds = [iter(tuple(request.waiting)) for request in requests]
+    remaining = list(zip(requests, rounds, strict=True))
+    while remaining and tokens < _WINDOW * max_tokens:
+        still_remaining = []
+        for request, indices in remaining:
+            index = next(indices, None)
+            if index is None:
+                continue
+            window.append(Place(request, index))
+            tokens += request.length(index)
+            still_remaining.append((request, indices))
+        remaining = still_remaining
+    return window
+
+
+def _run_around(window: Sequence[Place], anchor: int, max_tokens: int, max_sentences: int) -> list[Place]:
     """Return the sentences around the one at `anchor`, in a window sorted by length, that fit a batch.
 
     The shorter ones come first, because a longer one makes the whole batch wider.
-
-    Args:
-        window: sentences, sorted by length.
-        anchor: the index in the window of the sentence whose turn it is. It is always in the batch.
-        max_tokens: the most source tokens of the batch, with padding.
-        max_sentences: the most sentences of the batch.
     """
     start = anchor
     end = anchor + 1
