@@ -35,7 +35,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import load_model, load_tokenizer
 from hf_capsule_mt.translation.files import translate_file
 from hf_capsule_mt.translation.formats import LINES, recognise
-from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 _MOST = 12

@@ -25,7 +25,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from benchmarks.speed.decode import ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.preparation import Sentence
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

@@ -30,11 +30,9 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.evaluation.alignment import align_words
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import load_tokenizer
-from hf_capsule_mt.translation.alignment.forced import attending, cross_attentions_of
+from hf_capsule_mt.translation.alignment.forced import attending, cross_attentions_of, start_token
 from hf_capsule_mt.translation.alignment.words import aligner
-from hf_capsule_mt.translation.generation.decoder import Decoder
-from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
-from hf_capsule_mt.translation.generation.token_rows import pad_rows, start_token
+from hf_capsule_mt.translation.generation.decoder import Decoder, evaluating, pad_rows
 from hf_capsule_mt.translation.tags.segments import marked_segments
 
 OPENING = "<b>"

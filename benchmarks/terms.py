@@ -31,8 +31,7 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.evaluation.term_scores import has_copies, measure_terms, read_terms
 from hf_capsule_mt.files import replaced_file, write_json
 from hf_capsule_mt.loading import load_tokenizer
-from hf_capsule_mt.translation.generation.decoder import Decoder
-from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.generation.decoder import Decoded, Decoder
 from hf_capsule_mt.translation.terms.forcing import PlacedTerm, TermWriter, word_boundaries
 from hf_capsule_mt.translation.terms.glossary import Term
 from hf_capsule_mt.translation.text.segments import Segment

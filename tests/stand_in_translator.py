@@ -2,7 +2,7 @@
 
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 

@@ -28,8 +28,7 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.modeling.word_masks import mean_over_words
-from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
-from hf_capsule_mt.translation.generation.token_rows import pad_rows
+from hf_capsule_mt.translation.generation.decoder import evaluating, pad_rows
 
 # The rows of Table 1 and the systems they stand for.
 AGGREGATIONS = {"base": "transformer", "simple": "head-simple-routing", "em": "head-em-routing"}

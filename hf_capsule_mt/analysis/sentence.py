@@ -10,8 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.alignment.forced import teacher_force
-from hf_capsule_mt.translation.generation.decoder import Decoder
-from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.generation.decoder import Decoder, evaluating
 from hf_capsule_mt.translation.text.languages import ONE_PAIR, Direction
 
 from .routed_parts import guided_groups, has_routing

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.translation.alignment.forced import TeacherForcedPass, attending, teacher_force
-from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.generation.decoder import evaluating
 
 from .corpus import EncodedCorpus
 from .past_and_future import PastAndFutureSums, attended_words, bag_overlaps

@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.modeling.aggregation import LayerAggregation, ResidualRoutedHeads, RoutedAggregation, RoutedHeads
 from hf_capsule_mt.modeling.guided_routing import GuidedRouting
 from hf_capsule_mt.modeling.sentence_capsules import SentenceCapsules
-from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
-from hf_capsule_mt.translation.generation.token_rows import behind_start, pad_rows
+from hf_capsule_mt.translation.alignment.forced import behind_start
+from hf_capsule_mt.translation.generation.decoder import evaluating, pad_rows
 
 from .corpus import EncodedCorpus
 

@@ -16,7 +16,7 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit, special_ids
 from hf_capsule_mt.translation.alignment.forced import alignment_heads, attending, cross_attentions_of, teacher_force
 from hf_capsule_mt.translation.alignment.words import attended_positions
-from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.generation.decoder import evaluating
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from hf_capsule_mt.translation.alignment.forced import (
     teacher_force,
 )
 from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_shares
-from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.generation.decoder import evaluating
 from hf_capsule_mt.translation.text.languages import ONE_PAIR, Direction
 from hf_capsule_mt.translation.text.words import word_spans
 from hf_capsule_mt.translation.text_translator import TextTranslator

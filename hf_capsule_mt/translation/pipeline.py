@@ -18,10 +18,10 @@ from hf_capsule_mt.decoding import ShortlistLogitsProcessor
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
 
+from .alignment.forced import start_token
 from .alignment.links import NOT_ALIGNABLE
 from .generation.model_options import engine_computes_in, is_of_engine, name_of
 from .generation.settings import ENGINES, settings_of
-from .generation.token_rows import start_token
 from .portable_pipeline import flat_results, languages_of_task, list_or_generator, sorted_options
 from .preparation import PreparedText, TextOptions
 from .tags.segments import keep_pattern, with_addresses

@@ -22,9 +22,7 @@ from hf_capsule_mt.long_work import next_step
 from .alignment.forced import forced_pass, no_attention
 from .alignment.links import NOT_ALIGNABLE, Align, linked_words
 from .alignment.words import aligner
-from .generation.decoder import Decoder
-from .generation.evaluation_mode import evaluating
-from .generation.token_rows import Decoded
+from .generation.decoder import Decoded, Decoder, evaluating
 from .preparation import TextReader
 from .terms.forcing import TermWriter
 from .translation import PreparedText, Sentence, Translation, with_alternatives

@@ -17,7 +17,7 @@ from hf_capsule_mt.evaluation.alignment import align_by_attention
 from hf_capsule_mt.evaluation.alignment_heads import _Links, link_sentences, rate_heads, store_heads
 from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from hf_capsule_mt.translation.alignment.forced import ForcedTarget, attending
-from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 

@@ -16,7 +16,7 @@ from hf_capsule_mt.serving.app import ServerSettings, build_app
 from hf_capsule_mt.serving.file_jobs import read_file_job
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.requests import Upload
-from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.generation.decoder import Decoded
 
 PARTS = 60
 EN_DE = {"source": "en", "target": "de"}

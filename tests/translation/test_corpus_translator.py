@@ -16,8 +16,8 @@ from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import text_translator
 from hf_capsule_mt.translation.files.row_files import translate_row_files
+from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.generation.model_options import changed_settings
-from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.quality.judge import Judgement
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

@@ -17,8 +17,7 @@ import hf_capsule_mt
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.encoding import tokenize_lines
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.generation.decoder import Decoder
-from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.generation.decoder import Decoded, Decoder
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.forcing import TermWriter, check_glossary, token_spellings, word_boundaries
 from hf_capsule_mt.translation.terms.glossary import Entry, Glossary

@@ -23,8 +23,8 @@ from hf_capsule_mt.translation.alignment.forced import forced_pass
 from hf_capsule_mt.translation.files import translate_file
 from hf_capsule_mt.translation.files.lines import FileTranslationOptions
 from hf_capsule_mt.translation.files.rows import CorpusTranslator
+from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.generation.token_rows import Decoded
 from hf_capsule_mt.translation.preparation import TextOptions, TextReader
 from hf_capsule_mt.translation.quality.judge import judge
 from hf_capsule_mt.translation.text.languages import KnownLanguages, languages_of_columns

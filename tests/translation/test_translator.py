@@ -21,9 +21,8 @@ from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.alignment.forced import attending
-from hf_capsule_mt.translation.generation.evaluation_mode import evaluating
+from hf_capsule_mt.translation.generation.decoder import Decoded, before_end, evaluating
 from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
-from hf_capsule_mt.translation.generation.token_rows import Decoded, before_end
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}

@@ -9,8 +9,8 @@ from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.loading import load_model
 from hf_capsule_mt.translation.alignment import forced as forced_module
-from hf_capsule_mt.translation.alignment.forced import ForcedTarget, forced_pass, teacher_force
-from hf_capsule_mt.translation.generation.token_rows import before_end, behind_start
+from hf_capsule_mt.translation.alignment.forced import ForcedTarget, behind_start, forced_pass, teacher_force
+from hf_capsule_mt.translation.generation.decoder import before_end
 from hf_capsule_mt.translation.quality import signals
 from hf_capsule_mt.translation.quality.signals import read_signs
 from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script

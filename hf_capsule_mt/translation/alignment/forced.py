@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from hf_capsule_mt.decoding.fingerprint import Fingerprint, with_shared_weights
 from hf_capsule_mt.errors import UserError
 
-from ..generation.token_rows import behind_start, pad_rows
+from ..generation.decoder import pad_rows
 
 Head = tuple[int, int]
 """A layer of the decoder that attends to the source, and a head of it, both from 0."""
@@ -261,3 +261,22 @@ def aligning_attention(cross_attentions: Sequence[Tensor], heads: Sequence[Head]
             raise UserError(f"alignment_heads names head {head} of layer {layer}, which the model does not have.")
         chosen.append(cross_attentions[layer][:, head])
     return torch.stack(chosen).mean(0)
+
+
+def start_token(model: PreTrainedModel) -> int:
+    """Return the token with which `generate()` begins translations."""
+    # A model without its head has no generation config.
+    settings = getattr(model, "generation_config", None)
+    starts = [
+        getattr(settings, "decoder_start_token_id", None),
+        model.config.decoder_start_token_id,
+        # generate() begins with it where there is no start.
+        getattr(settings, "bos_token_id", None),
+    ]
+    # 0 is a token too.
+    return next(token_id for token_id in starts if token_id is not None)
+
+
+def behind_start(model: PreTrainedModel, ids: Tensor) -> Tensor:
+    """Return token ids `[batch, target]` after the start token of `generate()`, `[batch, 1 + target]`."""
+    return torch.cat([ids.new_full((len(ids), 1), start_token(model)), ids], dim=1)

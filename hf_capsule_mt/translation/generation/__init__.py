@@ -1,1 +1,1 @@
-"""A batch of token ids in, translations as token ids out. decoder.py does it, by settings.py and token_rows.py."""
+"""A batch of token ids in, translations as token ids out. decoder.py does it, by settings.py."""

@@ -1,13 +1,15 @@
 """Decodes batches of token ids with one set of options: with the engine where it can, otherwise with `generate()`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+from torch.nn.utils.rnn import pad_sequence
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
 
@@ -20,7 +22,6 @@ from hf_capsule_mt.decoding.search.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.decoding.search.term_banks import TermBanks
 from hf_capsule_mt.errors import UserError
 
-from .evaluation_mode import evaluating
 from .settings import (
     ENGINES,
     as_arguments,
@@ -32,7 +33,6 @@ from .settings import (
     settings_of,
     with_tokenizer,
 )
-from .token_rows import Decoded, before_end, pad_rows
 
 logger = logging.get_logger(__name__)
 
@@ -43,6 +43,29 @@ _ALWAYS = {
 }
 _MANY = 1 << 20
 """More tokens than a translation has."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A translation of one sentence as the model wrote it, without the tags and kept parts of its source."""
+
+    token_ids: list[int]
+    """Without the start token and the end."""
+    end: int | None = None
+    """The token that ended it, or None at the limit of its length."""
+    score: float | None = None
+    """As `sequences_scores` of `generate()`. The engine's beam search knows it, others only if they were asked for."""
+    text: str = ""
+    """The same as text, in one line."""
+    terms: tuple[Any, ...] = ()
+    """What became of the terms of a glossary, one [`PlacedTerm`] each."""
+    forced: Any = None
+    """What a forced pass of the model says of it, a [`ForcedTarget`], if somebody needs it."""
+
+    @property
+    def ids(self) -> list[int]:
+        """The token ids with their end, if they have one."""
+        return self.token_ids if self.end is None else [*self.token_ids, self.end]
 
 
 @dataclass(frozen=True)
@@ -328,3 +351,52 @@ def _max_length(limit: int) -> int:
     """Return the `max_length` of a search in which no translation may have more than so many new tokens."""
     # The start token, and one to spare, or `forced_eos_token_id` would act on the longest sentences.
     return limit + 2
+
+
+@contextmanager
+def evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """Switch dropout off until the end of the block. Parts that were in evaluation mode before stay in it.
+
+    A model in training mode is for one thread: the end of its block would switch dropout on for the others.
+    """
+    trained = [module for module in model.modules() if module.training]
+    if trained:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module in trained:
+            module.training = True
+
+
+def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return token ids padded on the right, `[batch, length]`, and their mask, False for padding."""
+    lengths = torch.tensor([len(row) for row in rows])
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    padded = pad_sequence(tensors, batch_first=True, padding_value=padding or 0)
+    mask = torch.arange(padded.shape[1]) < lengths[:, None]
+    return padded.to(device), mask.to(device)
+
+
+def before_end(row: Sequence[int], settings: GenerationConfig, limit: int, score: float | None = None) -> Decoded:
+    """Return what was written in a row of `generate()`: the tokens before the end, the limit, or the padding.
+
+    Args:
+        row: token ids with the start token.
+        settings: those of the search.
+        limit: the most new tokens of the translation.
+        score: that of the search, if it has any.
+    """
+    ends = settings.eos_token_id
+    if not isinstance(ends, list):
+        ends = [ends]
+    # The first token is the start. After its limit a row is filled with ends or padding.
+    token_ids = [*row[1 : limit + 1]]
+    for length, token_id in enumerate(token_ids):
+        if token_id in ends:
+            return Decoded(token_ids[:length], token_id, score)
+    length = len(token_ids)
+    # Transformers fills up with -1 where it knows no end.
+    while length and token_ids[length - 1] in (settings.pad_token_id, -1):
+        length -= 1
+    return Decoded(token_ids[:length], None, score)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..alignment.words import attended_span
-from ..generation.token_rows import Decoded
+from ..generation.decoder import Decoded
 from ..preparation import TextReader
 from ..terms.forcing import PlacedTerm
 from ..terms.glossary import places_of_terms

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from ..generation.token_rows import Decoded
+from ..generation.decoder import Decoded
 from ..preparation import TextReader
 from ..translation import Sentence
 from .judge import Judgement, aligned_terms, judge

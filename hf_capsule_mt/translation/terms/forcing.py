@@ -18,8 +18,7 @@ from hf_capsule_mt.decoding.search.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.decoding.search.term_banks import MOST_FINISHED, default_bank_width
 from hf_capsule_mt.errors import UserError
 
-from ..generation.decoder import Decoder, ForcedTerms
-from ..generation.token_rows import Decoded
+from ..generation.decoder import Decoded, Decoder, ForcedTerms
 from ..text.words import IN_WORD
 from ..translation import Sentence
 from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms

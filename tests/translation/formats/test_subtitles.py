@@ -6,7 +6,7 @@ from stand_in_translator import UpperCase
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file
 from hf_capsule_mt.translation.formats import recognise
-from hf_capsule_mt.translation.generation.token_rows import Decoded
+from hf_capsule_mt.translation.generation.decoder import Decoded
 
 SRT = """1
 00:00:01,000 --> 00:00:02,500
