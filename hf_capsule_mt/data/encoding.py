@@ -18,7 +18,11 @@ logger = logging.getLogger(__name__)
 TOKENIZING = RLock()
 """Held while a tokenizer is called, because its calls change its language and its truncation."""
 # A thread that holds the lock would not exist in a forked process, so that nobody could release it there.
-os.register_at_fork(before=TOKENIZING.acquire, after_in_parent=TOKENIZING.release, after_in_child=TOKENIZING.release)
+# Windows has no fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=TOKENIZING.acquire, after_in_parent=TOKENIZING.release, after_in_child=TOKENIZING.release
+    )
 
 _TOKENIZED_TOGETHER = 2_000
 """Lines of one call of a tokenizer, which needs much memory for each."""

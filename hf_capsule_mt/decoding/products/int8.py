@@ -53,7 +53,9 @@ def _renew_lock() -> None:
 
 
 # The thread that holds the lock does not exist in a forked process, so nobody would ever release it there.
-os.register_at_fork(after_in_child=_renew_lock)
+# Windows has no fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Int8Product:
