@@ -18,12 +18,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.analysis.ablation import measure_worth, record_gates
 from hf_capsule_mt.analysis.corpus import EncodedCorpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.routed_parts import has_routing
 from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
 from hf_capsule_mt.analysis.sentence import read_encoded
 from hf_capsule_mt.analysis.statistics import measure_routing
-from hf_capsule_mt.analysis.worth import measure_worth, record_gates
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.environment import check_installed, environment
 from hf_capsule_mt.errors import UserError

@@ -7,10 +7,10 @@ import torch
 from tiny_marian import tiny_model
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.analysis.ablation import record_gates
 from hf_capsule_mt.analysis.routing_report import report, routing_tables, write_report
 from hf_capsule_mt.analysis.sentence import SentenceRouting
 from hf_capsule_mt.analysis.statistics import RoutingStatistics
-from hf_capsule_mt.analysis.worth import record_gates
 
 NOTHING = {"gates": {}, "worth": {"added": {}}, "routing": {}, "words": {}}
 NOTHING |= {"past_and_future": None, "top_5_overlap": None}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from routed_models import KINDS, corpus_for, routed
 
-from hf_capsule_mt.analysis.worth import measure_worth
+from hf_capsule_mt.analysis.ablation import measure_worth
 from hf_capsule_mt.modeling.aggregation import RoutedHeads
 
 PLACES = {
