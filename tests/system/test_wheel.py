@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing else of the project can be found: its files, and its commands."""
+"""What a release publishes: both archives as `build` makes them, and the wheel installed where nothing else is."""
 
 import json
 import os
@@ -52,14 +52,24 @@ def call(*words, cwd=None):
 
 
 @pytest.fixture(scope="module")
-def bin_folder(tmp_path_factory):
-    """The commands of a new environment that has the wheel, and of this one only what it depends on."""
-    folder = tmp_path_factory.mktemp("wheel")
+def archives(tmp_path_factory):
+    """The archives of the sources, and the wheel, which is built from them."""
+    folder = tmp_path_factory.mktemp("archives")
     # A build leaves files beside its sources.
     (folder / "sources").mkdir()
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / "sources" / name)
+    # Without isolation, so that it needs no network.
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, folder / "sources")
+    shutil.rmtree(folder / "sources")
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def bin_folder(archives, tmp_path_factory):
+    """The commands of a new environment that has the wheel, and of this one only what it depends on."""
+    folder = tmp_path_factory.mktemp("wheel")
     venv.create(folder / "environment", symlinks=True)
     python = folder / "environment" / "bin" / "python"
     [site_packages] = (folder / "environment").glob("lib/python*/site-packages")
@@ -67,8 +77,8 @@ def bin_folder(tmp_path_factory):
     others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     (site_packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in others))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-    call(*pip, "install", "--no-deps", "--no-index", "--no-build-isolation", folder / "sources")
-    shutil.rmtree(folder / "sources")
+    wheel = next(path for path in archives if path.suffix == ".whl")
+    call(*pip, "install", "--no-deps", "--no-index", wheel)
     return python.parent
 
 
@@ -80,6 +90,12 @@ def empty_folder(tmp_path):
         for language, side in zip(("en", "de"), zip(*part, strict=True), strict=True):
             (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side))
     return tmp_path
+
+
+def test_the_index_takes_the_archives(archives):
+    names = [f"hf_capsule_mt-{__version__}-py3-none-any.whl", f"hf_capsule_mt-{__version__}.tar.gz"]
+    assert [path.name for path in archives] == names
+    call(sys.executable, "-m", "twine", "check", "--strict", *archives)
 
 
 @pytest.mark.slow
