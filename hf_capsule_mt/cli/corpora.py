@@ -134,7 +134,8 @@ def _check_kinds(args: argparse.Namespace, paths: Sequence[Path]) -> None:
             raise UserError(f"--{name} is for rows, and {paths[0]} is plain text. Leave it out.")
     for path in paths:
         file_format = recognise(path, args.format, tags=args.tags)
-        if file_format is not None:
+        has_lines = file_format is None or (args.tags and file_format.has_tags)
+        if not has_lines:
             raise UserError(f"{path} is {file_format.title}. Translate it by itself, with --output_file.")
 
 

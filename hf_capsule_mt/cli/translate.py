@@ -15,8 +15,8 @@ sentences. With --documents en the input is running text in that language. Its p
 are translated.
 
 Files of Markdown, HTML, subtitles, gettext, XLIFF, i18next, Android strings and Java properties are recognised by
-their names and beginnings, and translated as a whole. They need --documents, --input_file and
---output_file. After an interruption the same command continues:
+their names and beginnings, and translated as a whole. They need --documents. With --output_file, the same command
+continues after an interruption:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
 
@@ -25,7 +25,7 @@ Files that are no text, and formats that are not supported, are refused.
 --n_best 5 writes five translations of each line with their scores, and --alignments FILE which words belong together.
 
 --tags puts tags of XML or HTML back around the translations of their words. Each line is a text with tags. With
---documents the whole input is one text, such as a page of HTML:
+--documents the whole input is one text. A page of HTML is translated as such, with or without --tags:
 
     hf-capsule-mt translate --model run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
 
@@ -174,8 +174,8 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--translate_addresses",
         action="store_true",
-        help="Translate addresses of the Web and of e-mail like words. By default they are copied with --documents and "
-        "--output_dir.",
+        help="Translate addresses of the Web and of e-mail like words. By default they are copied with --documents, "
+        "--tags and --output_dir.",
     )
 
 
@@ -290,19 +290,21 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
     """
     path = args.input_file or STANDARD_INPUT
     # Nothing can be told of a stream.
-    if not path.is_file():
-        return None
-    file_format = recognise(path, args.format, tags=args.tags)
+    is_stream = not path.is_file()
+    file_format = FORMATS.get(args.format) if is_stream else recognise(path, args.format, tags=args.tags)
     if file_format is None:
         return None
-    if args.input_file is None or args.output_file is None:
-        raise UserError(
-            f"The input is {file_format.title}, which is translated as a whole. Give --input_file and --output_file. "
-            f"To translate each line as it is, give --format {LINES}."
-        )
-    for name in ("sentences", "tags", "interactive", "report_file", "n_best", "alignments"):
+    for_lines = ["sentences", "tags", "interactive", "report_file", "n_best", "alignments"]
+    remedy = "Leave it out."
+    if args.tags and file_format.has_tags:
+        if args.documents is None and args.format is None:
+            # Each line is a text with tags.
+            return None
+        for_lines.remove("tags")
+        remedy = f"Leave it out, or give --format {LINES}, which leaves the attributes as they are."
+    for name in for_lines:
         if getattr(args, name):
-            raise UserError(f"--{name} is for lines of text, and {path} is {file_format.title}. Leave it out.")
+            raise UserError(f"--{name} is for lines of text, and {path} is {file_format.title}. {remedy}")
     check_readable(file_format, args.documents)
     return file_format
 
@@ -310,12 +312,12 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
 def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: PartialState) -> None:
     """Translate the input as a whole."""
     if state.num_processes > 1:
-        raise UserError(f"{args.input_file} is {file_format.title}, which one process translates. Start only one.")
+        raise UserError(f"The input is {file_format.title}, which one process translates. Start only one.")
     file_options = _options(args).pinned()
     options = file_options.decoding
     translate_file(
         TextTranslator(*options.load(torch.device(args.device or state.device))),
-        args.input_file,
+        args.input_file or STANDARD_INPUT,
         args.output_file,
         args.documents,
         file_format=file_format.name,

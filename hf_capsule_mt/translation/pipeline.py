@@ -74,8 +74,8 @@ class TranslationPipeline(ChunkPipeline):
         tags: whether texts have tags of XML or HTML. The model does not see them, and its cross-attention says where
             they go in the translation. Tags of blocks, such as `<p>`, end a sentence.
         keep: a regular expression for parts that are not translated, such as numbers or placeholders.
-        translate_addresses: whether addresses in documents are translated like words. By default they stay, except with
-            `return_alignments`.
+        translate_addresses: whether addresses in documents and in texts with tags are translated like words. By
+            default they stay, except with `return_alignments`.
         vocabulary: file of the words that translations may have, by the command `shortlist`.
         glossary: terms that translations must have: a file (.tsv, .csv or .tbx), or a [`Glossary`].
         return_scores: whether results have a `score`, see [`Translation`].
@@ -215,7 +215,7 @@ class TranslationPipeline(ChunkPipeline):
             documents: whether the text has several sentences, or the language in which it has them.
             tags: whether the text has tags.
             keep: finds parts that are not translated.
-            translate_addresses: whether addresses in a document are translated like words.
+            translate_addresses: whether addresses in a document, or in a text with tags, are translated like words.
             glossary: terms that the translation must have.
 
         Raises:
@@ -225,7 +225,7 @@ class TranslationPipeline(ChunkPipeline):
         direction = self.direction(src_lang, tgt_lang)
         source = direction.source or src_lang or languages_of_task(self.task)[0]
         language = language_code(source) if documents is True else documents or None
-        if documents and not translate_addresses:
+        if (documents or tags) and not translate_addresses:
             keep = with_addresses(keep)
         options = TextOptions(language, tags, keep, glossary)
         prepared = reader.prepare(text, options, direction=direction, truncation=truncation)

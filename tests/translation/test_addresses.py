@@ -83,6 +83,8 @@ def test_the_pipeline_keeps_them_in_documents():
         return translator(text, **options)[0]["translation_text"]
 
     assert written(documents="en").count("b@c.de") == 1
+    assert written(tags=True).count("b@c.de") == 1
+    assert "@" not in written(tags=True, translate_addresses=True)
     # Elsewhere it writes what `generate()` does.
     assert written() == written(documents="en", translate_addresses=True)
     assert "@" not in written()
@@ -103,6 +105,11 @@ def test_the_command_keeps_them_in_documents(tmp_path):
     assert lines[2].count("b@c.de") == 1
     assert "@" not in written("--documents", "en", "--translate_addresses")
     assert "@" not in written()
+    # Of text with tags, too.
+    lines = written("--tags").split("\n")
+    assert lines[0] == "https://x.org/a."
+    assert lines[2].count("b@c.de") == 1
+    assert "@" not in written("--tags", "--translate_addresses")
 
 
 def test_time_grows_with_the_length():

@@ -33,7 +33,8 @@ class FileTranslationOptions:
         sentences: language of lines that are cut into sentences.
         tags: whether there are tags of XML or HTML.
         keep: regular expression for parts that are not translated.
-        translate_addresses: whether addresses in documents and files with a format are translated like words.
+        translate_addresses: whether addresses are translated like words, in documents, texts with tags and files with a
+            format.
         source_lang: source language, for NLLB, M2M-100 and mBART.
         target_lang: language to write with these, and with multilingual OPUS-MT and MADLAD, until a text names another.
         glossary: file of terms that translations must have.
@@ -82,7 +83,8 @@ class FileTranslationOptions:
         """How the texts are cut, and which terms they need."""
         pattern = keep_pattern(self.keep) if self.keep else None
         # Words are not aligned with kept parts.
-        if self.documents and not self.translate_addresses and self.alignments_file is None:
+        keeps_addresses = (self.documents or self.tags) and not self.translate_addresses
+        if keeps_addresses and self.alignments_file is None:
             pattern = with_addresses(pattern)
         glossary = None
         if self.glossary is not None:

@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -26,7 +27,7 @@ from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import Sentence
 
 from ..formats.base import FileFormat, Text
-from ..formats.recognition import LINES, recognise
+from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents
 
 if TYPE_CHECKING:
     from hf_capsule_mt.translation.pipeline import TranslationPipeline
@@ -39,7 +40,7 @@ _GROUP = 20_000
 def translate_file(
     translator: "TextTranslator | TranslationPipeline",
     input_file: str | Path,
-    output_file: str | Path,
+    output_file: str | Path | None,
     language: str,
     *,
     file_format: str | None = None,
@@ -59,7 +60,7 @@ def translate_file(
     Args:
         translator: a translation pipeline, or what it translates with.
         input_file: the file. It may be compressed.
-        output_file: where the translation goes. If its name ends in .gz it is compressed.
+        output_file: where the translation goes. If its name ends in .gz it is compressed. None is standard output.
         language: two letters of the language of the file, whose sentences are translated one by one.
         file_format: a name among `FORMATS`. By default the name and the beginning of the file tell.
         source_lang: code of the source language, for NLLB, M2M-100 and mBART.
@@ -69,15 +70,16 @@ def translate_file(
         glossary: terms that translations must have.
         max_tokens_per_batch: source tokens that are decoded together, with padding.
         settings: everything that the translations depend on. With it, finished texts are kept in a folder next to the
-            output until all are done, and a call with the same settings continues after an interruption.
+            output file until all are done, and a call with the same settings continues after an interruption.
         **options: of decoding, such as `num_beams=4`.
 
     Raises:
         UserError: if the file is no text, of no format that is supported, or damaged, or there is no such language.
     """
     input_file = Path(input_file)
-    output_file = Path(output_file)
-    recognised = recognise(input_file, file_format)
+    with opened(input_file) as file:
+        data = file.read()
+    recognised = recognise_contents(input_file, data[:HEAD_BYTES], file_format)
     if recognised is None:
         raise UserError(f"{input_file} has lines of text, and no format. For these use translate, or documents=.")
     check_readable(recognised, language)
@@ -90,8 +92,6 @@ def translate_file(
         keep = with_addresses(keep).pattern
     if glossary is not None:
         check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
-    with opened(input_file) as file:
-        data = file.read()
     mark = byte_order_mark(data)
     with _named_in_errors(input_file):
         document = recognised.read(data.removeprefix(mark), target_lang)
@@ -100,13 +100,18 @@ def translate_file(
     translate = partial(_translations, translator, reading, direction, max_tokens_per_batch, options)
     with ExitStack() as stack:
         kept = None
-        if settings is not None:
-            stack.enter_context(held_folder(output_file))
-            kept = PartialOutput(output_file, settings)
+        if settings is not None and output_file is not None:
+            stack.enter_context(held_folder(Path(output_file)))
+            kept = PartialOutput(Path(output_file), settings)
         with _named_in_errors(input_file):
             translations = _resumed(translate, texts, kept)
-        with replaced_file(output_file) as file:
-            file.write(mark + document.written(translations))
+        written = mark + document.written(translations)
+        if output_file is None:
+            sys.stdout.buffer.write(written)
+            sys.stdout.buffer.flush()
+            return
+        with replaced_file(Path(output_file)) as file:
+            file.write(written)
         if kept is not None:
             kept.discard()
 

@@ -47,6 +47,8 @@ class FileFormat(ABC):
     """Endings of the names of its files."""
     has_other_contents = False
     """Whether files with these endings often have something else than messages for readers."""
+    has_tags = False
+    """Whether its files are texts with tags, which users may call so."""
     package: str | None = None
     """The library that it needs, of the extra `files`."""
 

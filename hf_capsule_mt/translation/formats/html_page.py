@@ -20,6 +20,7 @@ class HtmlPage(FileFormat):
     name = "html"
     title = "HTML"
     suffixes = (".html", ".htm", ".xhtml")
+    has_tags = True
 
     def is_begun_by(self, beginning: str) -> bool:
         """Return whether it has the document type or the first tag of a page."""

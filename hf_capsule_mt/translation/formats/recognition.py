@@ -54,7 +54,7 @@ def recognise(path: Path, name: str | None = None, *, tags: bool = False) -> Fil
     Args:
         path: the file, which may be compressed.
         name: the format that the user names, or [`LINES`]. By default the name and the beginning of the file tell.
-        tags: whether the user says that it is text with tags of XML or HTML. A page of HTML is that, too.
+        tags: whether the user says that it is text with tags of XML or HTML, so that no kind of XML is refused.
 
     Raises:
         UserError: if the file is no text, or of a format that is not supported.
@@ -63,8 +63,7 @@ def recognise(path: Path, name: str | None = None, *, tags: bool = False) -> Fil
         head = file.read(HEAD_BYTES)
     if not tags or name is not None:
         return recognise_contents(path, head, name)
-    file_format = _known_format(path, _beginning(path, head))
-    return None if isinstance(file_format, HtmlPage) else file_format
+    return _known_format(path, _beginning(path, head))
 
 
 def recognise_contents(path: Path, head: bytes, name: str | None = None) -> FileFormat | None:

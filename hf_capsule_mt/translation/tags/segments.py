@@ -155,7 +155,7 @@ def keep_pattern(keep: str) -> regex.Pattern:
 def with_addresses(keep: str | regex.Pattern | None = None) -> regex.Pattern:
     """Return what finds addresses, and what another expression finds.
 
-    Texts of several sentences keep their addresses by default. A single sentence without `keep` is what `generate()`
+    Texts of several sentences, or with tags, keep their addresses by default. A single sentence is what `generate()`
     writes.
     """
     if keep is None:

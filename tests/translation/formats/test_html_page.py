@@ -1,10 +1,14 @@
 """Pages of HTML: words and attributes are translated, and everything else stays."""
 
+import os
 import re
+from contextlib import contextmanager
 
 import pytest
 from stand_in_translator import UpperCase
+from tiny_marian import save_tiny_marian
 
+from hf_capsule_mt.cli import translate
 from hf_capsule_mt.translation.files import translate_file
 
 PAGE = """<!DOCTYPE html>
@@ -91,3 +95,51 @@ def test_only_words_are_read(tmp_path):
         ["A dog.", "A cat.", "See , now!", "Q&A.", 'a "big" dog', "a dog", "your name"]
     )
     assert not any(re.search("[<>]", text) for text in translator.seen)
+
+
+@contextmanager
+def standard_input(descriptor):
+    """Let an open file be the standard input."""
+    saved = os.dup(0)
+    os.dup2(descriptor, 0)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 0)
+        os.close(saved)
+
+
+def test_the_command_translates_a_page_in_one_way(tmp_path, capsysbinary):
+    """With `--tags` and without, from a file, from standard input and from a stream."""
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html>\n<html lang='en'><p>a <img alt='b c'> d <b>e f</b>.<br>https://x.org/a")
+    common = ["--model", str(save_tiny_marian(tmp_path / "model")), "--documents", "en", "--target_lang", "de"]
+    named = [*common, "--input_file", str(page), "--output_file"]
+    translate.main([*named, str(tmp_path / "a")])
+    whole = (tmp_path / "a").read_bytes()
+    assert whole.startswith(b'<!doctype html>\n<html lang="de"><p>')
+    assert b"'b c'" not in whole
+    assert whole.endswith(b"<br>https://x.org/a")
+    translate.main([*named, str(tmp_path / "b"), "--tags"])
+    assert (tmp_path / "b").read_bytes() == whole
+    capsysbinary.readouterr()
+    with page.open("rb") as file, standard_input(file.fileno()):
+        translate.main([*common, "--tags"])
+    assert capsysbinary.readouterr().out == whole
+    end, beginning = os.pipe()
+    os.write(beginning, page.read_bytes())
+    os.close(beginning)
+    with standard_input(end):
+        translate.main([*common, "--format", "html"])
+    assert capsysbinary.readouterr().out == whole
+
+
+def test_lines_of_a_page_and_a_page_as_text_with_tags(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("<p>a <img alt='b c'> d.</p>\n<p>e f</p>")
+    named = ["--model", str(save_tiny_marian(tmp_path / "model")), "--input_file", str(page), "--tags"]
+    for options in (["--sentences", "en"], [], ["--documents", "en", "--format", "lines"]):
+        translate.main([*named, *options, "--output_file", str(tmp_path / "out"), "--report_file", str(tmp_path / "r")])
+        written = (tmp_path / "out").read_text()
+        assert "<img alt='b c'>" in written
+        assert written.count("</p>\n") == 2

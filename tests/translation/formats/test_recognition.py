@@ -51,9 +51,9 @@ def test_formats(tmp_path, name, content, expected):
         ("a.po", 'msgid "a"\nmsgstr ""\n', "po"),
         ("a.md", "A <b>dog</b>.\n", "markdown"),
         ("strings.xml", "<resources><string name='a'>A dog.</string></resources>", "android"),
-        # Tags are read in pages of HTML, other XML and plain text.
-        ("a.html", "<p>A dog.</p>", None),
-        ("a", "<!doctype html><p>A dog.</p>", None),
+        ("a.html", "<p>A dog.</p>", "html"),
+        ("a", "<!doctype html><p>A dog.</p>", "html"),
+        # Tags are read in other XML and plain text.
         ("a.xml", "<a>A dog.</a>", None),
         ("a.txt", "<b>A dog.</b>\n", None),
         ("a.yaml", "a: <b>dog</b>\n", None),
@@ -147,6 +147,7 @@ def test_other_formats_are_refused(tmp_path, name, content):
         ),
         ("package.json", "{}", ["--tags"], "may have other strings than messages"),
         ("a.html", "<p>a</p>", ["--documents", "en", "--report_file", "r"], "--report_file is for lines of text"),
+        ("a.html", "<p>a</p>", ["--documents", "en", "--tags", "--report_file", "r"], "or give --format lines, which"),
     ],
 )
 def test_refused_before_a_model_is_loaded(tmp_path, monkeypatch, capsys, name, content, options, words):
@@ -156,13 +157,6 @@ def test_refused_before_a_model_is_loaded(tmp_path, monkeypatch, capsys, name, c
         main(["--model", "nowhere/at/all", "--input_file", name, "--output_file", "out", *options])
     assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_formats_need_both_files(tmp_path, capsys):
-    path = written(tmp_path, "a.html", "<p>a</p>")
-    with pytest.raises(SystemExit, match="2"):
-        main(["--model", "nowhere", "--documents", "en", "--input_file", str(path)])
-    assert "Give --input_file and --output_file" in capsys.readouterr().err
 
 
 def test_lines_of_a_file_that_is_called_otherwise(tmp_path):
