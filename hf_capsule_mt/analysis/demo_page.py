@@ -18,9 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.data.encoding import source_limit, tokenize_lines
+from hf_capsule_mt.data.languages import ONE_PAIR, KnownLanguages
 from hf_capsule_mt.errors import UserError, sentence_of
 from hf_capsule_mt.loading import count_parameters
-from hf_capsule_mt.translation.text.languages import ONE_PAIR, KnownLanguages
 from hf_capsule_mt.translation.text.segments import texts_with_codes
 
 from .routing_figures import follows_step, look_for, sentence_pictures

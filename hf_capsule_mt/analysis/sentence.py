@@ -8,10 +8,10 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import encode_lines, source_limit
+from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.alignment.forced import teacher_force
 from hf_capsule_mt.translation.generation.decoder import Decoder, evaluating
-from hf_capsule_mt.translation.text.languages import ONE_PAIR, Direction
 
 from .routed_parts import guided_groups, has_routing
 from .subwords import source_subwords, target_subwords

@@ -11,9 +11,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.data.languages import KnownLanguages
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.alignment_heads import heads_report, rate_heads, store_heads
-from hf_capsule_mt.translation.text.languages import KnownLanguages
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding

@@ -33,7 +33,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt.data.arrow_cache import read_corpora
 from hf_capsule_mt.data.corpus_files import Columns, expand, file_format
-from hf_capsule_mt.data.language_codes import LanguageCodes, each_checked
+from hf_capsule_mt.data.languages import LanguageCodes, each_checked, languages_of_columns
 from hf_capsule_mt.data.lines import each_line
 from hf_capsule_mt.data.pair_writer import check_parallel_files, write_parallel_text
 from hf_capsule_mt.environment import environment
@@ -41,7 +41,6 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, locked, read_json, write_json
 from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.text.languages import languages_of_columns
 
 from . import decoding
 from .common import (

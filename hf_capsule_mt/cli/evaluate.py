@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from hf_capsule_mt.data.languages import KnownLanguages
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.environment import environment
@@ -41,7 +42,6 @@ from hf_capsule_mt.evaluation.term_translation import translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
 from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
 from hf_capsule_mt.translation.terms.glossary import Term
-from hf_capsule_mt.translation.text.languages import KnownLanguages
 from hf_capsule_mt.translation.text.segments import texts_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

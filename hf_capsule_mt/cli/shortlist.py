@@ -18,11 +18,11 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.data.languages import Direction, KnownLanguages
 from hf_capsule_mt.data.lines import each_line
 from hf_capsule_mt.data.word_sets import Shortlist, always_needed, count_words, words_of_script, write_words
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.text.languages import Direction, KnownLanguages
 
 from . import decoding
 from .common import CommandParser, at_least, check_distinct, check_output_file, check_text_file, report_user_errors

@@ -1,28 +1,17 @@
 """Lines of text as token ids, cut to the length that a model reads."""
 
 import logging
-import os
 from collections.abc import Sequence
-from threading import RLock
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from hf_capsule_mt.data.language_codes import LanguageCodes, language_ids
+from hf_capsule_mt.data.languages import TOKENIZING, LanguageCodes, language_ids
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
 logger = logging.getLogger(__name__)
-
-TOKENIZING = RLock()
-"""Held while a tokenizer is called, because its calls change its language and its truncation."""
-# A thread that holds the lock would not exist in a forked process, so that nobody could release it there.
-# Windows has no fork.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=TOKENIZING.acquire, after_in_parent=TOKENIZING.release, after_in_child=TOKENIZING.release
-    )
 
 _TOKENIZED_TOGETHER = 2_000
 """Lines of one call of a tokenizer, which needs much memory for each."""

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_capsule_mt.data.language_codes import LANGUAGE_CODE
+from hf_capsule_mt.data.languages import LANGUAGE_CODE
 from hf_capsule_mt.errors import UserError
 
 PAD, UNK, EOS = "<pad>", "<unk>", "</s>"

@@ -19,6 +19,7 @@ from transformers import AutoConfig, GenerationConfig
 
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines
+from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 from hf_capsule_mt.files import read_json, write_json
 from hf_capsule_mt.translation.alignment.forced import (
     Head,
@@ -29,7 +30,6 @@ from hf_capsule_mt.translation.alignment.forced import (
 )
 from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_shares
 from hf_capsule_mt.translation.generation.decoder import evaluating
-from hf_capsule_mt.translation.text.languages import ONE_PAIR, Direction
 from hf_capsule_mt.translation.text.words import word_spans
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

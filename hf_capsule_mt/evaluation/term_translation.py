@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.forcing import check_terms
 from hf_capsule_mt.translation.terms.glossary import Term
-from hf_capsule_mt.translation.text.languages import ONE_PAIR, Direction
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 

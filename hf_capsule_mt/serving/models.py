@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel
 
+from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
@@ -16,7 +17,6 @@ from hf_capsule_mt.translation.generation.settings import engine_takes, settings
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 from hf_capsule_mt.translation.tags.placement import Node
-from hf_capsule_mt.translation.text.languages import ONE_PAIR, Direction
 from hf_capsule_mt.translation.text.segments import Segment, check_language, language_code
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import PreparedText, Sentence

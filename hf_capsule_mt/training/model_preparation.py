@@ -14,9 +14,9 @@ from transformers.models.marian.modeling_marian import (
     MarianSinusoidalPositionalEmbedding,
 )
 
+from hf_capsule_mt.data.languages import KnownLanguages
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.warm_start import added_weights
-from hf_capsule_mt.translation.text.languages import KnownLanguages
 
 
 def freeze_positions(model: nn.Module) -> None:

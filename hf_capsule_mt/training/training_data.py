@@ -11,13 +11,12 @@ from hf_capsule_mt.data.arrow_cache import TextCorpus, read_corpus, read_hub_cor
 from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
 from hf_capsule_mt.data.corpus_files import Corpus, expand, find_corpora
 from hf_capsule_mt.data.encoding import positions
-from hf_capsule_mt.data.language_codes import LanguageCodes, each_checked
+from hf_capsule_mt.data.languages import LanguageCodes, each_checked, set_languages
 from hf_capsule_mt.data.lines import ReadReport
 from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub_rows
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, hash_text
-from hf_capsule_mt.translation.text.languages import set_languages
 
 from .arguments import DataArguments, TranslationTrainingArguments
 

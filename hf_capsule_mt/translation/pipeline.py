@@ -13,6 +13,7 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
+from hf_capsule_mt.data.languages import OF_FUNCTIONS, Direction
 from hf_capsule_mt.data.word_sets import read_words
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor
 from hf_capsule_mt.errors import UserError
@@ -26,7 +27,6 @@ from .portable_pipeline import flat_results, languages_of_task, list_or_generato
 from .preparation import PreparedText, TextOptions
 from .tags.segments import keep_pattern, with_addresses
 from .terms.glossary import Glossary
-from .text.languages import OF_FUNCTIONS, Direction
 from .text.segments import language_code
 from .text_translator import TextTranslator
 from .translation import Translation, with_alternatives

@@ -8,15 +8,14 @@ from typing import Any
 from regex import Pattern
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import TOKENIZING, cut_lines, positions, shortened, source_limit, tokenize_lines
-from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.data.encoding import cut_lines, positions, shortened, source_limit, tokenize_lines
+from hf_capsule_mt.data.languages import ONE_PAIR, TOKENIZING, Direction, KnownLanguages, LanguageCodes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
 from .portable_pipeline import checked, copied
 from .tags.segments import marked_segments
 from .terms.glossary import Glossary, Term
-from .text.languages import ONE_PAIR, Direction, KnownLanguages
 from .text.segments import Segment, cut_text, plain_segments, segments_with_codes
 from .translation import PreparedText, Sentence
 

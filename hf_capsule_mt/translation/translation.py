@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hf_capsule_mt.data.languages import ONE_PAIR, Direction
+
 from .alignment.links import LinkedPart, WordLink, copied_words, joined_links
-from .text.languages import ONE_PAIR, Direction
 from .text.segments import Segment
 
 

@@ -13,11 +13,11 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_capsule_mt import pipeline
 from hf_capsule_mt.cli import distill, evaluate, shortlist, translate
+from hf_capsule_mt.data.languages import KnownLanguages
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.data.word_sets import count_words, read_words, spelling_ids, words_of_script, write_words
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.text.languages import KnownLanguages
 
 GERMAN = ["das alte Haus ist alt", "zwei Hunde sehen das Haus", "ein Kind sieht zwei alte Hunde"] * 10
 LANGUAGES = ["--source_lang", "eng_Latn", "--target_lang", "deu_Latn"]

@@ -13,7 +13,8 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data import encoding
 from hf_capsule_mt.data.batching import batch_by_tokens
-from hf_capsule_mt.data.encoding import TOKENIZING, encode_lines, source_limit, tokenize_lines
+from hf_capsule_mt.data.encoding import encode_lines, source_limit, tokenize_lines
+from hf_capsule_mt.data.languages import TOKENIZING
 from hf_capsule_mt.errors import UserError
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")

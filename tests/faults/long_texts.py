@@ -15,7 +15,7 @@ import regex
 from cpu_limit import LIMIT, seconds
 from texts_without_end import UNITS, filled
 
-from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.data.languages import LanguageCodes
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.formats.base import cut_in_proportion
 from hf_capsule_mt.translation.formats.messages import Message

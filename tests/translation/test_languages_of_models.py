@@ -15,6 +15,7 @@ from hf_capsule_mt import pipeline
 from hf_capsule_mt.analysis.demo_page import answer
 from hf_capsule_mt.cli import distill, evaluate, translate
 from hf_capsule_mt.data.encoding import special_ids
+from hf_capsule_mt.data.languages import KnownLanguages, languages_of_columns
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving.models import load_models
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
@@ -27,7 +28,6 @@ from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.preparation import TextOptions, TextReader
 from hf_capsule_mt.translation.quality.judge import judge
-from hf_capsule_mt.translation.text.languages import KnownLanguages, languages_of_columns
 
 PAIRS = {
     "nllb": ("eng_Latn", "deu_Latn"),

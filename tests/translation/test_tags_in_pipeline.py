@@ -13,7 +13,7 @@ from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tok
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.data.encoding import TOKENIZING
+from hf_capsule_mt.data.languages import TOKENIZING
 from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_weights
 from hf_capsule_mt.translation.tags.placement import Node
 from hf_capsule_mt.translation.tags.writer import SentenceWriter

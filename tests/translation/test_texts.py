@@ -9,10 +9,10 @@ from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import pipeline
 
 from hf_capsule_mt import preset_config
+from hf_capsule_mt.data.languages import Direction
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.preparation import TextOptions, TextReader
 from hf_capsule_mt.translation.tags.segments import keep_pattern, marked_segments
-from hf_capsule_mt.translation.text.languages import Direction
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import Sentence
 

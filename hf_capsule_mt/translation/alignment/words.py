@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import TOKENIZING
+from hf_capsule_mt.data.languages import TOKENIZING
 
 from ..text.words import Span
 from .forced import Head, aligning_attention

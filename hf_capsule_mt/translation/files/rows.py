@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.languages import ONE_PAIR
 from hf_capsule_mt.errors import UserError
 
 from ..generation.model_options import DecodingOptions
 from ..preparation import TextOptions
 from ..quality.judge import judge
 from ..tags.segments import keep_pattern, with_addresses
-from ..text.languages import ONE_PAIR
 from ..text.segments import Segment, check_language
 from ..text_translator import Ranked, TextTranslator
 from ..translation import Sentence

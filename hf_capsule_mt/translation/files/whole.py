@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.languages import Direction
 from hf_capsule_mt.data.lines import opened
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
@@ -21,7 +22,6 @@ from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
 from hf_capsule_mt.translation.terms.forcing import check_glossary
 from hf_capsule_mt.translation.terms.glossary import Glossary
-from hf_capsule_mt.translation.text.languages import Direction
 from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import Sentence

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import regex
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import TOKENIZING
+from hf_capsule_mt.data.languages import TOKENIZING
 from hf_capsule_mt.decoding.search.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.decoding.search.term_banks import MOST_FINISHED, default_bank_width
 from hf_capsule_mt.errors import UserError

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.data.languages import LanguageCodes
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step

@@ -11,7 +11,7 @@ from transformers.utils import logging
 from hf_capsule_mt import TranslationPipeline
 from hf_capsule_mt.cli import evaluate
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.data.language_codes import LanguageCodes
+from hf_capsule_mt.data.languages import LanguageCodes
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
