@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
-    translator = TextTranslator(*decoding.load(args, state, decodes=False))
+    options = decoding.decoding_options(args)
+    translator = TextTranslator(*options.load(decoding.device_of(args, state), decodes=False))
     direction = KnownLanguages(translator.tokenizer).direction(args.source_lang, args.target_lang)
     rated = rate_heads(
         translator, sources, targets, direction=direction, max_tokens_per_batch=args.max_tokens_per_batch

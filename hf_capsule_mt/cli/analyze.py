@@ -57,6 +57,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate unless there are references, measure, draw, and write the report."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
+    options = decoding.decoding_options(args).pinned()
+    config = options.config()
+    if not has_routing(config):
+        raise UserError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
     references = None
     if args.references is None:
         lines = read_lines(args.input_file)
@@ -65,15 +69,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
-    model, tokenizer = decoding.load(args, state, decodes=references is None)
+    model, tokenizer = options.load(decoding.device_of(args, state), decodes=references is None)
     limit = {"max_tokens_per_batch": args.max_tokens_per_batch}
     if references is None:
-        corpus = translate_corpus(model, tokenizer, lines, **limit, **decoding.generate_options(args))
+        corpus = translate_corpus(model, tokenizer, lines, **limit, **options.generate_options())
     else:
         corpus = encode_references(model, tokenizer, lines, references)
     statistics = measure_routing(model, corpus, **limit)
     record = {
-        "settings": {**vars(args), **decoding.decoding_options(args).settings()},
+        "settings": {**vars(args), **options.settings()},
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         "gates": record_gates(model),
@@ -105,6 +109,3 @@ def _check_arguments(args: argparse.Namespace) -> None:
             check_text_file(option, path)
     check_new_folder(args.output_dir)
     check_installed("matplotlib", "figures")
-    config = decoding.pin_revision(args)
-    if not has_routing(config):
-        raise UserError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")

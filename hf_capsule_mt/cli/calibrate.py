@@ -18,9 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
+
 from hf_capsule_mt.data.lines import each_line
 from hf_capsule_mt.evaluation.calibration import fit_calibration
-from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.files.lines import translate_windows
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 
 from . import decoding, quality
@@ -65,10 +68,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     sources, references = read_pairs(args)
-    rows = _translate(args)
+    state = decoding.process_state(args.device)
+    model = decoding.decoding_options(args)
+    if state.is_main_process:
+        model = model.pinned()
+    rows = _translate(args, model, state)
     # Processes that only help with translating have no rows.
     if rows is not None:
-        calibration = _calibration(args, sources, references, rows)
+        settings = calibration_settings(model, args.source_lang, args.target_lang)
+        calibration = _calibration(args, sources, references, rows, settings)
         calibration.write(args.output_file)
         print(_table(calibration))
     leave_group_at_exit()
@@ -83,21 +91,11 @@ def _check_arguments(args: argparse.Namespace) -> None:
     check_distinct([("--output_file", args.output_file)], [args.input_file, args.references])
 
 
-def _translate(args: argparse.Namespace) -> list[dict[str, Any]] | None:
+def _translate(args: argparse.Namespace, model: DecodingOptions, state: PartialState) -> list[dict[str, Any]] | None:
     """Translate the sources, and return the rows of the report. Processes that only help get None."""
-    state = decoding.process_state(args.device)
-    if state.is_main_process:
-        decoding.pin_revision(args)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.jsonl")
-        options = FileTranslationOptions(
-            decoding=decoding.decoding_options(args),
-            input_file=args.input_file,
-            report_file=report,
-            device=args.device,
-            source_lang=args.source_lang,
-            target_lang=args.target_lang,
-        )
+        options = decoding.file_options(args, model, input_file=args.input_file, report_file=report)
         for _ in translate_windows(options, state):
             # The report has the translations too.
             pass
@@ -107,7 +105,11 @@ def _translate(args: argparse.Namespace) -> list[dict[str, Any]] | None:
 
 
 def _calibration(
-    args: argparse.Namespace, sources: Sequence[str], references: Sequence[str], rows: Sequence[dict[str, Any]]
+    args: argparse.Namespace,
+    sources: Sequence[str],
+    references: Sequence[str],
+    rows: Sequence[dict[str, Any]],
+    settings: dict[str, Any],
 ) -> Calibration:
     """Fit a calibration to the translations.
 
@@ -116,6 +118,7 @@ def _calibration(
         sources: a sentence each.
         references: the reference of each source.
         rows: the report of the translations, a row for each source.
+        settings: what the scores depend on.
     """
     # Blank lines, and those without letters, have no score.
     indices = [index for index, row in enumerate(rows) if row["score"] is not None]
@@ -135,7 +138,7 @@ def _calibration(
         [row["score"] for row in rows],
         [row["source_length"] for row in rows],
         qualities,
-        settings=calibration_settings(decoding.decoding_options(args), args.source_lang, args.target_lang),
+        settings=settings,
         coverages=None if None in coverages else coverages,
         metric=args.metric,
         bad=args.bad,

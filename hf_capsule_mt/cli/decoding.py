@@ -8,10 +8,9 @@ from typing import Any, Protocol
 import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.loading import commit_of
+from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import ENGINES
 
@@ -108,22 +107,28 @@ def check_options(args: argparse.Namespace) -> None:
         args.max_tokens_per_batch = 4096 if _is_cpu(args.device) else 16384
 
 
-def decoding_options(args: argparse.Namespace) -> DecodingOptions:
-    """Return the options of a command that are about decoding."""
+def decoding_options(args: argparse.Namespace, **others: Any) -> DecodingOptions:
+    """Return the options of a command that are about decoding.
+
+    Args:
+        args: the options of the command. Those with the name of a field of [`DecodingOptions`] are taken.
+        **others: fields that the command has no option for.
+    """
     names = {field.name for field in fields(DecodingOptions)}
-    return DecodingOptions(**{name: value for name, value in vars(args).items() if name in names})
+    given = {name: value for name, value in vars(args).items() if name in names}
+    return DecodingOptions(**(given | others))
 
 
-def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
-    """Load the model's configuration, and make `args.revision` its commit if the model is on the Hub."""
-    # What reads the model afterwards asks the Hub no more, and chooses the products in int8.
-    args.revision = commit_of(args.model, args.revision)
-    return decoding_options(args).config()
+def file_options(args: argparse.Namespace, model: DecodingOptions, **others: Any) -> FileOptions:
+    """Return the options of a command that translates a file.
 
-
-def generate_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the given options of [`Decoder`], and so of `generate()`."""
-    return decoding_options(args).generate_options()
+    Args:
+        args: the options of the command, with the device and the languages.
+        model: the model, and how it decodes.
+        **others: more fields of [`FileOptions`], such as its files, or other languages.
+    """
+    common = {"device": args.device, "source_lang": args.source_lang, "target_lang": args.target_lang}
+    return FileOptions(model, **(common | others))
 
 
 def process_state(device: str | None) -> PartialState:
@@ -138,8 +143,6 @@ def _is_cpu(device: str | None) -> bool:
     return device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
 
 
-def load(
-    args: argparse.Namespace, state: PartialState, *, decodes: bool = True
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load the model, on this process's device, and its tokenizer, as [`DecodingOptions.load`] does."""
-    return decoding_options(args).load(torch.device(args.device or state.device), decodes=decodes)
+def device_of(args: argparse.Namespace, state: PartialState) -> torch.device:
+    """Return the device that was asked for, or that of this process."""
+    return torch.device(args.device or state.device)

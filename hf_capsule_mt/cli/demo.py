@@ -22,10 +22,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 from . import decoding
 from .common import CommandParser, report_user_errors
@@ -122,7 +124,7 @@ def build_demo(
     if fixed_models and not models:
         raise UserError("--fixed_models leaves nothing to choose. Name checkpoints with --models.")
     for model in models:
-        _checked(model, device)
+        _checked(model)
     for package in ("matplotlib", "gradio"):
         check_installed(package, "demo")
     from hf_capsule_mt.analysis.demo_page import build_page
@@ -133,10 +135,11 @@ def build_demo(
 def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
     """Return a function that loads a checkpoint by its name, and keeps the last few until they are saved again."""
     state = decoding.process_state(device)
+    where = torch.device(device or state.device)
 
     @lru_cache(_KEPT_MODELS)
     def load(model: str, saved: float) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        return decoding.load(_checked(model, device), state)
+        return _checked(model).load(where)
 
     def load_newest(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         times = [file.stat().st_mtime for file in Path(model).glob("*")]
@@ -145,8 +148,8 @@ def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTra
     return load_newest
 
 
-def _checked(model: str, device: str | None) -> argparse.Namespace:
+def _checked(model: str) -> DecodingOptions:
     """Return the options that load a checkpoint, once it is sure that it is one."""
-    options = argparse.Namespace(model=model, revision=None, dtype="auto", device=device)
-    decoding.pin_revision(options)
+    options = DecodingOptions(model).pinned()
+    options.config()
     return options

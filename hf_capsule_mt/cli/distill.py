@@ -39,7 +39,7 @@ from hf_capsule_mt.data.pair_writer import check_parallel_files, write_parallel_
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, locked, read_json, write_json
-from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.files.lines import translate_windows
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 from . import decoding
@@ -141,8 +141,9 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
             _translate(args, decoding.decoding_options(args), state, folder, iter(()), 0)
         return
     started = time.time()
-    decoding.pin_revision(args)
     options = decoding.decoding_options(args).pinned()
+    # A decoder-only model is refused before the data is read.
+    options.config()
     tokenizer = options.tokenizer()
     pair = languages_of_columns(tokenizer, args.source_lang, args.target_lang)
     # A code that is given stands in front of each source that has none.
@@ -190,11 +191,11 @@ def _translate(
         pair: the languages that the teacher is told.
     """
     source_lang, target_lang = pair
-    options = FileTranslationOptions(
-        decoding=teacher,
+    options = decoding.file_options(
+        args,
+        teacher,
         output_file=folder / _TRANSLATIONS,
         report_file=folder / _REPORT,
-        device=args.device,
         chunk_size=args.chunk_size,
         source_lang=source_lang,
         target_lang=target_lang,

@@ -40,7 +40,7 @@ from hf_capsule_mt.evaluation.significance import compare_systems, comparison_re
 from hf_capsule_mt.evaluation.term_scores import measure_terms, read_terms, term_report
 from hf_capsule_mt.evaluation.term_translation import translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
-from hf_capsule_mt.translation.files.lines import FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.files.lines import translate_windows
 from hf_capsule_mt.translation.terms.glossary import Term
 from hf_capsule_mt.translation.text.segments import texts_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
@@ -153,16 +153,8 @@ def _read(args: argparse.Namespace) -> _Texts | None:
 def _translate(args: argparse.Namespace) -> list[str] | None:
     """Translate the input file. Processes that only help get None."""
     state = decoding.process_state(args.device)
-    if state.is_main_process:
-        decoding.pin_revision(args)
-    options = FileTranslationOptions(
-        decoding=decoding.decoding_options(args),
-        input_file=args.input_file,
-        output_file=args.translations_file,
-        device=args.device,
-        source_lang=args.source_lang,
-        target_lang=args.target_lang,
-    )
+    files = {"input_file": args.input_file, "output_file": args.translations_file}
+    options = decoding.file_options(args, decoding.decoding_options(args), **files)
     lines = []
     for window in translate_windows(options, state):
         lines += window
@@ -270,15 +262,15 @@ def _terms(args: argparse.Namespace, texts: _Texts) -> dict[str, dict[str, Any]]
 def _translate_with_terms(args: argparse.Namespace, texts: _Texts) -> list[str]:
     """Translate the sources with the terms of --term_mode."""
     state = decoding.process_state(args.device)
-    translator = TextTranslator(*decoding.load(args, state))
-    options = decoding.generate_options(args)
+    options = decoding.decoding_options(args)
+    translator = TextTranslator(*options.load(decoding.device_of(args, state)))
     return translate_with_terms(
         translator,
         texts.sources,
         texts.terms[args.term_mode],
         direction=translator.reader.languages.direction(args.source_lang, args.target_lang),
         max_tokens_per_batch=args.max_tokens_per_batch,
-        **options,
+        **options.generate_options(),
     )
 
 
@@ -300,7 +292,9 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
     """Align the sources with the references and with each system, by the attention of --model."""
     state = decoding.process_state(args.device)
     # The engine gives no attention. Its own precisions are only used for translating.
-    model, tokenizer = decoding.load(args, state, decodes=evaluate_options.translates(args))
+    loaded = decoding.decoding_options(args)
+    decodes = evaluate_options.translates(args)
+    model, tokenizer = loaded.load(decoding.device_of(args, state), decodes=decodes)
     targets = [*texts.references, *texts.systems.values()]
     languages = KnownLanguages(tokenizer)
     direction = languages.direction(args.source_lang, args.target_lang)

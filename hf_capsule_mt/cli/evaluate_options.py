@@ -14,6 +14,7 @@ from hf_capsule_mt.evaluation.scores import make_metrics
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS
 from hf_capsule_mt.evaluation.term_scores import MODES
 from hf_capsule_mt.evaluation.trained_metrics import DEFAULT_MODELS
+from hf_capsule_mt.loading import commit_of
 
 from . import decoding, quality
 from .common import at_least, check_distinct, check_output_file, check_text_file
@@ -231,6 +232,8 @@ def _check_translation(args: argparse.Namespace) -> None:
             check_two_files(args.input_file, file, "--input_file and --references")
     if args.model is not None:
         decoding.check_options(args)
+        # All that reads the model, and the record, has the same commit.
+        args.revision = commit_of(args.model, args.revision)
 
 
 def _check_files(args: argparse.Namespace) -> None:
@@ -271,7 +274,7 @@ def _check_adequacy(args: argparse.Namespace) -> None:
             raise UserError(
                 '--aligner attention needs --model. Name one, or install eflomal: pip install -e ".[align]"'
             )
-        if decoding.pin_revision(args).model_type == "caps_nmt":
+        if decoding.decoding_options(args).config().model_type == "caps_nmt":
             raise UserError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
 
 

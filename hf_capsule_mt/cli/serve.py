@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import ENGINES
 from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
 
@@ -183,15 +182,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = _settings(args)
     # A port that is taken is found before minutes of loading.
     with _listening(args.host, args.port) as listener:
-        device = decoding.process_state(args.device).device
-        options = DecodingOptions(
-            model="",
-            num_beams=args.num_beams,
-            length_penalty=args.length_penalty,
-            max_new_tokens=args.max_new_tokens,
-            dtype=args.dtype,
-            engine=args.engine,
-        )
+        device = decoding.device_of(args, decoding.process_state(args.device))
+        options = decoding.decoding_options(args, model="")
         models = with_calibrations(load_models(args.models, options, device), args.calibrations, options)
         _warm_up(models)
         app = build_app(models, settings, Metrics())

@@ -41,18 +41,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from accelerate import PartialState
 
 from hf_capsule_mt.data.lines import each_line, text_bytes, without_compression
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.files.lines import STANDARD_INPUT, FileTranslationOptions, translate_windows
+from hf_capsule_mt.translation.files.lines import translate_windows
+from hf_capsule_mt.translation.files.options import STANDARD_INPUT, FileOptions
 from hf_capsule_mt.translation.files.whole import check_readable
 from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise
+from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration
 from hf_capsule_mt.translation.quality.report import faults, mean_score
-from hf_capsule_mt.translation.tags.segments import keep_pattern
+from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
+from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
@@ -316,7 +318,7 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
     file_options = _options(args).pinned()
     options = file_options.decoding
     translate_file(
-        TextTranslator(*options.load(torch.device(args.device or state.device))),
+        TextTranslator(*options.load(decoding.device_of(args, state))),
         args.input_file or STANDARD_INPUT,
         args.output_file,
         args.documents,
@@ -325,33 +327,39 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
         target_lang=args.target_lang,
         keep=args.keep,
         translate_addresses=args.translate_addresses,
-        glossary=file_options.of_texts.glossary,
+        glossary=file_options.texts.glossary,
         max_tokens_per_batch=args.max_tokens_per_batch,
         settings={**file_options.settings(), "format": file_format.name},
         **options.generate_options(),
     )
 
 
-def _options(args: argparse.Namespace) -> FileTranslationOptions:
-    return FileTranslationOptions(
-        decoding=decoding.decoding_options(args),
+def _options(args: argparse.Namespace) -> FileOptions:
+    return decoding.file_options(
+        args,
+        decoding.decoding_options(args),
+        texts=_text_options(args),
         input_file=args.input_file,
         output_file=args.output_file,
         report_file=args.report_file,
-        n_best=args.n_best,
         alignments_file=args.alignments,
-        device=args.device,
         chunk_size=args.chunk_size,
         interactive=args.interactive,
-        documents=args.documents,
-        sentences=args.sentences,
-        tags=args.tags,
-        keep=args.keep,
-        translate_addresses=args.translate_addresses,
-        source_lang=args.source_lang,
-        target_lang=args.target_lang,
-        glossary=args.glossary,
-        glossary_languages=args.glossary_languages,
         calibration=None if args.calibration is None else Calibration.read(args.calibration),
         errors=args.errors,
+        n_best=args.n_best,
     )
+
+
+def _text_options(args: argparse.Namespace) -> TextOptions:
+    """Return how the texts are cut, and which terms they need."""
+    keep = keep_pattern(args.keep) if args.keep else None
+    # Words are not aligned with kept parts.
+    keeps_addresses = (args.documents or args.tags) and not args.translate_addresses
+    if keeps_addresses and args.alignments is None:
+        keep = with_addresses(keep)
+    glossary = None
+    if args.glossary is not None:
+        glossary = Glossary.read(args.glossary, *(args.glossary_languages or ()))
+    split = "paragraphs" if args.documents else "lines"
+    return TextOptions(args.documents or args.sentences, args.tags, keep, glossary, split=split)

@@ -31,8 +31,8 @@ class TextOptions:
         keep: finds parts that are not translated.
         glossary: terms that translations must have.
         ignored_tags: names of elements that are not translated, in lower case.
-        split: where sentences of a text of the server end: "paragraphs" at empty lines too, "lines" at line ends too,
-            "never" only where the model could not read the text.
+        split: where sentences also end: "paragraphs" at empty lines, "lines" at line ends. With "never" the server cuts
+            only what the model could not read.
     """
 
     language: str | None = None

@@ -23,7 +23,8 @@ def _args(*options):
 
 
 def _load(args):
-    return decoding.load(args, decoding.process_state(args.device))
+    state = decoding.process_state("cpu")
+    return decoding.decoding_options(args).load(decoding.device_of(args, state))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,8 @@ def test_the_engine_has_it(dtype, folder, folders, monkeypatch):
     monkeypatch.setattr(
         Engine, "__init__", lambda self, model, dtype="float32": asked.append(dtype) or make(self, model, dtype)
     )
-    assert len(translate_lines(model, tokenizer, ["a b", "c"], **decoding.generate_options(args))) == 2
+    options = decoding.decoding_options(args).generate_options()
+    assert len(translate_lines(model, tokenizer, ["a b", "c"], **options)) == 2
     assert asked == ["float32" if dtype == "auto" else dtype]
 
 
@@ -65,14 +67,13 @@ def test_without_the_engine_the_weights_have_it(model, options, folders):
 def test_a_gpu_has_no_int8(folders, monkeypatch):
     moved = []
     monkeypatch.setattr(PreTrainedModel, "to", lambda model, where: moved.append(where) or model)
-    state = decoding.process_state("cpu")
     args = _args("--model", folders["known"], "--dtype", "bfloat16")
     args.device = "cuda"
     # The engine's own precision.
-    assert decoding.load(args, state)[0].dtype == torch.float32
+    assert _load(args)[0].dtype == torch.float32
     args.model, args.dtype = folders["half"], "auto"
-    assert decoding.load(args, state)[0].dtype == torch.bfloat16
+    assert _load(args)[0].dtype == torch.bfloat16
     assert moved == 2 * [torch.device("cuda")]
     args.dtype = "int8"
     with pytest.raises(ValueError, match="on cuda"):
-        decoding.load(args, state)
+        _load(args)

@@ -353,20 +353,23 @@ def test_a_glossary_without_a_match_changes_nothing(files):
 
 def test_an_interrupted_run_continues_with_its_glossary(files, monkeypatch, capsys):
     options = ["--output_file", str(files / "out.de"), "--chunk_size", "2"]
-    glossary = ["--glossary", str(files / "terms.tsv")]
-    whole = translate(files, *options, *glossary)
+    rows = [line.split("\t") for line in (files / "terms.tsv").read_text().splitlines()]
+    lines = [f"{source},{target},en,de\n" for source, target in rows]
+    (files / "terms.csv").write_text("".join([*lines, "a,b,en,fr\n"]))
+    glossary = ["--glossary", str(files / "terms.csv"), "--glossary_languages", "en"]
+    whole = translate(files, *options, *glossary, "de")
     (files / "out.de").unlink()
     stop = interrupt_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
-        translate(files, *options, *glossary)
+        translate(files, *options, *glossary, "de")
     stop()
-    with pytest.raises(SystemExit):
-        translate(files, *options)
-    assert "with another glossary" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        translate(files, *options, *glossary, "--glossary_languages", "en", "fr")
-    assert "with another glossary_languages" in capsys.readouterr().err
-    assert translate(files, *options, *glossary) == whole
+    for others in ([], [*glossary, "fr"]):
+        with pytest.raises(SystemExit):
+            translate(files, *options, *others)
+        assert "with another glossary" in capsys.readouterr().err
+    # The file may move.
+    glossary[1] = str((files / "terms.csv").rename(files / "moved.csv"))
+    assert translate(files, *options, *glossary, "de") == whole
 
 
 @pytest.mark.parametrize(

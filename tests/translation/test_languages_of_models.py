@@ -22,7 +22,7 @@ from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingA
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation.alignment.forced import forced_pass
 from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.files.lines import FileTranslationOptions
+from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.files.rows import CorpusTranslator
 from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
@@ -248,7 +248,7 @@ def test_an_interrupted_translation(checkpoint, expected, tmp_path, monkeypatch)
 
 
 def test_the_output_depends_on_the_languages(checkpoint):
-    options = FileTranslationOptions(DecodingOptions(checkpoint), source_lang="eng_Latn", target_lang="deu_Latn")
+    options = FileOptions(DecodingOptions(checkpoint), source_lang="eng_Latn", target_lang="deu_Latn")
     for name in ("source_lang", "target_lang"):
         assert replace(options, **{name: "fra_Latn"}).settings() != options.settings()
 

@@ -27,7 +27,11 @@ from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation.files import lines as file_translation
 from hf_capsule_mt.translation.files import progress as file_progress
 from hf_capsule_mt.translation.files import window_reader
+from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions, changed_settings
+from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.tags.segments import keep_pattern
+from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]
@@ -313,11 +317,13 @@ OF_DECODING = {
     "dtype": "bfloat16",
     "engine": "transformers",
 }
+OF_TEXTS = {
+    "documents": {"language": "en"},
+    "sentences": {"language": "en", "split": "lines"},
+    "tags": {"tags": True},
+    "keep": {"keep": keep_pattern("a")},
+}
 OF_FILES = {
-    "documents": "en",
-    "sentences": "en",
-    "tags": True,
-    "keep": "a",
     "source_lang": "en",
     "target_lang": "de",
     "n_best": 2,
@@ -328,25 +334,27 @@ OF_FILES = {
 def test_an_output_depends_on_its_options(checkpoint, tmp_path):
     """A run with others does not continue it. The size of batches, windows and the device change only the rounding."""
     decoding = DecodingOptions(checkpoint)
-    plain = file_translation.FileTranslationOptions(decoding)
+    plain = FileOptions(decoding)
 
     def changed(**changes):
         return changed_settings(plain.settings(), replace(plain, **changes).settings())
 
     for name, value in OF_DECODING.items():
         assert changed(decoding=replace(decoding, **{name: value})) == [name]
+    for name, values in OF_TEXTS.items():
+        assert changed(texts=TextOptions(**values)) == [name]
     for name, value in OF_FILES.items():
         assert changed(**{name: value}) == [name]
     assert changed(alignments_file=Path("links")) == ["alignments"]
     assert changed(calibration=SimpleNamespace(digest=lambda: "a")) == ["calibration"]
     terms = tmp_path / "terms.tsv"
-    terms.write_text("a\tb\n")
-    assert changed(glossary=terms) == ["glossary"]
-    assert changed(glossary=terms, glossary_languages=("en", "de")) == ["glossary", "glossary_languages"]
-    pairs = tmp_path / "terms.csv"
-    pairs.write_text("a,b,en,de\na,c,en,fr\n")
-    [entry] = replace(plain, glossary=pairs, glossary_languages=("en", "fr")).of_texts.glossary.entries
-    assert entry.targets == ("c",)
+    hashes = set()
+    for text in ("a\tb\n", "a\tc\n", "a|d\tc\n", "# The same terms.\na|d\tc\n"):
+        terms.write_text(text)
+        texts = TextOptions(glossary=Glossary.read(terms))
+        assert changed(texts=texts) == ["glossary"]
+        hashes.add(replace(plain, texts=texts).settings()["glossary"])
+    assert len(hashes) == 3
     assert changed(decoding=replace(decoding, max_tokens_per_batch=9), chunk_size=3, device="cpu") == []
 
 
@@ -396,7 +404,7 @@ def test_all_processes_load_the_commit_of_the_first(checkpoint, monkeypatch):
         return tiny_model(), tiny_tokenizer()
 
     monkeypatch.setattr(DecodingOptions, "load", load)
-    options = file_translation.FileTranslationOptions(DecodingOptions(checkpoint, revision="main"), device="cpu")
+    options = FileOptions(DecodingOptions(checkpoint, revision="main"), device="cpu")
     progress = file_translation.Progress(None, shown=False)
     worker = file_translation.Worker(options, PartialState(cpu=True), progress)
     job = file_translation.Window(
@@ -412,7 +420,7 @@ def test_a_process_translates_its_share_of_the_batches(checkpoint, monkeypatch):
     counted = []
     progress = SimpleNamespace(add=lambda lines, tokens: counted.append((lines, tokens)))
     state = SimpleNamespace(device="cpu", num_processes=3, process_index=1)
-    worker = file_translation.Worker(file_translation.FileTranslationOptions(decoding), state, progress)
+    worker = file_translation.Worker(FileOptions(decoding), state, progress)
     sentences = [worker._translator.reader.prepare(text).sentences[0] for text in "abcdef"]
     batches = [[4], [0, 5], [1], [2], [3]]
     job = file_translation.Window([], sentences, [], batches, decoding=decoding, code="", is_of_lines=True)

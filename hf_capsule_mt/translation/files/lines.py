@@ -17,7 +17,7 @@ from ..quality.calibration import calibration_settings
 from ..quality.report import report_record
 from ..text_translator import Ranked, TextTranslator
 from ..translation import Sentence
-from .options import STANDARD_INPUT, FileTranslationOptions
+from .options import STANDARD_INPUT, FileOptions
 from .partial_output import held_folder
 from .progress import Progress
 from .window_reader import WindowReader, input_lines
@@ -36,7 +36,7 @@ _WAITS = (
 class Worker:
     """Translates the batches of one process."""
 
-    def __init__(self, options: FileTranslationOptions, state: PartialState, progress: Progress) -> None:
+    def __init__(self, options: FileOptions, state: PartialState, progress: Progress) -> None:
         self._decoding = options.decoding
         self._device = torch.device(options.device or state.device)
         self._answers = {
@@ -79,7 +79,7 @@ class Worker:
 
 
 def translate_windows(
-    options: FileTranslationOptions,
+    options: FileOptions,
     state: PartialState,
     lines: Iterator[str] | None = None,
     total: int | None = None,
@@ -106,7 +106,7 @@ def translate_windows(
     if lines is None:
         lines = input_lines(options)
         # All lines are checked first, unless they are a stream, which comes only once.
-        if not options.of_texts.has_segments and (options.input_file or STANDARD_INPUT).is_file():
+        if not options.texts.has_segments and (options.input_file or STANDARD_INPUT).is_file():
             total = sum(1 for _ in input_lines(options))
     with ExitStack() as stack:
         if options.output_file is not None:
@@ -131,7 +131,7 @@ def translate_windows(
         windows.finish()
 
 
-def _help_main_process(options: FileTranslationOptions, state: PartialState) -> None:
+def _help_main_process(options: FileOptions, state: PartialState) -> None:
     """Translate this process's share of every window, until the main process says that there are no more."""
     worker = Worker(options, state, Progress(None, shown=False))
     while _translate_together(worker, None) is not None:

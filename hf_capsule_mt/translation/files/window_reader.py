@@ -16,7 +16,7 @@ from ..quality.report import report_record
 from ..terms.forcing import check_glossary
 from ..text.segments import Segment
 from ..translation import Sentence
-from .options import STANDARD_INPUT, FileTranslationOptions
+from .options import STANDARD_INPUT, FileOptions
 from .partial_output import PartialOutput
 from .progress import Progress
 from .windows import TranslatedSentence, Window
@@ -24,7 +24,7 @@ from .windows import TranslatedSentence, Window
 logger = logging.getLogger(__name__)
 
 
-def input_lines(options: FileTranslationOptions) -> Iterator[str]:
+def input_lines(options: FileOptions) -> Iterator[str]:
     """Yield the lines of the input. If the shell opened a file, this continues where it was read last.
 
     Running text, and lines with tags, keep their carriage returns.
@@ -36,7 +36,7 @@ def input_lines(options: FileTranslationOptions) -> Iterator[str]:
         if path.is_file():
             # By its name the file is opened again, at its beginning.
             begin = os.lseek(0, 0, os.SEEK_CUR)
-    keep_returns = bool(options.documents or options.tags)
+    keep_returns = options.is_document or options.texts.tags
     for number, line in enumerate(byte_lines(path, begin, keep_returns=keep_returns), start=1):
         try:
             yield line.decode(errors=options.errors)
@@ -47,14 +47,14 @@ def input_lines(options: FileTranslationOptions) -> Iterator[str]:
 class WindowReader:
     """Makes the windows that are not finished, and keeps or reports what becomes of them."""
 
-    def __init__(self, options: FileTranslationOptions, progress: Progress) -> None:
+    def __init__(self, options: FileOptions, progress: Progress) -> None:
         self._options = options
-        self._of_texts = options.of_texts
+        self._texts = options.texts
         self._progress = progress
         self._reader = TextReader(options.decoding.config(), options.decoding.tokenizer())
         self._direction = self._reader.languages.direction(options.source_lang, options.target_lang)
-        if self._of_texts.glossary is not None:
-            check_glossary(self._of_texts.glossary, self._reader.tokenizer, options.decoding.generation_config())
+        if self._texts.glossary is not None:
+            check_glossary(self._texts.glossary, self._reader.tokenizer, options.decoding.generation_config())
         self._has_warned = False
         self._kept = None
         if options.output_file is not None:
@@ -75,26 +75,26 @@ class WindowReader:
     def _parts(self, lines: Iterator[str]) -> Iterator[list[str]]:
         """Yield consecutive lines. A window of documents ends with a paragraph, and one with tags is all of it."""
         options = self._options
-        if options.documents and options.tags:
+        if options.is_document and options.texts.tags:
             document = list(lines)
             if document:
                 yield document
             return
         size = 1 if options.interactive else options.chunk_size
         while window := list(islice(lines, size)):
-            if options.documents:
+            if options.is_document:
                 window += _rest_of_paragraph(window[-1], lines)
             yield window
 
     def _window(self, window: list[str], done: int) -> Window:
         """Return the window of some lines, before which `done` lines are."""
         segments = self._segments(window, done)
-        if self._options.documents:
+        if self._options.is_document:
             # A document has the code of the text before it.
             self._direction = replace(self._direction, code=segments[-1].code)
         self._warn_of_missing_codes(segments)
         numbers = [done + 1 + segment.line for segment in segments]
-        sentences = self._reader.encode(segments, self._direction, numbers, self._of_texts.glossary)
+        sentences = self._reader.encode(segments, self._direction, numbers, self._texts.glossary)
         lengths = [len(sentence.token_ids) for sentence in sentences]
         batches = batch_by_tokens(lengths, self._options.decoding.max_tokens_per_batch, numbers)
         self._progress.skip(lengths.count(0))
@@ -105,20 +105,20 @@ class WindowReader:
             batches=batches,
             decoding=self._options.decoding,
             code=self._direction.code,
-            is_of_lines=not self._of_texts.has_segments,
+            is_of_lines=not self._texts.has_segments,
             lines_before=done,
         )
 
     def _segments(self, window: Sequence[str], done: int) -> list[Segment]:
         """Return the segments of a window with their lines in it."""
-        if self._options.documents:
+        if self._options.is_document:
             text = "".join(f"{line}\n" for line in window)
-            return self._reader.segments(text, self._of_texts, self._direction)
+            return self._reader.segments(text, self._texts, self._direction)
         segments = []
         for number, line in enumerate(window):
-            text = f"{line}\n" if self._of_texts.has_segments else line
+            text = f"{line}\n" if self._texts.has_segments else line
             try:
-                of_line = self._reader.segments(text, self._of_texts, self._direction)
+                of_line = self._reader.segments(text, self._texts, self._direction)
             except ValueError as error:
                 raise UserError(f"line {done + 1 + number} of the input: {error}") from error
             segments += [replace(segment, line=segment.line + number) for segment in of_line]
