@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.records import json_settings
-from benchmarks.speed.decoding_tables import render_page
+from benchmarks.speed.page import render_page
 from benchmarks.speed.workload import clock
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.files import replace_text, write_json

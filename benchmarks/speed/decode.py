@@ -19,7 +19,8 @@ from torch import Tensor
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
 from benchmarks.records import Record
-from benchmarks.speed.decoding_tables import GENERATE, decoders_report, memory_report
+from benchmarks.speed.decoding_tables import decoders_report, memory_report
+from benchmarks.speed.tables import GENERATE
 from benchmarks.speed.train import METHODS
 from benchmarks.speed.workload import (
     FIRST_WORD,

@@ -1,93 +1,16 @@
-"""The tables of decoders, made from records, and the page of all."""
+"""The tables of decoders, made from records."""
 
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from jinja2 import StrictUndefined
-from jinja2.sandbox import SandboxedEnvironment
-
-from benchmarks.records import FOLDER, Record, read_records
+from benchmarks.records import Record
+from benchmarks.speed.tables import GENERATE, clock_in_words, machine, ratio_cell
 from hf_capsule_mt.evaluation.tables import table_in_markdown
-
-GENERATE = "generate()"
-Table = list[list[str]]
-"""Rows of cells."""
-
-
-def render_page(page: Path) -> str:
-    """Return a page from its template, which lies next to it as PAGE.jinja.
-
-    The template has `speed(name)`, `memory(name)`, `on_file(name)` and `nllb(name)`, the tables of a record;
-    `settings(name)`, cells with how it was measured; `measured(name)`, whether there is one; `has(name, row, decoder)`,
-    whether that was measured; and `ratio(name, row, decoder, reference)`, times as fast.
-    """
-    # It makes its tables with those of this module.
-    from benchmarks.speed.nllb import report
-
-    records = read_records(FOLDER / "decoding.jsonl")
-
-    def rates_of_row(name: str, row: str) -> dict[str, list[float]]:
-        record = records.get(name, {})
-        decoders = record.get("decoders", {})
-        return decoders.get(row, {}).get("rates", {})
-
-    def has(name: str, row: str, decoder: str) -> bool:
-        return decoder in rates_of_row(name, row)
-
-    def ratio(name: str, row: str, decoder: str, reference: str = f"plain {GENERATE}") -> float:
-        rates = rates_of_row(name, row)
-        return median(ratios(rates[reference], rates[decoder]))
-
-    environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    template = page.with_name(f"{page.name}.jinja").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
-        speed=lambda name: decoders_table(records[name]),
-        settings=lambda name: " | ".join(_settings(records[name])),
-        memory=lambda name: memory_report(records[name]),
-        nllb=lambda name: report(records[name]),
-        on_file=lambda name: file_report(records[name]),
-        measured=records.__contains__,
-        has=has,
-        ratio=ratio,
-    )
-
-
-def ratios(plain: list[float], method: list[float]) -> list[float]:
-    """Return the method's rate divided by the plain model's, for every round."""
-    return [rate / plain_rate for plain_rate, rate in zip(plain, method, strict=True)]
-
-
-def ratio_cell(plain: list[float], method: list[float]) -> str:
-    """Return the median of the ratios, and the smallest and the largest."""
-    of_rounds = ratios(plain, method)
-    smallest = min(of_rounds)
-    largest = max(of_rounds)
-    return f"{median(of_rounds):.2f} ({smallest:.2f}–{largest:.2f})"
-
-
-def machine(environment: Record, **versions: str | None) -> str:
-    """Return the machine of a record, and the versions of its software, as text."""
-    packages = environment["packages"]
-    versions = {"torch": packages.get("torch"), "transformers": packages.get("transformers"), **versions}
-    known = [f"{name} {version}" for name, version in versions.items() if version]
-    number = environment["cpu_threads"]
-    threads = "threads" if number > 1 else "thread"
-    parts = [str(environment["device"]), f"{number} {threads}", f"`{', '.join(known)}`"]
-    # Old records have no date.
-    if environment.get("date"):
-        parts.append(environment["date"])
-    return ", ".join(parts)
-
-
-def clock_in_words(clock: str | None) -> str:
-    """Return what a clock measured."""
-    return "CPU time" if clock == "cpu" else "time that passed"
 
 
 def decoders_report(record: Record) -> str:
     """Return the table of the decoders in Markdown, and under it how they were measured."""
-    options, rounds, clock, where = _settings(record)
+    options, rounds, clock, where = settings_cells(record)
     return (
         f"{decoders_table(record)}\n\n"
         f"Times as fast as the first decoder of the line. Higher is faster. Median of "
@@ -118,7 +41,7 @@ def _decoder_cell(reference: list[float], rates: list[float] | None) -> str:
     return ratio_cell(reference, rates)
 
 
-def _settings(record: Record) -> tuple[str, str, str, str]:
+def settings_cells(record: Record) -> tuple[str, str, str, str]:
     """Return options, rounds, clock and machine of a record, in words."""
     settings = record["settings"]
     options = f"--size {settings['size']}"

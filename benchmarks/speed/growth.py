@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.figures import draw_lines
 from benchmarks.records import Record
-from benchmarks.speed.decoding_tables import machine
+from benchmarks.speed.tables import machine
 from benchmarks.speed.workload import (
     Batch,
     Measured,

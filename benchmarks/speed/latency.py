@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.records import Record
 from benchmarks.speed.decode import Decoder, decoders
-from benchmarks.speed.decoding_tables import GENERATE, clock_in_words, machine
+from benchmarks.speed.tables import GENERATE, clock_in_words, machine
 from benchmarks.speed.workload import Measured, add_row_options, configs_of_rows, new_model, seconds
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.evaluation.tables import table_in_markdown

@@ -33,7 +33,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from benchmarks.speed.decoding_tables import GENERATE, clock_in_words, machine
+from benchmarks.speed.tables import GENERATE, clock_in_words, machine
 from benchmarks.speed.workload import Batch, clock, decode, peak_memory, take_turns
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, engine_of, generate, release
 from hf_capsule_mt.evaluation.tables import table_in_markdown

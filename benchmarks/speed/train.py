@@ -20,7 +20,7 @@ import yaml
 from transformers import PreTrainedConfig
 
 from benchmarks.records import Record
-from benchmarks.speed.decoding_tables import Table, ratio_cell
+from benchmarks.speed.tables import Table, ratio_cell
 from benchmarks.speed.workload import (
     MEDIAN_LENGTH,
     Batch,

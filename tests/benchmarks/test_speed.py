@@ -12,7 +12,9 @@ from tiny_run import files
 
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed import decode, growth, workload
-from benchmarks.speed.decoding_tables import GENERATE, file_report, render_page
+from benchmarks.speed.decoding_tables import file_report
+from benchmarks.speed.page import render_page
+from benchmarks.speed.tables import GENERATE
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.decoding.products.products import PRECISIONS
 
