@@ -1,1 +1,1 @@
-"""What measures the package, from a clone: studies, probing and speed, and their records."""
+"""What measures the package, from a clone: a folder for each question."""

@@ -21,8 +21,6 @@ _EQUATIONS = re.compile(r"^```math\n(.+?)^```$|\$`(.+?)`\$", re.MULTILINE | re.D
 # What may be the path of a file, up to a part of it.
 _LINK = re.compile(r"\]\(([^\s)#:]+)")
 _REPOSITORY = Path(__file__).parents[1]
-_OF_STUDIES, _STUDIES = "studies/README.md", "benchmarks/studies.md"
-_BENCHMARKS = ("*.md", "*.png", _OF_STUDIES)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -41,9 +39,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for names in GROUPS.values():
         for name in names:
             files.append(File.generated(config, f"commands/{name}.md", content=_command(name)))
-    for pattern in _BENCHMARKS:
+    for pattern in ("**/*.md", "**/*.png"):
         for path in sorted((_REPOSITORY / "benchmarks").glob(pattern)):
-            uri = path.relative_to(_REPOSITORY).as_posix().replace(f"benchmarks/{_OF_STUDIES}", _STUDIES)
+            uri = path.relative_to(_REPOSITORY).as_posix()
             files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
 
@@ -96,17 +94,15 @@ def _links(markdown: str, page: str, repository: str) -> str:
 
 def _path(page: str) -> Path:
     """Where the file of a page is in the repository."""
-    path = page.replace(_STUDIES, f"benchmarks/{_OF_STUDIES}")
-    return Path(path if path.startswith("benchmarks/") else f"docs/{path}")
+    return Path(page if page.startswith("benchmarks/") else f"docs/{page}")
 
 
 def _page(path: str) -> str | None:
     """What a file of the repository is in the site; None if it is not there."""
-    if path == f"benchmarks/{_OF_STUDIES}":
-        return _STUDIES
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return path if any(Path(path).match(f"benchmarks/{pattern}") for pattern in _BENCHMARKS) else None
+    is_shown = path.startswith("benchmarks/") and path.endswith((".md", ".png"))
+    return path if is_shown else None
 
 
 def _index() -> str:

@@ -19,7 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, pipeline
 from transformers.utils import logging
 
 import hf_capsule_mt  # noqa: F401
-from benchmarks.speed.train import compare_with_plain
+from benchmarks.training.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.cli import train, translate
 from hf_capsule_mt.decoding.generation import logger
@@ -187,7 +187,7 @@ def test_its_card_has_the_scores_that_were_measured(folder):
         for result in model["results"]
         for metric in result["metrics"]
     }
-    file = ROOT / "benchmarks" / "records" / "tatoeba_models.jsonl"
+    file = ROOT / "benchmarks" / "tatoeba" / "tatoeba_models.jsonl"
     lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     records = {line["test"]: line["record"]["scores"] for line in lines if line["model"] == folder.name}
     assert claimed == {

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.common.records import append_records, json_settings, read_records
 from benchmarks.probing.classifiers import Probed, probe, report
 from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
 from benchmarks.probing.tasks import TASKS, format_probing_data, generate_task, read_probing_data, unique_sentences
-from benchmarks.records import append_records, json_settings, read_records
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.files import hash_file, hash_text, replace_text, write_json

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.records import Record
+from benchmarks.common.records import Record
 from benchmarks.studies.results import Result
 from benchmarks.studies.score_tables import Table, of_seeds
 from benchmarks.studies.significance import SAMPLES, compare_seeds

@@ -1,4 +1,4 @@
-"""How often benchmarks/does_routing_pay.md answers rightly: its rule and intervals, of made-up differences of BLEU.
+"""How often benchmarks/routing/does_routing_pay.md answers rightly: its rule and intervals, of made-up differences.
 
     python -m benchmarks.studies.power
 

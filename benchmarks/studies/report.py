@@ -1,6 +1,6 @@
 """The report of a study, in Markdown, made from its records by the template that it names, or report.md.jinja.
 
-    python -m benchmarks.studies report benchmarks/studies/multi30k.yaml --page benchmarks/multi30k.md
+    python -m benchmarks.studies report benchmarks/multi30k/multi30k.yaml --page benchmarks/multi30k/README.md
     python -m benchmarks.studies report study.yaml --figures_dir outputs/figures
 
 Figures need matplotlib: pip install "hf-capsule-mt[figures]". Nothing is trained.
@@ -17,9 +17,9 @@ import yaml
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
-from benchmarks.figures import draw_lines
-from benchmarks.records import FOLDER, read_records
-from benchmarks.speed.decoding_tables import file_report
+from benchmarks.common.figures import draw_lines
+from benchmarks.common.records import read_records
+from benchmarks.decoding.decoding_tables import file_report
 from benchmarks.studies.compare import CRITERION, HOW, Comparison, compare_rows, judge, judge_row, question_table
 from benchmarks.studies.results import Result, read_results
 from benchmarks.studies.score_tables import (
@@ -41,6 +41,7 @@ from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.files import replace_text
 
 # Of a loss of several parts, the part that every method has.
+_BENCHMARKS = Path(__file__).parents[1]
 _LOGGED = {"training loss of the translation": ("lm_loss", "loss"), "validation BLEU": ("eval_bleu",)}
 
 
@@ -101,7 +102,7 @@ def _speed(study: Study) -> list[dict[str, Any]]:
     """Return the records of speed that the study names."""
     if not study.speed:
         return []
-    known = read_records(FOLDER / "speed.jsonl")
+    known = read_records(_BENCHMARKS / "training" / "speed.jsonl")
     return [known[name] for name in study.speed]
 
 
@@ -127,7 +128,7 @@ def render_pages(study: Study, file: Path) -> list[str]:
     records = read_records(file)
     results = read_results(study, file)
     speed = _speed(study)
-    decoding = read_records(FOLDER / "decoding.jsonl")
+    decoding = read_records(_BENCHMARKS / "decoding" / "decoding.jsonl")
 
     # Thousands of samples, which not every template needs.
     @cache

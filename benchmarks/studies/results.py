@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.records import Record, read_records
+from benchmarks.common.records import Record, read_records
 from benchmarks.studies.study import Row, Study
 
 

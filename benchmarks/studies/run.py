@@ -1,7 +1,7 @@
 """Train, average, translate and score the rows of a study.
 
-    python -m benchmarks.studies run benchmarks/studies/multi30k.yaml --dry_run
-    python -m benchmarks.studies run benchmarks/studies/multi30k.yaml --rows transformer "em-*" --jobs 2
+    python -m benchmarks.studies run benchmarks/multi30k/multi30k.yaml --dry_run
+    python -m benchmarks.studies run benchmarks/multi30k/multi30k.yaml --rows transformer "em-*" --jobs 2
 
 Every step is a command, which --dry_run prints. What is done is not done again, so the same call continues after a
 kill, and training resumes from its last checkpoint. A row is done when its records are in the file of records. What the
@@ -26,7 +26,7 @@ from typing import Any
 import psutil
 import torch
 
-from benchmarks.records import append_records, read_records
+from benchmarks.common.records import append_records, read_records
 from benchmarks.studies.plan import Job, Plan, Step
 from benchmarks.studies.report import add_study_options, print_table, records_of
 from benchmarks.studies.study import Study

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import mean, median, stdev
 from typing import Any
 
-from benchmarks.records import Record
+from benchmarks.common.records import Record
 from benchmarks.studies.results import Result, bleu_of
 from benchmarks.studies.study import Row, Study
 from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics

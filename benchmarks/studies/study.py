@@ -102,9 +102,9 @@ class Study:
     appendix: str | None = None
     """A Jinja template of a second page, PAGE_appendix.md."""
     speed: Sequence[str] = ()
-    """Names of records in benchmarks/records/speed.jsonl."""
+    """Names of records in benchmarks/training/speed.jsonl."""
     decoding: Sequence[str] = ()
-    """Names of records in benchmarks/records/decoding.jsonl."""
+    """Names of records in benchmarks/decoding/decoding.jsonl."""
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """BLEU on `test` of `rows` (patterns) against the field `x`; also `series`, `baseline`, base of a `log` axis."""
     cost: Mapping[str, Any] = field(default_factory=dict)

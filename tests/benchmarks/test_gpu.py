@@ -1,9 +1,9 @@
-"""benchmarks/gpu.sh on a CPU: pieces go through, and what is measured is not measured again."""
+"""benchmarks/gpu/gpu.sh on a CPU: pieces go through, and what is measured is not measured again."""
 
 import json
 from pathlib import Path
 
-from benchmarks import gpu
+from benchmarks.gpu import gpu
 from hf_capsule_mt import CapsuleAggregatedMarianConfig
 from hf_capsule_mt.configuration import presets
 

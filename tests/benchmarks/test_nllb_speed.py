@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 
 import torch
 
-from benchmarks.speed import nllb
+from benchmarks.decoding import nllb
 from hf_capsule_mt.environment import environment
 
 SMALL = ["--vocab_size", "700", "--layers", "4", "--d_model", "64", "--words", "300", "--length", "4", "--rounds", "2"]

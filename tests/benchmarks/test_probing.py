@@ -10,12 +10,13 @@ import torch
 from tiny_marian import tiny_model, tiny_tokenizer
 
 import hf_capsule_mt  # noqa: F401 (registers the models)
+from benchmarks.common.records import read_records
 from benchmarks.probing import __main__ as probing
 from benchmarks.probing.classifiers import probe, report
 from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
 from benchmarks.probing.tasks import TASKS, format_probing_data, generate_task, read_probing_data, unique_sentences
-from benchmarks.records import FOLDER, read_records
 
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "probing"
 LEARNABLE = Namespace(epochs=3, batch_size=16, learning_rate=2e-3)
 
 
@@ -135,4 +136,4 @@ def test_all_ten_tasks_and_a_second_call(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("name", ["probing", "probing_trained"])
 def test_the_page_has_the_table_of_the_records(name):
     table = report(list(read_records(FOLDER / f"{name}.jsonl").values())).partition("\n\n")[0]
-    assert table in (Path(FOLDER).parent / "probing.md").read_text(encoding="utf-8")
+    assert table in (FOLDER / "README.md").read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from transformers import AutoTokenizer
 
-from benchmarks.serving import Turn, table
-from benchmarks.serving_base import pieces_of, sentencepiece_model
-from benchmarks.serving_process import Client, in_threads, percentile
+from benchmarks.serving.base_model import pieces_of, sentencepiece_model
+from benchmarks.serving.compare import Turn, table
+from benchmarks.serving.processes import Client, in_threads, percentile
 
 
 async def upper(request):

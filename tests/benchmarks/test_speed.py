@@ -1,20 +1,21 @@
 """Who is timed when, on what, and what follows from the seconds."""
 
 import json
-import runpy
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
-from tiny_run import files
 
-from benchmarks.speed import __main__ as speed
-from benchmarks.speed import decode, growth, workload
-from benchmarks.speed.decoding_tables import file_report
-from benchmarks.speed.page import render_page
-from benchmarks.speed.tables import GENERATE
+from benchmarks.common import workload
+from benchmarks.common.tables import GENERATE
+from benchmarks.decoding import __main__ as decoding
+from benchmarks.decoding import decode
+from benchmarks.decoding.decoding_tables import file_report
+from benchmarks.decoding.page import render_page
+from benchmarks.training import __main__ as training
+from benchmarks.training import growth
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.decoding.products.products import PRECISIONS
 
@@ -104,7 +105,8 @@ def run(tmp_path, capsys, command, *options):
     small = ["--size", "tiny", "--vocab_size", "40", "--device", "cpu", "--config_overrides", "d_model=16"]
     small = [] if command == "trained" else small[2:] if command == "latency" else small
     small = ["--size", "tiny", *small[2:]] if command == "latency" else small
-    speed.main([command, *small, *map(str, options), "--output_file", str(tmp_path / "record.json")])
+    package = training if command in training.COMMANDS else decoding
+    package.main([command, *small, *map(str, options), "--output_file", str(tmp_path / "record.json")])
     return json.loads((tmp_path / "record.json").read_text()), capsys.readouterr().out
 
 
@@ -163,25 +165,6 @@ def test_latency_and_trained_models(tmp_path, capsys):
 
 
 def test_the_page_of_decoders_is_made_from_the_records():
-    """If not: python -m benchmarks.speed page benchmarks/decoding.md"""
-    page = ROOT / "benchmarks" / "decoding.md"
+    """If not: python -m benchmarks.decoding page benchmarks/decoding/README.md"""
+    page = ROOT / "benchmarks" / "decoding" / "README.md"
     assert render_page(page) == page.read_text(encoding="utf-8")
-
-
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "data.py"), run_name="data")
-
-
-@pytest.fixture(scope="module")
-def large(corpus, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("large")
-    SCRIPT["make_corpus"](Namespace(text=files(corpus, "train"), pairs=3000, folder=folder))
-    return folder
-
-
-@pytest.mark.parametrize("measure", ["start", "stream"])
-def test_what_a_corpus_costs(measure, large):
-    costs = SCRIPT["stream_costs" if measure == "stream" else "corpus_costs"](Namespace(folder=large, measure=measure))
-    assert costs["tokens a CPU second"] > 0
-    assert costs["peak MB"] >= costs["own MB at the end"] > 0
-    if measure == "start":
-        assert costs["pairs"] == 3000

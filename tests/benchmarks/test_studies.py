@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.records import read_records
+from benchmarks.common.records import read_records
 from benchmarks.studies import __main__ as studies
 from benchmarks.studies import report, run
 from benchmarks.studies.compare import Comparison, compare_seeds, judge
@@ -20,10 +20,11 @@ from hf_capsule_mt import preset_config
 from hf_capsule_mt.quickstart import read_corpus
 
 ROOT = Path(__file__).parents[2]
-STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.yaml"))
-OWN = ("does_routing_pay", "does_routing_pay_french", "does_routing_pay_tatoeba", "multi30k", "multi30k_recipe")
-
-
+PAPERS = sorted((ROOT / "benchmarks" / "studies" / "papers").glob("*.yaml"))
+OWN = [
+    path for name in ("multi30k", "routing", "tatoeba") for path in sorted((ROOT / "benchmarks" / name).glob("*.yaml"))
+]
+STUDIES = [*PAPERS, *OWN]
 SMALL = {"d_model": 16, "dropout": 0.1}
 
 
@@ -80,24 +81,31 @@ def test_every_row_can_be_run(path):
     assert averaged < study.options["train"]["save_total_limit"]
 
 
-@pytest.mark.parametrize("path", [path for path in STUDIES if path.stem not in OWN], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_every_paper_has_its_cost_and_its_scores(path):
     study = read_study(path)
     assert sum(bool(row.published) for row in study.rows) >= 2
     text = estimate(study, Plan(study, Path("runs"), Path("records.jsonl")).jobs())
     hours, gpu, runs = re.match(r"about ([\d,]+) hours of one (.*?): (\d+) run", text).groups()
-    readme = (path.parent / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "benchmarks" / "studies" / "README.md").read_text(encoding="utf-8")
     assert f"| `{path.stem}` | {runs} | {hours} | {gpu} |\n" in readme
 
 
-@pytest.mark.parametrize("name", ["multi30k", pytest.param("does_routing_pay_french", marks=pytest.mark.slow)])
-def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):
-    """If not: python -m benchmarks.studies report benchmarks/studies/NAME.yaml --page benchmarks/NAME.md"""
+@pytest.mark.parametrize(
+    ("study", "page"),
+    [
+        ("multi30k/multi30k.yaml", "multi30k/README.md"),
+        pytest.param(
+            "routing/does_routing_pay_french.yaml", "routing/does_routing_pay_french.md", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_the_page_is_made_from_the_records(study, page, tmp_path, monkeypatch):
+    """If not: python -m benchmarks.studies report benchmarks/STUDY --page benchmarks/PAGE"""
     monkeypatch.chdir(ROOT)
-    studies.main(["report", f"benchmarks/studies/{name}.yaml", "--page", str(tmp_path / "page.md")])
-    for page in tmp_path.glob("page*.md"):
-        committed = ROOT / "benchmarks" / page.name.replace("page", name)
-        assert page.read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
+    studies.main(["report", f"benchmarks/{study}", "--page", str(tmp_path / "page.md")])
+    committed = ROOT / "benchmarks" / page
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
 
 
 def commands_of(study, tmp_path, name):

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import terms
+from benchmarks.terms import quality
 
-sys.path.pop(0)
 MODEL = Path(__file__).parents[2] / "checkpoints" / "tatoeba-en-de-transformer"
 
 
@@ -18,7 +16,7 @@ def dictionary():
     pairs = [("the printer works", "Der Drucker läuft"), ("a printer", "Ein Drucker"), ("my printer", "Mein Drucker")]
     pairs += [("of the printer", "Des Druckers")] * 3 + [("it works", "Es läuft"), ("she works", "Sie läuft")]
     pairs += [("of course", "Natürlich"), ("the end", "Das Ende")] * 9
-    return terms.Dictionary(pairs * 2)
+    return quality.Dictionary(pairs * 2)
 
 
 def test_nouns_are_proper_terms_with_their_forms(dictionary):
@@ -37,8 +35,8 @@ def test_a_record(tmp_path, monkeypatch):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     words = ["run", "--model", str(MODEL), "--test", str(tmp_path / "in.en"), str(tmp_path / "in.de")]
     words += ["--terms", str(tmp_path / "terms.jsonl"), "--output_file", str(tmp_path / "record.json")]
-    monkeypatch.setattr(sys, "argv", ["terms.py", *words])
-    terms.main()
+    monkeypatch.setattr(sys, "argv", ["term_quality", *words])
+    quality.main()
     proper = json.loads((tmp_path / "record.json").read_text())["modes"]["proper"]
     assert proper["states"] == {"model": 1, "forced": 1}
     assert proper["before"]["success"] == 0.5

@@ -4,17 +4,12 @@ import gzip
 import json
 import random
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny_marian import WORDS, save_tiny_marian
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import damaged_references
-import trust
-
-sys.path.pop(0)
+from benchmarks.quality import damaged_references, trust
 
 TARGET = "Mein alter Hund schläft, aber deine Katze fängt heute Mäuse."
 PAIRS = [
@@ -74,7 +69,7 @@ def test_from_a_corpus_to_a_page(tmp_path, monkeypatch):
     errors, record, page = tmp_path / "errors.jsonl", tmp_path / "record.json", tmp_path / "page.md"
 
     def command(*words):
-        monkeypatch.setattr(sys, "argv", ["trust.py", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["trust", *map(str, words)])
         trust.main()
 
     data = ("--data_dir", tmp_path)

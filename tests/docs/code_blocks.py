@@ -34,13 +34,13 @@ _SMALLER = {
     r"--eval_strategy steps": "--eval_strategy steps --generation_max_length 4",
     r"num_beams: 5": "num_beams: 1, max_new_tokens: 4",
     r"routing_iterations: \[1, 3\]": "routing_iterations: [1]",
-    r"speed train": "speed train --vocab_size 99 --max_tokens_per_batch 96 --batch_size 2 --max_new_tokens 2",
-    r"python -m benchmarks.speed growth": "python -m benchmarks.speed growth --vocab_size 99",
+    r"training train": "training train --vocab_size 99 --max_tokens_per_batch 96 --batch_size 2 --max_new_tokens 2",
+    r"python -m benchmarks.training growth": "python -m benchmarks.training growth --vocab_size 99",
     r"--lengths 32 64 128 --fit_from 32": "--lengths 4 8 16 --fit_from 4",
     r"--rounds 3": "--rounds 1",
     r"--warmup_steps (200|2000)": "--warmup_steps 1",
     r"--min_score -1.5": "--min_score -20",
-    r"python -m benchmarks.speed latency": "python -m benchmarks.speed latency --num_sentences 1",
+    r"python -m benchmarks.decoding latency": "python -m benchmarks.decoding latency --num_sentences 1",
     r"hf-capsule-mt analyze": "hf-capsule-mt analyze --lines",
     r"--num_train 4000 --num_validation 500 --num_test 1000": "--num_train 12 --num_validation 6 --num_test 6",
     r"export --model run/average --output_dir onnx": "export --model capsnmt --output_dir onnx",
@@ -89,7 +89,7 @@ def commands(text):
 def run_command(words, monkeypatch):
     """Run one of our commands in this process, as a launcher's first process if it has one."""
     name, *options = _without_launcher(words)
-    if name in ("benchmarks.studies", "benchmarks.probing", "benchmarks.speed"):
+    if name in ("benchmarks.studies", "benchmarks.probing", "benchmarks.training", "benchmarks.decoding"):
         importlib.import_module(f"{name}.__main__").main(options)
         return
     monkeypatch.setattr(sys, "argv", ["hf-capsule-mt"])

@@ -28,7 +28,7 @@ def test_links_of_the_readme_are_absolute_and_lead_somewhere():
 
 
 def test_the_scores_of_the_readme_are_those_of_the_benchmark():
-    measured = (ROOT / "benchmarks" / "does_routing_pay_appendix.md").read_text(encoding="utf-8")
+    measured = (ROOT / "benchmarks" / "routing" / "does_routing_pay_appendix.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` (\| [\d.]+M \| .*)$", README, flags=re.MULTILINE)
     assert len(rows) > 5
     for row, scores in rows:

@@ -247,7 +247,7 @@ def aligning_attention(cross_attentions: Sequence[Tensor], heads: Sequence[Head]
     Args:
         cross_attentions: `[batch, heads, target, source]` of each layer.
         heads: the mean is over these, a layer and a head of it, both from 0. None is all heads of the last two layers,
-            which place words best if nothing is known of a model (benchmarks/tags.md).
+            which place words best if nothing is known of a model (benchmarks/tags/README.md).
 
     Raises:
         UserError: if there is no such head.

@@ -1,0 +1,1 @@
+"""What several questions share: records, tables, figures and the work that is timed."""

@@ -1,0 +1,1 @@
+"""Whether long translations of corpora survive, and how fast they are."""

@@ -1,0 +1,1 @@
+"""How fast our decoder is."""

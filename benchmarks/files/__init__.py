@@ -1,0 +1,1 @@
+"""What becomes of real files of each format."""

@@ -1,0 +1,1 @@
+"""What a GPU is asked."""

@@ -1,0 +1,1 @@
+"""Which translations to trust."""

@@ -1,0 +1,1 @@
+"""How many sentences the server translates."""

@@ -1,1 +1,0 @@
-"""How fast and large models are."""

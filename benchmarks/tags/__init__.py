@@ -1,0 +1,1 @@
+"""Where tags come back, and which links of words are right."""

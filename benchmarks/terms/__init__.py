@@ -1,0 +1,1 @@
+"""Whether glossaries are obeyed, and what they cost."""

@@ -1,0 +1,75 @@
+"""Show where the CPU time of an update goes: a line for each method, by kinds of operations, in per cent.
+
+OMP_NUM_THREADS=1 python -m benchmarks.training profile --size tiny --vocab_size 10000 --methods transformer rnmt
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
+
+from benchmarks.common.workload import make_trainer, random_batch
+from hf_capsule_mt import METHODS, preset_config
+from hf_capsule_mt.configuration import SIZES
+from hf_capsule_mt.evaluation.tables import table_in_markdown
+
+LENGTH = 24  # tokens of a side
+UPDATES = 3
+KINDS = {
+    "products": ("::mm", "mm_", "addmm", "bmm", "linear"),
+    "sums, differences, scaling": ("::add", "::mul", "::sub", "::div", "::sum", "::zero_", "::fill_"),
+    "dropout's noise": ("bernoulli",),
+    "exp, tanh, softmax": ("exp", "tanh", "softmax", "sigmoid", "::log"),
+    "copies and casts": ("copy_", "::cat", "::clone"),
+    "optimizer": ("adam", "Optimizer"),
+}
+"""Parts of the names of operations, by kind; the first that fits counts."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Profile and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["transformer"])
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--vocab_size", type=int, default=32000)
+    parser.add_argument("--max_tokens_per_batch", type=int, default=1024, help="tokens of a side of the batch")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: autocast")
+    args = parser.parse_args(argv)
+    rows = [["method", "seconds an update", *KINDS, "other"]]
+    for method in args.methods:
+        torch.manual_seed(0)
+        config = preset_config(method, args.size, vocab_size=args.vocab_size)
+        seconds, shares = costs(AutoModelForSeq2SeqLM.from_config(config), args)
+        percents = [f"{100 * share:.0f}" for share in shares]
+        rows.append([method, f"{seconds:.3f}", *percents])
+    print(table_in_markdown(rows))
+
+
+def costs(model: PreTrainedModel, args: argparse.Namespace) -> tuple[float, list[float]]:
+    """Return CPU seconds of an update, and the share of each kind and of the rest."""
+    update = make_trainer(model, getattr(torch, args.dtype))
+    lengths = [(LENGTH, LENGTH)] * (args.max_tokens_per_batch // LENGTH)
+    batch = random_batch(lengths, args.vocab_size, torch.default_generator, model.device)
+    update(batch)
+    start = time.process_time()
+    for _ in range(UPDATES):
+        update(batch)
+    seconds = (time.process_time() - start) / UPDATES
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        for _ in range(UPDATES):
+            update(batch)
+    times = dict.fromkeys([*KINDS, "other"], 0.0)
+    for event in profiled.key_averages():
+        times[_kind_of(event.key)] += event.self_cpu_time_total
+    total = sum(times.values())
+    return seconds, [spent / total for spent in times.values()]
+
+
+def _kind_of(operation: str) -> str:
+    for kind, parts in KINDS.items():
+        if any(part in operation for part in parts):
+            return kind
+    return "other"
