@@ -109,8 +109,11 @@ def check_option_names(parser: argparse.ArgumentParser, words: Sequence[str]) ->
 
 
 def _options_of(parser: argparse.ArgumentParser) -> list[str]:
+    names = []
     # argparse has no public list of them. A test fails if this one is gone.
-    return list(parser._option_string_actions)
+    for action in parser._actions:
+        names += action.option_strings
+    return names
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -1,7 +1,4 @@
-"""Names of Transformers and accelerate that are not public, and that training depends on.
-
-If one of these tests fails, a new version has renamed something. The place that uses the name says what for.
-"""
+"""What private names of Transformers and accelerate do in training. The list of all is in `test_private_names.py`."""
 
 import inspect
 
@@ -18,18 +15,6 @@ from transformers import MarianMTModel, Seq2SeqTrainer
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.resuming import OptimizerOptions
 from hf_capsule_mt.training.trainer import TranslationTrainer
-
-OVERRIDDEN = {
-    "_prepare_for_training": {"max_steps", "train_dataloader", "resume_from_checkpoint"},
-    "_issue_warnings_after_load": {"load_result"},
-    "_save": {"output_dir", "state_dict"},
-}
-
-
-@pytest.mark.parametrize("name", OVERRIDDEN)
-def test_methods_of_the_trainer(name):
-    assert OVERRIDDEN[name] <= inspect.signature(getattr(Seq2SeqTrainer, name)).parameters.keys()
-    assert name in vars(TranslationTrainer)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Private names of other libraries that the engine reads, because there is no public one. Here a new release fails."""
+"""What private names of other libraries do for the engine. The list of all is in `tests/test_private_names.py`."""
 
 import pytest
 import torch

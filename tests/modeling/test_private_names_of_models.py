@@ -1,36 +1,12 @@
-"""Private names of other libraries that the models read or override. Here a new release fails, and not in a model."""
-
-from importlib import import_module
+"""What private names of other libraries do for the models. The list of all such names is in `test_private_names.py`."""
 
 import pytest
 from tiny_checkpoints import tiny_checkpoint
 from torch import nn
-from transformers import AutoModelForSeq2SeqLM, GenerationMixin, MarianMTModel, PreTrainedModel
-from transformers.models.marian.modeling_marian import MarianDecoder, MarianEncoder
+from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.modeling.initial_weights import init_words
 from hf_capsule_mt.modeling.translation_head import _is_bare
-
-OVERRIDDEN = [
-    (PreTrainedModel, "_init_weights"),
-    (PreTrainedModel, "_resize_token_embeddings"),
-    (PreTrainedModel, "_get_resized_embeddings"),
-    (PreTrainedModel, "_no_split_modules"),
-    (PreTrainedModel, "_tied_weights_keys"),
-    (PreTrainedModel, "_keys_to_ignore_on_load_missing"),
-    (PreTrainedModel, "_keys_to_ignore_on_load_unexpected"),
-    (PreTrainedModel, "_is_stateful"),
-    (GenerationMixin, "_supports_default_dynamic_cache"),
-    (MarianMTModel, "_resize_final_logits_bias"),
-    (MarianEncoder, "_can_record_outputs"),
-    (MarianDecoder, "_can_record_outputs"),
-]
-
-
-@pytest.mark.parametrize(("owner", "name"), OVERRIDDEN)
-def test_transformers_still_has_what_is_overridden(owner, name):
-    assert hasattr(owner, name)
-
 
 HOOKS = [
     "register_forward_hook",
@@ -73,7 +49,3 @@ def test_of_a_model_with_an_adapter_only_the_adapter_is_saved(tmp_path, monkeypa
     model.save_pretrained(tmp_path / "adapter")
     assert list((tmp_path / "model").glob("*.py"))
     assert not list((tmp_path / "adapter").glob("*.py"))
-
-
-def test_the_operator_of_exported_loops():
-    assert callable(import_module("torch._higher_order_ops.scan").scan_op)
