@@ -18,7 +18,6 @@ from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedErro
 from hf_capsule_mt.decoding.engine import Engine
 from hf_capsule_mt.decoding.generation import engine_of, search_settings
 from hf_capsule_mt.decoding.search.search import Settings
-from hf_capsule_mt.decoding.search.term_automaton import Forms, WordBoundaries
 from hf_capsule_mt.decoding.search.term_banks import TermBanks
 from hf_capsule_mt.errors import UserError
 
@@ -66,22 +65,6 @@ class Decoded:
     def ids(self) -> list[int]:
         """The token ids with their end, if they have one."""
         return self.token_ids if self.end is None else [*self.token_ids, self.end]
-
-
-@dataclass(frozen=True)
-class ForcedTerms:
-    """Terms that translations must have."""
-
-    forms: Sequence[Sequence[Forms]]
-    """For each sentence its terms, for each term its forms, for each form its token ids."""
-    boundaries: WordBoundaries
-    """Which tokens may stand in one word."""
-    width: int
-    """How many hypotheses the search has for each number of terms that are written."""
-
-    def part(self, start: int, end: int) -> "ForcedTerms":
-        """Return those of some of the sentences."""
-        return replace(self, forms=self.forms[start:end])
 
 
 class Decoder:
@@ -152,7 +135,7 @@ class Decoder:
         count: int = 1,
         *,
         first_token: int | None = None,
-        terms: ForcedTerms | None = None,
+        terms: TermBanks | None = None,
     ) -> list[list[Decoded]]:
         """Decode sentences in one batch. If memory runs out, it is decoded in halves.
 
@@ -182,7 +165,7 @@ class Decoder:
         decoded = []
         middle = len(sources) // 2
         for start, end in ((0, middle), (middle, len(sources))):
-            part_of_terms = terms and terms.part(start, end)
+            part_of_terms = terms and replace(terms, automata=terms.automata[start:end])
             decoded += self.decode(sources[start:end], count, first_token=first_token, terms=part_of_terms)
         return decoded
 
@@ -191,7 +174,7 @@ class Decoder:
         sources: Sequence[Sequence[int]],
         count: int,
         first_token: int | None,
-        terms: ForcedTerms | None,
+        terms: TermBanks | None,
     ) -> list[list[Decoded]]:
         """Decode sentences in one batch, as [`decode`] does."""
         self._check_vocabulary(sources)
@@ -244,19 +227,16 @@ class Decoder:
         source: Mapping[str, Tensor],
         limits: Sequence[int],
         count: int,
-        terms: ForcedTerms | None,
+        terms: TermBanks | None,
     ) -> list[list[Decoded]]:
         """Decode a batch with the engine."""
         settings = replace(settings, num_return_sequences=count)
         if not self._forces_end:
             settings = replace(settings, max_length=_max_length(max(limits)))
-        banks = None
-        if terms is not None:
-            if settings.constraints.shortlist is not None:
-                raise UserError("A set of words may lack those of a term. Leave out vocabulary, or glossary.")
-            banks = TermBanks.of(terms.forms, terms.width, terms.boundaries)
+        if terms is not None and settings.constraints.shortlist is not None:
+            raise UserError("A set of words may lack those of a term. Leave out vocabulary, or glossary.")
         encoded = engine.encode(**source)
-        translations = engine.translate(encoded, source["attention_mask"], settings, limits, banks)
+        translations = engine.translate(encoded, source["attention_mask"], settings, limits, terms)
         decoded = []
         for translation, limit in zip(translations, limits, strict=True):
             rows = translation.sequences.tolist()[:count]

@@ -15,10 +15,10 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.languages import TOKENIZING
 from hf_capsule_mt.decoding.search.term_automaton import Forms, WordBoundaries
-from hf_capsule_mt.decoding.search.term_banks import MOST_FINISHED, default_bank_width
+from hf_capsule_mt.decoding.search.term_banks import MOST_FINISHED, TermBanks, default_bank_width
 from hf_capsule_mt.errors import UserError
 
-from ..generation.decoder import Decoded, Decoder, ForcedTerms
+from ..generation.decoder import Decoded, Decoder
 from ..text.words import IN_WORD
 from ..translation import Sentence
 from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms
@@ -173,7 +173,7 @@ class TermWriter:
         forms = []
         for of_sentence in terms:
             forms.append([self._token_forms(term, suppressed) for term in of_sentence])
-        forced = ForcedTerms(forms, word_boundaries(self._tokenizer, size), width)
+        boundaries = word_boundaries(self._tokenizer, size)
         # A hypothesis for each number of terms that it has, from none to all.
         rows = (len(terms[0]) + 1) * width
         size_of_batch = max(1, most_rows // rows)
@@ -185,7 +185,7 @@ class TermWriter:
                 sources,
                 MOST_FINISHED,
                 first_token=batch[0].direction.first_token,
-                terms=forced.part(start, start + len(batch)),
+                terms=TermBanks.of(forms[start : start + len(batch)], width, boundaries),
             )
         return alternatives
 
