@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, 
 from .alignment.forced import start_token
 from .alignment.links import NOT_ALIGNABLE
 from .generation.model_options import engine_computes_in, is_of_engine, name_of
-from .generation.settings import ENGINES, settings_of
+from .generation.settings import ENGINES
 from .portable_pipeline import flat_results, languages_of_task, list_or_generator, sorted_options
 from .preparation import PreparedText, TextOptions
 from .tags.segments import keep_pattern, with_addresses
@@ -84,6 +85,7 @@ class TranslationPipeline(ChunkPipeline):
         return_tensors: whether results have `translation_token_ids` instead of `translation_text`.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
         batch_size: sentences translated together, by default 1.
+        num_workers: has no effect. Texts are prepared in the process that translates them.
         engine: "fast" (the default), or "transformers", which leaves all to `generate()`.
     """
 
@@ -115,8 +117,7 @@ class TranslationPipeline(ChunkPipeline):
             self._texts = TextTranslator(self.model, self.tokenizer, texts.reader.prefix)
         return self._texts
 
-    # Transformers calls the next method when the pipeline is made and at each call of it. For each text it calls
-    # `preprocess`, for each batch of sentences `_forward`, and with all sentences of a text `postprocess`.
+    # Transformers calls the next method when the pipeline is made and at each call of it, and then `get_iterator`.
 
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if options.get("engine") not in (None, *ENGINES):
@@ -137,6 +138,8 @@ class TranslationPipeline(ChunkPipeline):
     def _with_files_read(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return options with a compiled `keep`, and with what is in the files of `glossary` and `vocabulary`."""
         options = dict(options)
+        if "dtype" in options:
+            options["dtype"] = name_of(options["dtype"])
         keep = options.get("keep")
         if keep is not None:
             if not isinstance(keep, str | Pattern):
@@ -192,6 +195,47 @@ class TranslationPipeline(ChunkPipeline):
         results = super().__call__(inputs, **options) if inputs else []
         translations = [with_alternatives(ranked) for ranked in results]
         return translations[0] if is_one else translations
+
+    def get_iterator(
+        self,
+        inputs: Iterable[str],
+        num_workers: int,
+        batch_size: int,
+        preprocess_params: dict[str, Any],
+        forward_params: dict[str, Any],
+        postprocess_params: dict[str, Any],
+    ) -> Iterator[Any]:
+        """Yield the results of each text. The sentences of several texts share a batch.
+
+        Transformers does it with a DataLoader, which takes longer than the tokenizer of a short sentence.
+
+        Args:
+            inputs: the texts. They are read as they are translated.
+            num_workers: has no effect. Texts are prepared in this process.
+            batch_size: sentences translated together.
+            preprocess_params: options of [`preprocess`].
+            forward_params: options of [`_forward`].
+            postprocess_params: options of [`postprocess`].
+
+        Raises:
+            UserError: if there is no such `batch_size`, and as [`preprocess`] and [`postprocess`] do.
+        """
+        if batch_size < 1:
+            raise UserError(f"batch_size is {batch_size}. Give 1 or more.")
+        sentences = self._sentences(inputs, preprocess_params)
+        of_text = []
+        while batch := list(islice(sentences, batch_size)):
+            outputs = self.forward({"sentences": [item["sentence"] for item in batch]}, **forward_params)
+            for item, ranked in zip(batch, outputs["decoded"], strict=True):
+                of_text.append({**item, "decoded": ranked, "count": outputs["count"]})
+                if item["is_last"]:
+                    yield self.postprocess(of_text, **postprocess_params)
+                    of_text = []
+
+    def _sentences(self, texts: Iterable[str], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the sentences of texts one after the other."""
+        for text in texts:
+            yield from self.preprocess(text, **options)
 
     def preprocess(
         self,
@@ -264,31 +308,25 @@ class TranslationPipeline(ChunkPipeline):
         clean_up_tokenization_spaces: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
-        is_batch = isinstance(model_inputs["sentence"], list)
-        sentences = model_inputs["sentence"] if is_batch else [model_inputs["sentence"]]
         if "generation_config" not in options:
             options = {**self._task_settings, **options}
-        count = settings_of(self.model, options).num_return_sequences or 1
-        dtype = name_of(options.get("dtype", self._dtype))
-        ranked = self.texts.decode(
+        options["engine"] = options.get("engine") or "fast"
+        options["dtype"] = "float32" if options["engine"] == "transformers" else options.get("dtype", self._dtype)
+        options["forces_end"] = True
+        sentences = model_inputs["sentences"]
+        count = options.pop("num_return_sequences", None) or self.texts.decoder(**options).count
+        decoded = self.texts.decode(
             sentences,
-            **{
-                **options,
-                "num_return_sequences": count,
-                "forces_end": True,
-                "engine": options.get("engine") or "fast",
-                "dtype": "float32" if options.get("engine") == "transformers" else dtype,
-                "return_scores": return_scores,
-                "return_alignments": return_alignments,
-                "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
-            },
+            num_return_sequences=count,
+            return_scores=return_scores,
+            return_alignments=return_alignments,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+            **options,
         )
-        for sentence, decoded in zip(sentences, ranked, strict=True):
-            if decoded:
-                _warn_of_lost_sentences(sentence.segment.text, decoded[0].text)
-        if not is_batch:
-            return {**model_inputs, "decoded": ranked[0], "count": count}
-        return {**model_inputs, "decoded": ranked, "count": [count] * len(sentences)}
+        for sentence, ranked in zip(sentences, decoded, strict=True):
+            if ranked:
+                _warn_of_lost_sentences(sentence.segment.text, ranked[0].text)
+        return {"decoded": decoded, "count": count}
 
     def postprocess(
         self,

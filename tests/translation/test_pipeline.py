@@ -19,6 +19,7 @@ from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import portable_pipeline as pipeline_translation
+from hf_capsule_mt.translation.generation.decoder import Decoder
 from hf_capsule_mt.translation.pipeline import _warn_of_lost_sentences
 from hf_capsule_mt.translation.terms.glossary import Entry, Glossary
 
@@ -543,6 +544,31 @@ def test_a_batch_that_does_not_fit_in_memory_is_halved(marian, monkeypatch, engi
     most = 0
     with pytest.raises(torch.OutOfMemoryError):
         translator(SENTENCES, **options)
+
+
+def test_sentences_of_several_texts_share_batches(translator, monkeypatch):
+    """Texts are read as they are translated, no more of them than a batch needs."""
+    sizes = []
+    decode = Decoder.decode
+
+    def counting(decoder, sources, *arguments, **options):
+        sizes.append(len(sources))
+        return decode(decoder, sources, *arguments, **options)
+
+    monkeypatch.setattr(Decoder, "decode", counting)
+    documents = ["A b? C d? E f?", "G h?", "I j? K l?", "M n?"]
+    expected_results = [translator(document, documents="en") for document in documents]
+    assert sizes == [1] * 7
+    sizes.clear()
+    read = []
+    texts = (read.append(document) or document for document in documents)
+    results = translator(texts, documents="en", batch_size=2)
+    assert next(results) == expected_results[0]
+    assert (sizes, len(read)) == ([2, 2], 2)
+    assert [*results] == expected_results[1:]
+    assert (sizes, len(read)) == ([2, 2, 2, 1], 4)
+    with pytest.raises(UserError, match="batch_size is 0"):
+        translator(documents, batch_size=0)
 
 
 @pytest.mark.parametrize("engine", ["fast", "transformers"])

@@ -101,9 +101,9 @@ def test_attention_is_that_of_the_translation(model):
         next(translate.preprocess(text, tags=True))["sentence"] for text in ("c <b>d e</b> f", "g <i>h</i> i j")
     ]
     options = {"num_beams": 3, "num_return_sequences": 2}
-    both = translate._forward({"sentence": sentences}, **options)["decoded"]
+    both = translate._forward({"sentences": sentences}, **options)["decoded"]
     for sentence, decoded in zip(sentences, both, strict=True):
-        alone = translate._forward({"sentence": sentence}, **options)["decoded"]
+        [alone] = translate._forward({"sentences": [sentence]}, **options)["decoded"]
         for one, other in zip(decoded, alone, strict=True):
             torch.testing.assert_close(one.forced.attention, other.forced.attention)
         assert alone[0].token_ids != alone[1].token_ids

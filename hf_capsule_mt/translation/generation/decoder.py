@@ -24,11 +24,9 @@ from hf_capsule_mt.errors import UserError
 from .settings import (
     ENGINES,
     as_arguments,
-    check_beams,
     engine_takes,
     has_limit,
     most_new_tokens,
-    new_tokens_limits,
     settings_of,
     with_tokenizer,
 )
@@ -105,7 +103,10 @@ class Decoder:
             raise UserError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
         max_new_tokens = options.get("max_new_tokens")
         # Transformers refuses to look up tokens for several sentences. Settings of a checkpoint may ask for it.
-        options = {"prompt_lookup_num_tokens": None, **as_arguments(options), **_ALWAYS}
+        options = {"prompt_lookup_num_tokens": None, **as_arguments(options)}
+        self.count = settings_of(model, options).num_return_sequences or 1
+        """How many translations of a sentence the options and the model's settings ask for."""
+        options |= _ALWAYS
         self.model = model
         self._dtype = dtype
         self._forces_end = forces_end
@@ -192,7 +193,7 @@ class Decoder:
                 self._tell(reason)
                 return self._generate(source, sources, count, first_token)
             if terms is None:
-                check_beams(self.settings, count)
+                self._check_count(count)
             return self._translate(engine, settings, source, limits, count, terms)
 
     def _search(self, first_token: int | None, source: Mapping[str, Tensor]) -> tuple[Engine, Settings]:
@@ -254,10 +255,9 @@ class Decoder:
         """Decode a batch with `generate()`."""
         options = self._of_language(first_token)
         options["num_return_sequences"] = count
-        check_beams(self.settings, count)
-        limits = [_MANY] * len(sources)
+        self._check_count(count)
+        limits = self._new_tokens(sources, _MANY)
         if self._most is not None:
-            limits = new_tokens_limits(sources, self._most, self._is_limit_asked_for)
             criterion = NewTokenLimits(torch.tensor(limits, device=self.model.device))
             options["stopping_criteria"] = [criterion, *(options.get("stopping_criteria") or ())]
             options |= self._longest(max(limits))
@@ -298,13 +298,31 @@ class Decoder:
         Raises:
             UnsupportedError: if the engine has fewer positions.
         """
-        if self._most is None:
-            limits = [settings.max_length - 1] * len(sources)
-        else:
-            limits = new_tokens_limits(sources, self._most, self._is_limit_asked_for)
+        limits = self._new_tokens(sources, settings.max_length - 1)
         if not 1 <= min(limits) <= max(limits) <= engine.positions:
             raise UnsupportedError(f"translations may have {min(limits)} to {max(limits)} tokens")
         return limits
+
+    def _new_tokens(self, sources: Sequence[Sequence[int]], of_options: int) -> list[int]:
+        """Return the most new tokens of each translation: twice the tokens of its source and 20 more.
+
+        Args:
+            sources: token ids.
+            of_options: the most where the options of `generate()` have a limit themselves.
+        """
+        if self._most is None:
+            return [of_options] * len(sources)
+        if self._is_limit_asked_for:
+            return [int(self._most)] * len(sources)
+        return [int(min(2 * len(source) + 20, self._most)) for source in sources]
+
+    def _check_count(self, count: int) -> None:
+        """Raise a UserError if a search is asked for more translations of a sentence than it has beams."""
+        beams = self.settings.num_beams or 1
+        if count > beams and not self.settings.do_sample:
+            raise UserError(
+                f"{count} translations of a sentence need as many beams, and num_beams is {beams}. Give more."
+            )
 
     def _tell(self, reason: UnsupportedError) -> None:
         """Say why Transformers decodes: as a warning if somebody asked for what only the engine has."""

@@ -1,7 +1,7 @@
 """What `generate()` is asked for, and how long a translation may be."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -57,13 +57,6 @@ def with_tokenizer(
     return {**options, "tokenizer": tokenizer}
 
 
-def check_beams(settings: GenerationConfig, count: int) -> None:
-    """Raise a UserError if a search is asked for more translations of a sentence than it has beams."""
-    beams = settings.num_beams or 1
-    if count > beams and not settings.do_sample:
-        raise UserError(f"{count} translations of a sentence need as many beams, and num_beams is {beams}. Give more.")
-
-
 def has_limit(options: Mapping[str, Any]) -> bool:
     """Return whether options of `generate()` limit the length of translations themselves."""
     arguments = as_arguments(options)
@@ -101,16 +94,3 @@ def most_new_tokens(
         # All translations would be empty.
         raise UserError(f"The generation config allows no token: max_length is {max_length}. Raise it.")
     return most
-
-
-def new_tokens_limits(sources: Sequence[Sequence[int]], most: int | float, is_asked_for: bool) -> list[int]:
-    """Return the most new tokens of the translation of each source: twice its tokens and 20 more.
-
-    Args:
-        sources: token ids.
-        most: the most new tokens of any translation.
-        is_asked_for: whether somebody has asked for so many. Then all translations may have them.
-    """
-    if is_asked_for:
-        return [int(most)] * len(sources)
-    return [int(min(2 * len(source) + 20, most)) for source in sources]
