@@ -266,9 +266,8 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
         UserError: if there is no such precision on its device.
     """
     with _MAKING:
-        known = _engines.get(model, {}).get(dtype)
-        # One sentence notices how long it takes to compare. So no other engine is compared.
-        if known is not None and known.is_of(model):
+        known = known_engine(model, dtype)
+        if known is not None:
             return known
         if any(module.training for module in model.modules()):
             # Whoever trains it may write to weights in a way that leaves no trace.
@@ -279,6 +278,19 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
         engines = _engines.setdefault(model, {})
         engines[dtype] = Engine(model, dtype)
         return engines[dtype]
+
+
+def known_engine(model: PreTrainedModel, dtype: str = "float32") -> Engine | None:
+    """Return the engine that was made before in this precision, unless the model has changed.
+
+    Then the model is in evaluation mode, as it was when the engine was made.
+    """
+    with _MAKING:
+        known = _engines.get(model, {}).get(dtype)
+        # One sentence notices how long it takes to compare. So no other engine is compared.
+        if known is not None and known.is_of(model):
+            return known
+    return None
 
 
 def release(model: PreTrainedModel) -> None:

@@ -1,14 +1,13 @@
 """Decodes batches of token ids with one set of options: with the engine where it can, otherwise with `generate()`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
@@ -16,7 +15,7 @@ from transformers.utils import logging
 from hf_capsule_mt.data.encoding import positions
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedError, UnsupportedModelError
 from hf_capsule_mt.decoding.engine import Engine
-from hf_capsule_mt.decoding.generation import engine_of, search_settings
+from hf_capsule_mt.decoding.generation import engine_of, known_engine, search_settings
 from hf_capsule_mt.decoding.search.search import Settings
 from hf_capsule_mt.decoding.search.term_banks import TermBanks
 from hf_capsule_mt.errors import UserError
@@ -181,9 +180,11 @@ class Decoder:
         self._check_vocabulary(sources)
         input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, self.model.device)
         source = {"input_ids": input_ids, "attention_mask": mask.long()}
-        with evaluating(self.model):
+        engine = known_engine(self.model, self._dtype) if self._is_fast else None
+        # A model with an engine is in evaluation mode. To ask all of its parts takes a while.
+        with evaluating(self.model) if engine is None else nullcontext():
             try:
-                engine, settings = self._search(first_token, source)
+                engine, settings = self._search(engine, first_token, source)
                 limits = self._limits(sources, engine, settings)
             except UnsupportedError as reason:
                 if terms is not None and not self._is_fast:
@@ -196,8 +197,15 @@ class Decoder:
                 self._check_count(count)
             return self._translate(engine, settings, source, limits, count, terms)
 
-    def _search(self, first_token: int | None, source: Mapping[str, Tensor]) -> tuple[Engine, Settings]:
+    def _search(
+        self, engine: Engine | None, first_token: int | None, source: Mapping[str, Tensor]
+    ) -> tuple[Engine, Settings]:
         """Return the engine and the settings of its search.
+
+        Args:
+            engine: that of the model, if there is one already.
+            first_token: what the translations begin with.
+            source: token ids and mask of the batch.
 
         Raises:
             UnsupportedError: if the engine cannot do exactly what is asked for.
@@ -207,7 +215,7 @@ class Decoder:
         if torch.is_autocast_enabled(self.model.device.type):
             raise UnsupportedError("autocast is on")
         known = self._searches.get(first_token)
-        if known is None or known[0] is not engine_of(self.model, self._dtype):
+        if known is None or known[0] is not (engine or engine_of(self.model, self._dtype)):
             known = self._ask_transformers(first_token, source)
             self._searches[first_token] = known
         return known
@@ -369,11 +377,18 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return token ids padded on the right, `[batch, length]`, and their mask, False for padding."""
-    lengths = torch.tensor([len(row) for row in rows])
-    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
-    padded = pad_sequence(tensors, batch_first=True, padding_value=padding or 0)
-    mask = torch.arange(padded.shape[1]) < lengths[:, None]
-    return padded.to(device), mask.to(device)
+    longest = max(map(len, rows))
+    padded = []
+    mask = []
+    for row in rows:
+        missing = longest - len(row)
+        padded.append([*row, *[padding or 0] * missing])
+        mask.append([True] * len(row) + [False] * missing)
+    # All rows may be empty, which have no dtype.
+    return (
+        torch.tensor(padded, dtype=torch.long, device=device),
+        torch.tensor(mask, dtype=torch.bool, device=device),
+    )
 
 
 def before_end(row: Sequence[int], settings: GenerationConfig, limit: int, score: float | None = None) -> Decoded:
