@@ -152,8 +152,8 @@ class TranslationPipeline(ChunkPipeline):
             options["glossary"] = Glossary.read(glossary, *languages)
         vocabulary = options.pop("vocabulary", None)
         if vocabulary is not None:
-            words = ShortlistLogitsProcessor(read_words(Path(vocabulary), self.tokenizer))
-            options["logits_processor"] = LogitsProcessorList([*(options.get("logits_processor") or ()), words])
+            shortlist = ShortlistLogitsProcessor(read_words(Path(vocabulary), self.tokenizer))
+            options["logits_processor"] = LogitsProcessorList([*(options.get("logits_processor") or ()), shortlist])
         return options
 
     def _check_alignable(self, options: dict[str, Any]) -> None:

@@ -121,12 +121,12 @@ class DecodingOptions:
         if self._is_of_engine():
             options["dtype"] = self.dtype
         if self.vocabulary is not None:
-            options["logits_processor"] = LogitsProcessorList([self._words()])
+            options["logits_processor"] = LogitsProcessorList([self._shortlist()])
         return options
 
-    def _words(self) -> ShortlistLogitsProcessor:
-        """Read the set of words."""
-        return _read_words(self.vocabulary, self.vocabulary.stat().st_mtime_ns, self.model, self.revision)
+    def _shortlist(self) -> ShortlistLogitsProcessor:
+        """Read the tokens that translations may have."""
+        return _read_shortlist(self.vocabulary, self.vocabulary.stat().st_mtime_ns, self.model, self.revision)
 
     def load(self, device: torch.device, *, decodes: bool = True) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Load the model, on a device, and its tokenizer.
@@ -175,8 +175,8 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 @lru_cache(4)
-def _read_words(path: Path, changed: int, model: str, revision: str | None) -> ShortlistLogitsProcessor:
-    """Return the set of words in a file that was `changed` then, for the tokenizer of a model."""
+def _read_shortlist(path: Path, changed: int, model: str, revision: str | None) -> ShortlistLogitsProcessor:
+    """Return the shortlist in a file that was `changed` then, for the tokenizer of a model."""
     return ShortlistLogitsProcessor(read_words(path, load_tokenizer(model, revision)))
 
 
