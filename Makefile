@@ -8,12 +8,13 @@ OLDEST_TORCH ?= torch==2.9.1
 WORKERS ?= 3
 BIN := .venv/bin
 OLDEST := .venv-oldest/bin
+NEWEST := .venv-newest/bin
 # What is imported is compiled then, once; most of what is installed never is.
 INSTALL := -m pip install --quiet --no-compile
 WITHOUT_EFLOMAL := "eflomal could not be built, so its test is skipped. It needs a C compiler and the headers of Python."
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-oldest coverage fuzz lint docs clean
+.PHONY: quickstart test test-oldest test-newest coverage fuzz lint docs clean
 
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
@@ -45,6 +46,14 @@ docs: .venv/.installed-dev
 test-oldest: .venv-oldest/.installed
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# The newest of everything that pyproject.toml allows and the package index has, looked up again each time.
+test-newest:
+	$(PYTHON) -m venv .venv-newest
+	$(NEWEST)/python $(INSTALL) --upgrade --upgrade-strategy eager --editable ".[test,docs]"
+	$(NEWEST)/python $(INSTALL) --upgrade --editable ".[align]" || echo $(WITHOUT_EFLOMAL)
+	$(NEWEST)/python -m pip list
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(NEWEST)/python -m pytest -n $(WORKERS) --dist worksteal
+
 .venv/.torch:
 	@$(PYTHON) -c "import ensurepip, sys; sys.exit(sys.version_info < (3, 11))" || \
 		{ echo "This needs Python 3.11 or newer with venv. Name one: make PYTHON=python3.12"; exit 1; }
@@ -70,4 +79,4 @@ test-oldest: .venv-oldest/.installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-oldest .cache build *.egg-info
+	rm -rf .venv .venv-oldest .venv-newest .cache build *.egg-info
