@@ -23,8 +23,9 @@ from starlette.routing import Route
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, pipeline
 
 from benchmarks.decoding.decode import ctranslate2_translator, for_ctranslate2
-from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import ServedModel
+from hf_capsule_mt.serving.settings import ServerSettings
 from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.preparation import Sentence
 from hf_capsule_mt.translation.text_translator import TextTranslator

@@ -34,8 +34,8 @@ from .demo import EXAMPLES, is_loopback
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from hf_capsule_mt.serving.app import ServerSettings
     from hf_capsule_mt.serving.models import ServedModel
+    from hf_capsule_mt.serving.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -223,8 +223,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace) -> "ServerSettings":
-    from hf_capsule_mt.serving.app import ServerSettings
-    from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
+    from hf_capsule_mt.serving.settings import ApiKeys, BodyLimits, ServerSettings
 
     keep = None if args.keep is None else keep_pattern(args.keep)
     hosts = args.allowed_hosts or ["*"]

@@ -1,7 +1,9 @@
 """The application: both protocols over one engine, and what operators ask."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -15,11 +17,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .api_description import description, docs_page
+from .files import Files
 from .models import ServedModel
-from .protocols.deepl_routes import DeepLRoutes
-from .protocols.libretranslate_routes import LibreTranslateRoutes
-from .requests import RequestError
-from .service import ServerSettings, Service
+from .protocols import deepl, deepl_documents, deepl_glossaries, libretranslate
+from .refusals import RequestError
+from .service import Service
+from .settings import ServerSettings
 
 if TYPE_CHECKING:
     from .metrics import Metrics
@@ -39,11 +42,20 @@ def build_app(
     """
     settings = settings or ServerSettings()
     service = Service(models, settings, metrics)
+    files = Files(service)
     routes = [
-        *LibreTranslateRoutes(service).routes(),
-        *DeepLRoutes(service).routes(),
-        *_OperatorRoutes(service).routes(),
+        *libretranslate.routes(service, files),
+        *deepl.routes(service),
+        *deepl_documents.routes(service, files),
+        *deepl_glossaries.routes(service),
+        *_operator_routes(service),
     ]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with service.running(), files.running():
+            yield
+
     middleware = [Middleware(_WithoutTraceback), Middleware(_KnownHosts, hosts=settings.hosts)]
     if settings.cors_origins:
         middleware.append(Middleware(CORSMiddleware, allow_origins=[*settings.cors_origins], allow_methods=["*"]))
@@ -51,7 +63,7 @@ def build_app(
         routes=routes,
         middleware=middleware,
         exception_handlers={HTTPException: _no_such_route},
-        lifespan=service.lifespan,
+        lifespan=lifespan,
     )
 
 
@@ -106,44 +118,43 @@ async def _drop(message: Message) -> None:
     """Send nothing."""
 
 
-class _OperatorRoutes:
-    """What whoever runs the server asks."""
+def _operator_routes(service: Service) -> list[Route]:
+    """Return the routes of whoever runs the server."""
+    routes = [
+        Route("/", _home, methods=["GET"]),
+        Route("/health", partial(_health, service), methods=["GET"]),
+        Route("/spec", _spec, methods=["GET"]),
+        Route("/docs", partial(_docs, service), methods=["GET"], name="docs"),
+    ]
+    if service.metrics is not None:
+        routes.append(Route("/metrics", partial(_metrics, service), methods=["GET"]))
+    return routes
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        routes = [
-            Route("/", self._home, methods=["GET"]),
-            Route("/health", self._health, methods=["GET"]),
-            Route("/spec", self._spec, methods=["GET"]),
-            Route("/docs", self._docs, methods=["GET"], name="docs"),
-        ]
-        if self._service.metrics is not None:
-            routes.append(Route("/metrics", self._metrics, methods=["GET"]))
-        return routes
+async def _home(request: Request) -> Response:
+    return RedirectResponse(request.url_for("docs").path)
 
-    async def _home(self, request: Request) -> Response:
-        return RedirectResponse(request.url_for("docs").path)
 
-    async def _spec(self, request: Request) -> Response:
-        return JSONResponse(description())
+async def _spec(request: Request) -> Response:
+    return JSONResponse(description())
 
-    async def _docs(self, request: Request) -> Response:
-        return HTMLResponse(docs_page(self._service.models))
 
-    async def _health(self, request: Request) -> Response:
-        if self._service.is_alive:
-            return JSONResponse({"status": "ok"})
-        return JSONResponse({"status": "stopped"}, status_code=503)
+async def _docs(service: Service, request: Request) -> Response:
+    return HTMLResponse(docs_page(service.models))
 
-    async def _metrics(self, request: Request) -> Response:
-        keys = self._service.settings.keys
-        if keys.are_needed:
-            scheme, _, key = request.headers.get("authorization", "").partition(" ")
-            try:
-                keys.owner(key if scheme == "Bearer" else None)
-            except RequestError as error:
-                return JSONResponse({"error": error.message}, status_code=401)
-        return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+async def _health(service: Service, request: Request) -> Response:
+    if service.batcher.is_alive:
+        return JSONResponse({"status": "ok"})
+    return JSONResponse({"status": "stopped"}, status_code=503)
+
+
+async def _metrics(service: Service, request: Request) -> Response:
+    keys = service.settings.keys
+    if keys.are_needed:
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        try:
+            keys.owner(key if scheme == "Bearer" else None)
+        except RequestError as error:
+            return JSONResponse({"error": str(error)}, status_code=401)
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

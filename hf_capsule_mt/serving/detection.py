@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hf_capsule_mt.environment import is_installed
 
 from .models import ServedModel
-from .requests import RequestError
+from .refusals import RequestError
 
 if TYPE_CHECKING:
     from lingua import LanguageDetector as Lingua
@@ -61,24 +61,16 @@ class LanguageDetector:
             return [Detected(self._languages[0], 0.0)]
         return ranked
 
-    def best(self, text: str) -> Detected:
-        """Return the language of a text.
+    def best(self, texts: Sequence[str]) -> list[Detected]:
+        """Return the language of each text.
 
         Raises:
             RequestError: if it cannot be detected on this server.
         """
-        self.check()
-        return self.ranked(text)[0]
-
-    def check(self) -> None:
-        """Refuse to detect a language where it is not possible.
-
-        Raises:
-            RequestError: if it is not.
-        """
         if self._obstacle:
             known = ", ".join(self._languages)
             raise RequestError(400, f"Name the source language, one of {known}. It is not detected: {self._obstacle}.")
+        return [self.ranked(text)[0] for text in texts]
 
     def only_language(self) -> str:
         """Return the source language of all models, for what cannot be detected.

@@ -12,7 +12,7 @@ from hf_capsule_mt.translation.terms.glossary import Entry, Glossary
 
 from .languages import known_code
 from .models import ServedModel
-from .requests import RequestError
+from .refusals import RequestError
 
 MOST_GLOSSARIES = 1000
 """The most glossaries of an owner, as DeepL has it."""

@@ -81,9 +81,9 @@ def _clients() -> list:
 
     from starlette.testclient import TestClient
 
-    from hf_capsule_mt.serving.app import ServerSettings, build_app
+    from hf_capsule_mt.serving.app import build_app
     from hf_capsule_mt.serving.models import ServedModel
-    from hf_capsule_mt.serving.requests import ApiKeys
+    from hf_capsule_mt.serving.settings import ApiKeys, ServerSettings
     from hf_capsule_mt.translation.text_translator import TextTranslator
 
     translator = TextTranslator(tiny_model(), tiny_tokenizer())
@@ -127,10 +127,10 @@ def send(
 
 def _send_without_end(rng: random.Random) -> tuple[Sent, int, str]:
     """Send a request whose body goes on until the server closes the connection."""
-    from hf_capsule_mt.serving.app import ServerSettings, build_app
+    from hf_capsule_mt.serving.app import build_app
     from hf_capsule_mt.serving.connections import TimedConnection
     from hf_capsule_mt.serving.models import ServedModel
-    from hf_capsule_mt.serving.requests import BodyLimits
+    from hf_capsule_mt.serving.settings import BodyLimits, ServerSettings
     from hf_capsule_mt.translation.text_translator import TextTranslator
 
     class Impatient(TimedConnection):

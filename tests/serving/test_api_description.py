@@ -8,7 +8,7 @@ from hf_capsule_mt.serving.api_description import description
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.serving.protocols import deepl, libretranslate
+from hf_capsule_mt.serving.protocols import deepl, deepl_documents, libretranslate
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 
@@ -41,7 +41,7 @@ def test_its_fields_are_those_of_the_server():
     assert fields_of("/detect") == libretranslate._FIELDS_OF_DETECTION
     assert fields_of("/translate_file") == libretranslate._FIELDS_OF_FILE | {"file"}
     assert fields_of("/v2/translate") == deepl._FIELDS | deepl._WITHOUT_EFFECT
-    assert fields_of("/v2/document") == deepl._FIELDS_OF_DOCUMENT | {"file"}
+    assert fields_of("/v2/document") == deepl_documents._FIELDS | {"file"}
 
 
 def test_pages(app):

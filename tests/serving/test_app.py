@@ -12,11 +12,11 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.languages import known_code, name_of_language
 from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel, _parsed
-from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
+from hf_capsule_mt.serving.settings import ApiKeys, BodyLimits, ServerSettings
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.tags.segments import keep_pattern
 from hf_capsule_mt.translation.text_translator import TextTranslator
@@ -367,7 +367,7 @@ def test_the_log_has_no_texts_and_no_keys(serve, caplog):
     with caplog.at_level(logging.INFO, "hf_capsule_mt.serving"):
         client.post("/translate?api_key=secret", json={"q": "a private text", **EN_DE})
         client.post("/translate?api_key=wrong", json={"q": "a private text", **EN_DE})
-    lines = [record.getMessage() for record in caplog.records if record.name == "hf_capsule_mt.serving.endpoints"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "hf_capsule_mt.serving.calls"]
     assert len(lines) == 2
     assert "en-de 200 texts=1 characters=14 sentences=1" in lines[0]
     assert "key=friend" in lines[0]

@@ -11,7 +11,7 @@ from translated_lines import translate_lines
 from hf_capsule_mt.data.languages import Direction
 from hf_capsule_mt.serving.queue import batcher as batcher_module
 from hf_capsule_mt.serving.queue.batcher import Batcher, BatchSpeed
-from hf_capsule_mt.serving.queue.refusals import BusyError, FailedSentenceError, LateError, StoppedError
+from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.preparation import Sentence
 from hf_capsule_mt.translation.text.segments import Segment

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.serving import glossaries
-from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.serving.requests import ApiKeys
+from hf_capsule_mt.serving.settings import ApiKeys, ServerSettings
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

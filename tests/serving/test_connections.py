@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.serving.app import ServerSettings, build_app
+from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.connections import TimedConnection
 from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.serving.requests import BodyLimits
+from hf_capsule_mt.serving.settings import BodyLimits, ServerSettings
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 

@@ -13,11 +13,11 @@ from running_server import running
 from stand_in_translator import UpperCase
 from starlette.testclient import TestClient
 
-from hf_capsule_mt.serving import file_jobs, service
-from hf_capsule_mt.serving.app import ServerSettings, build_app
-from hf_capsule_mt.serving.file_store import FileStore, StoredFile
+from hf_capsule_mt.serving import files
+from hf_capsule_mt.serving.app import build_app
+from hf_capsule_mt.serving.files import Files, FileStore, StoredFile
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.serving.requests import ApiKeys, BodyLimits
+from hf_capsule_mt.serving.settings import ApiKeys, BodyLimits, ServerSettings
 from hf_capsule_mt.translation.tags.segments import keep_pattern
 
 EN_DE = {"source": "en", "target": "de"}
@@ -89,7 +89,7 @@ def test_addresses_stay(serve):
 
 
 def test_a_long_file_goes_to_the_engine_in_parts(serve, model, monkeypatch):
-    monkeypatch.setattr(service, "_PART_OF_FILE", 2)
+    monkeypatch.setattr(files, "_PART", 2)
     model.translator.seen.clear()
     client = serve(max_texts=1, char_limit=5, timeout=0.0001)
     url = sent(client, "a.txt", b"A.\nB b.\nC c c.\nD.\nE.\n").json()["translatedFileUrl"]
@@ -130,7 +130,7 @@ def test_requests_without_a_file(serve):
 
 
 def test_a_library_that_is_missing(serve, monkeypatch):
-    monkeypatch.setattr(file_jobs, "is_installed", lambda package: False)
+    monkeypatch.setattr(files, "is_installed", lambda package: False)
     client = serve()
     found = sent(client, "a.md", b"# A dog\n")
     assert (found.status_code, "markdown_it is not installed on this server" in found.json()["error"]) == (400, True)
@@ -148,7 +148,7 @@ def test_files_are_switched_off(serve):
 
 
 def test_too_many_files(serve, monkeypatch):
-    monkeypatch.setattr(service, "_MOST_FILES", 0)
+    monkeypatch.setattr(files, "_MOST_FILES", 0)
     found = sent(serve(), "a.txt", b"a")
     assert (found.status_code, found.headers["retry-after"]) == (429, "30")
 
@@ -201,10 +201,10 @@ def test_a_document(serve):
 def test_a_document_that_is_not_translated(serve, model, monkeypatch):
     """The client reads why, but not what a bug says."""
 
-    def fail(self, job, logged):
+    def fail(self, call, file):
         raise RuntimeError("inside")
 
-    monkeypatch.setattr(service.Service, "translate_file", fail)
+    monkeypatch.setattr(Files, "translate", fail)
     client = serve()
     made = document(client).json()
     path = f"/v2/document/{made['document_id']}"
@@ -217,14 +217,15 @@ def test_a_document_that_is_not_translated(serve, model, monkeypatch):
 
 def test_a_document_that_failed_is_forgotten(serve, monkeypatch):
     """The server remembers only that it failed, and not what was read of it."""
-    jobs = []
+    requests = []
+    read_file = files.read_file
 
     def read(*arguments):
-        job = file_jobs.read_file_job(*arguments)
-        jobs.append(weakref.ref(job))
-        return job
+        request = read_file(*arguments)
+        requests.append(weakref.ref(request))
+        return request
 
-    monkeypatch.setattr(service, "read_file_job", read)
+    monkeypatch.setattr(files, "read_file", read)
     client = serve()
     # It is read, but its only word has too many tags.
     page = "<!doctype html><p>" + "<b>" * 99 + "a" + "</b>" * 99 + "<i>b</i><i>c</i>"
@@ -236,8 +237,8 @@ def test_a_document_that_failed_is_forgotten(serve, monkeypatch):
         assert time.monotonic() < until
         time.sleep(0.02)
     gc.collect()
-    [job] = jobs
-    assert job() is None
+    [request] = requests
+    assert request() is None
     assert "over 100 tags" in client.post(path, json=key).json()["error_message"]
 
 

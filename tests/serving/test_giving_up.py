@@ -11,11 +11,13 @@ from stand_in_translator import UpperCase, upper
 from starlette.testclient import TestClient
 
 from hf_capsule_mt.long_work import GivenUpError, LongWork, next_step
-from hf_capsule_mt.serving import service
-from hf_capsule_mt.serving.app import ServerSettings, build_app
-from hf_capsule_mt.serving.file_jobs import read_file_job
+from hf_capsule_mt.serving import files
+from hf_capsule_mt.serving.app import build_app
+from hf_capsule_mt.serving.calls import Upload
+from hf_capsule_mt.serving.files import read_file
 from hf_capsule_mt.serving.models import ServedModel
-from hf_capsule_mt.serving.requests import Upload
+from hf_capsule_mt.serving.settings import ServerSettings
+from hf_capsule_mt.serving.texts import join, prepare, read_sentences
 from hf_capsule_mt.translation.generation.decoder import Decoded
 
 PARTS = 60
@@ -66,7 +68,6 @@ def model():
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_read_and_written_in_steps(model, name):
     """Each part of it is a step, wherever most of the time goes."""
-    of_service = service.Service([model], ServerSettings(), None)
     steps = {}
 
     def counted(function, *arguments):
@@ -75,19 +76,18 @@ def test_a_file_is_read_and_written_in_steps(model, name):
         steps[function.__name__] = work.steps
         return value
 
-    job = counted(read_file_job, Upload(name, FILES[name].encode()), model)
-    prepared = counted(of_service._prepare, job.sources)
-    sentences = [sentence for text in prepared for sentence in text.sentences]
-    translations = [(Decoded([], text=upper(sentence.segment)),) for sentence in sentences]
-    translated = counted(service._join, prepared, service._by_text(translations, prepared))
+    request = counted(read_file, Upload(name, FILES[name].encode()), model)
+    prepared = counted(prepare, request)
+    decoded = [(Decoded([], text=upper(sentence.segment)),) for sentence in read_sentences(prepared)]
+    translated = counted(join, request, prepared, {model.name: decoded})
 
     def write():
-        return job.written([text.text for text in translated])
+        return request.written([text.text for text in translated])
 
     assert b"DOG" in counted(write)
     if name.endswith(".txt"):
         # As it is.
-        del steps["read_file_job"]
+        del steps["read_file"]
         del steps["write"]
     assert min(steps.values()) >= PARTS, steps
 
@@ -125,7 +125,7 @@ class EndlessReading:
 @pytest.fixture
 def endless(monkeypatch):
     reading = EndlessReading()
-    monkeypatch.setattr(service, "read_file_job", reading.read)
+    monkeypatch.setattr(files, "read_file", reading.read)
     return reading
 
 
@@ -159,7 +159,7 @@ def test_the_file_of_a_client_that_has_gone_is_given_up(model, endless, path):
 def test_the_server_stops_while_a_document_is_translated(model, monkeypatch):
     """Nobody waits for it any more."""
     endless = EndlessReading()
-    monkeypatch.setattr(service, "_join", endless.read)
+    monkeypatch.setattr(files, "join", endless.read)
     client = TestClient(build_app([model]))
     with client:
         fields = {"target_lang": "DE"}

@@ -1,24 +1,34 @@
-"""The protocol of DeepL, version 2: what its clients send, and the answers that they read."""
+"""The protocol of DeepL: its routes for texts, what its clients send, and the answers that they read."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import partial
 
-from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.glossary import Glossary
 
-from ..detection import LanguageDetector
-from ..endpoints import Logged
+from ..calls import Call, Fields, Protocol, check_known
 from ..glossaries import GlossaryStore
-from ..jobs import ClientJob, SourceText, TranslatedText
 from ..languages import name_of_language
-from ..models import ServedModel
-from ..requests import Fields, RequestError, check_known
-from .libretranslate import required_model
+from ..refusals import RequestError
+from ..service import Service
+from ..texts import TranslationRequest
+
+_PREFIX = "DeepL-Auth-Key "
+
+
+def _key_of(fields: Fields, authorization: str) -> object:
+    """Return the key of a client, from its header or, in old clients, from a field."""
+    if authorization.startswith(_PREFIX):
+        return authorization.removeprefix(_PREFIX).strip()
+    return fields.get("auth_key")
+
+
+DEEPL = Protocol("deepl", "message", _key_of)
 
 _SPLITS = {"0": "never", "1": "lines", "nonewlines": "paragraphs"}
-_REFUSED = frozenset(
+REFUSED = frozenset(
     {
         "splitting_tags",
         "non_splitting_tags",
@@ -53,93 +63,24 @@ _FIELDS = frozenset(
         "glossary_ids",
     }
 )
-_FIELDS_OF_DOCUMENT = frozenset(
-    {
-        "source_lang",
-        "target_lang",
-        "filename",
-        "output_format",
-        "formality",
-        "glossary_id",
-        "glossary_ids",
-        "auth_key",
-    }
-)
 _NO_LIMIT = 1_000_000_000_000
-_PREFIX = "DeepL-Auth-Key "
-FieldsOfKey = Callable[[Request, Logged], Awaitable[Fields]]
-"""Reads the fields of a request, and notes the owner of its key."""
 
 
-def job(
-    fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector, glossaries: GlossaryStore, owner: str
-) -> ClientJob:
-    """Return what a client asks for.
-
-    Args:
-        fields: what it sent.
-        models: of the server.
-        detector: finds the language of texts for which none is named.
-        glossaries: of all clients.
-        owner: of the client's key.
-
-    Raises:
-        RequestError: if a field is missing or wrong, asks for what the server has not, or names no pair of languages.
-    """
-    check_known(fields, _FIELDS | _REFUSED | _WITHOUT_EFFECT)
-    texts = _texts(fields)
-    _check_refused(fields)
-    source, target = _languages(fields)
-    reading = _reading(fields, _glossary(fields, source, target, glossaries, owner))
-    named_model = required_model(source, target, models) if source else None
-    sources = []
-    for text in texts:
-        model = named_model or required_model(detector.best(text).language, target, models)
-        sources.append(SourceText(text, model, reading))
-    return ClientJob(sources)
+def routes(service: Service) -> list[Route]:
+    """Return the routes."""
+    route = partial(service.route, DEEPL)
+    return [
+        route("/v2/translate", _translate, "POST"),
+        route("/v2/languages", _languages, "GET", "POST"),
+        route("/v2/usage", _usage, "GET", "POST"),
+    ]
 
 
-def model_and_glossary(
-    fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector, glossaries: GlossaryStore, owner: str
-) -> tuple[ServedModel, Glossary | None]:
-    """Return the model that translates a document, and the terms that its translation must have.
-
-    Args:
-        fields: what the client sent.
-        models: of the server.
-        detector: knows the language of documents, if there is only one.
-        glossaries: of all clients.
-        owner: of the client's key.
-
-    Raises:
-        RequestError: as [`job`] does.
-    """
-    _check_refused(fields)
-    source, target = _languages(fields)
-    glossary = _glossary(fields, source, target, glossaries, owner)
-    return required_model(source or detector.only_language(), target, models), glossary
-
-
-def check_fields_of_document(fields: Fields, suffix: str) -> None:
-    """Refuse fields that are not for documents.
-
-    Args:
-        fields: what a client sent.
-        suffix: the ending of the document, such as ".md".
-
-    Raises:
-        RequestError: if there is such a field, or another format is asked for.
-    """
-    check_known(fields, _FIELDS_OF_DOCUMENT | _REFUSED)
-    output_format = fields.get("output_format")
-    if output_format and f".{output_format}".lower() != suffix.lower():
-        raise RequestError(400, "'output_format' is only supported with the format of the file.")
-
-
-def answer(asked: ClientJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:
-    """Return the answer to a job."""
+async def _translate(service: Service, call: Call) -> Response:
+    fields = await call.fields()
+    request = await _request(fields, service, call.owner)
     entries = []
-    for source, text in zip(asked.sources, translated, strict=True):
+    for source, text in zip(request.sources, await service.translate(call, request), strict=True):
         entries.append(
             {
                 "detected_source_language": source.model.source.upper(),
@@ -148,32 +89,36 @@ def answer(asked: ClientJob, translated: Sequence[TranslatedText]) -> dict[str, 
                 "billed_characters": len(source.text),
             }
         )
-    return {"translations": entries}
+    return JSONResponse({"translations": entries})
 
 
-def languages(fields: Fields, models: Sequence[ServedModel]) -> list[dict[str, Any]]:
+async def _request(fields: Fields, service: Service, owner: str) -> TranslationRequest:
+    """Return what a client asks for, who is the owner of a key."""
+    check_known(fields, _FIELDS | REFUSED | _WITHOUT_EFFECT)
+    texts = _texts(fields)
+    check_refused(fields)
+    source, target = languages_of(fields)
+    glossary = glossary_of(fields, source, target, service.glossaries, owner)
+    options = _options(fields, glossary)
+    return TranslationRequest(await service.sources(texts, source, target, options))
+
+
+async def _languages(service: Service, call: Call) -> Response:
     """Return the source or target languages."""
+    fields = await call.fields()
     kind = fields.get("type", "source")
     if kind not in ("source", "target"):
         raise RequestError(400, "Value for 'type' not supported.")
-    codes = [getattr(model, kind) for model in models]
+    codes = [getattr(model, kind) for model in service.models]
     entries = []
     for code in dict.fromkeys(codes):
         entries.append({"language": code.upper(), "name": name_of_language(code), "supports_formality": False})
-    return entries
+    return JSONResponse(entries)
 
 
-def usage(characters: int) -> dict[str, int]:
-    """Return the characters that were translated. There is no limit."""
-    return {"character_count": characters, "character_limit": _NO_LIMIT}
-
-
-def key_of(fields: Fields, authorization: str) -> str | None:
-    """Return the key of a client, from its header or, in old clients, from a field."""
-    if authorization.startswith(_PREFIX):
-        return authorization.removeprefix(_PREFIX).strip()
-    key = fields.get("auth_key")
-    return key if isinstance(key, str) else None
+async def _usage(service: Service, call: Call) -> Response:
+    await call.fields()
+    return JSONResponse({"character_count": service.translated_characters, "character_limit": _NO_LIMIT})
 
 
 def _texts(fields: Fields) -> list[str]:
@@ -185,10 +130,15 @@ def _texts(fields: Fields) -> list[str]:
     return texts
 
 
-def _check_refused(fields: Fields) -> None:
+def check_refused(fields: Fields) -> None:
+    """Refuse what changes translations, and what this server does not have.
+
+    Raises:
+        RequestError: if a client asks for it.
+    """
     if fields.get("formality") in ("more", "less"):
         raise RequestError(400, "'formality' is not supported. Use prefer_more or prefer_less to go on without it.")
-    for name in sorted(_REFUSED):
+    for name in sorted(REFUSED):
         if fields.get(name):
             raise RequestError(400, f"'{name}' is not supported.")
 
@@ -205,10 +155,36 @@ def _ignored_tags(fields: Fields, has_tags: bool) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in names)
 
 
-def _glossary(
+def languages_of(fields: Fields) -> tuple[str | None, str]:
+    """Return the source language that a client names, if it does, and the target language.
+
+    Raises:
+        RequestError: if it names no target, or a language is no text.
+    """
+    source = fields.get("source_lang") or None
+    target = fields.get("target_lang")
+    if not isinstance(target, str) or not target:
+        raise RequestError(400, "Value for 'target_lang' not supported.")
+    if source is not None and not isinstance(source, str):
+        raise RequestError(400, "Value for 'source_lang' not supported.")
+    return source, target
+
+
+def glossary_of(
     fields: Fields, source: str | None, target: str, glossaries: GlossaryStore, owner: str
 ) -> Glossary | None:
-    """Return the terms that a client wants in its translations, or None if it names no glossary."""
+    """Return the terms that a client wants in its translations, or None if it names no glossary.
+
+    Args:
+        fields: what it sent.
+        source: the source language that it names.
+        target: the target language.
+        glossaries: of all clients.
+        owner: of the client's key.
+
+    Raises:
+        RequestError: if its owner has no such glossary, or it is for other languages.
+    """
     number = fields.get("glossary_id")
     several = fields.get("glossary_ids")
     if several:
@@ -225,18 +201,7 @@ def _glossary(
     return glossaries.find(owner, number).dictionary(source, target).glossary
 
 
-def _languages(fields: Fields) -> tuple[str | None, str]:
-    """Return the languages that a client names."""
-    source = fields.get("source_lang") or None
-    target = fields.get("target_lang")
-    if not isinstance(target, str) or not target:
-        raise RequestError(400, "Value for 'target_lang' not supported.")
-    if source is not None and not isinstance(source, str):
-        raise RequestError(400, "Value for 'source_lang' not supported.")
-    return source, target
-
-
-def _reading(fields: Fields, glossary: Glossary | None) -> TextOptions:
+def _options(fields: Fields, glossary: Glossary | None) -> TextOptions:
     """Return how the texts of a request are read."""
     tags = fields.get("tag_handling") or ""
     if tags not in ("", "xml", "html"):

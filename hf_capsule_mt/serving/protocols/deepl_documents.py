@@ -1,27 +1,47 @@
-"""The routes of DeepL's documents: sent in one request, asked about, and fetched when they are translated."""
+"""Documents of DeepL's protocol: sent in one request, asked about, and fetched when they are translated."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hmac import compare_digest
 from pathlib import PurePosixPath
 from secrets import token_hex
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..endpoints import DEEPL, EXPECTED_ERRORS, FAILED, Logged, protocol_route
-from ..file_jobs import FileJob
-from ..file_store import StoredFile, file_response
-from ..requests import RequestError, read_upload
+from ..calls import EXPECTED_ERRORS, FAILED, Call, Fields, check_known
+from ..files import FileRequest, Files, StoredFile, file_response
+from ..refusals import RequestError
 from ..service import Service
-from . import deepl
-from .deepl import FieldsOfKey
+from .deepl import DEEPL, REFUSED, check_refused, glossary_of, languages_of
 
+_FIELDS = frozenset(
+    {
+        "source_lang",
+        "target_lang",
+        "filename",
+        "output_format",
+        "formality",
+        "glossary_id",
+        "glossary_ids",
+        "auth_key",
+    }
+)
 _MOST_DOCUMENTS = 1000
 """Documents that are remembered, with those that were fetched or have failed."""
+
+
+def routes(service: Service, files: Files) -> list[Route]:
+    """Return the routes."""
+    route = partial(service.route, DEEPL)
+    documents = _Documents(files)
+    return [
+        route("/v2/document", documents.upload, "POST"),
+        route("/v2/document/{number}", documents.status, "POST"),
+        route("/v2/document/{number}/result", documents.result, "POST"),
+    ]
 
 
 @dataclass(eq=False)
@@ -48,83 +68,65 @@ class _Document:
         return {"status": "downloaded" if self.is_fetched else "done", "billed_characters": self.characters}
 
 
-class DocumentRoutes:
-    """Translates documents.
+class _Documents:
+    """The documents of all clients. They are forgotten when the server stops."""
 
-    Args:
-        service: translates.
-        fields: reads the fields of a request with a key.
-    """
-
-    def __init__(self, service: Service, fields: FieldsOfKey) -> None:
-        self._service = service
-        self._fields = fields
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self._documents: OrderedDict[str, _Document] = OrderedDict()
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        route = partial(protocol_route, DEEPL, self._service.metrics)
-        return [
-            route("/v2/document", self._upload, "POST"),
-            route("/v2/document/{number}", self._status, "POST"),
-            route("/v2/document/{number}/result", self._result, "POST"),
-        ]
-
-    async def _upload(self, request: Request, logged: Logged) -> Response:
-        service = self._service
-        settings = service.settings
-        if not settings.file_body.size:
-            raise RequestError(403, "Documents are switched off on this server.")
-        fields, upload = await read_upload(request, settings.file_body)
-        logged.key = settings.keys.owner(deepl.key_of(fields, request.headers.get("authorization", "")))
+    async def upload(self, service: Service, call: Call) -> Response:
+        """Take a document, and translate it in the background."""
+        fields, upload = await call.upload()
         if isinstance(fields.get("filename"), str):
-            upload = upload.renamed(fields["filename"])
-        deepl.check_fields_of_document(fields, PurePosixPath(upload.name).suffix)
-        model, glossary = deepl.model_and_glossary(
-            fields, service.models, service.detector, service.glossaries, logged.key
-        )
-        job = await service.read_file(request, upload, model, glossary)
-        service.check_file_turns()
+            upload = replace(upload, name=fields["filename"])
+        _check_fields(fields, PurePosixPath(upload.name).suffix)
+        source, target = languages_of(fields)
+        glossary = glossary_of(fields, source, target, service.glossaries, call.owner)
+        model = service.model(source or service.detector.only_language(), target)
+        file = await self._files.read(call, upload, model, glossary)
+        self._files.check_turns()
 
         number = token_hex(16).upper()
-        document = _Document(token_hex(32).upper(), job.characters)
+        document = _Document(token_hex(32).upper(), file.characters)
         self._documents[number] = document
-        service.in_background(self._translate(document, job, logged))
+        self._files.in_background(self._translate(document, call, file))
         self._forget()
         return JSONResponse({"document_id": number, "document_key": document.key})
 
-    async def _translate(self, document: _Document, job: FileJob, logged: Logged) -> None:
+    async def status(self, service: Service, call: Call) -> Response:
+        """Tell what became of a document."""
+        document = await self._asked(call)
+        return JSONResponse({"document_id": call.request.path_params["number"], **document.status()})
+
+    async def result(self, service: Service, call: Call) -> Response:
+        """Give a translated document to its client, once."""
+        document = await self._asked(call)
+        if not document.is_translated:
+            raise RequestError(503, "The document is not translated yet.")
+        if document.error is not None:
+            raise RequestError(400, document.error)
+        file = self._files.store.find(document.secret)
+        if file is None:
+            raise RequestError(404, "The document was fetched already, or is too old.")
+        document.is_fetched = True
+        self._files.store.remove(document.secret)
+        return file_response(file)
+
+    async def _translate(self, document: _Document, call: Call, file: FileRequest) -> None:
         """Translate a document, and note what came of it."""
         try:
-            data = await self._service.translate_file(job, logged)
+            data = await self._files.translate(call, file)
         except BaseException as error:
             # What a bug says is not for clients.
             document.error = str(error) if isinstance(error, EXPECTED_ERRORS) else FAILED
             raise
-        document.secret = self._service.files.add(StoredFile(job.name, data))
+        document.secret = self._files.store.add(StoredFile(file.name, data))
 
-    async def _status(self, request: Request, logged: Logged) -> Response:
-        document = await self._asked(request, logged)
-        return JSONResponse({"document_id": request.path_params["number"], **document.status()})
-
-    async def _result(self, request: Request, logged: Logged) -> Response:
-        document = await self._asked(request, logged)
-        status = document.status()
-        if status["status"] == "translating":
-            raise RequestError(503, "The document is not translated yet.")
-        if status["status"] == "error":
-            raise RequestError(400, status["error_message"])
-        file = self._service.files.find(document.secret)
-        if file is None:
-            raise RequestError(404, "The document was fetched already, or is too old.")
-        document.is_fetched = True
-        self._service.files.remove(document.secret)
-        return file_response(file)
-
-    async def _asked(self, request: Request, logged: Logged) -> _Document:
+    async def _asked(self, call: Call) -> _Document:
         """Return a document, whose key the client must know."""
-        fields = await self._fields(request, logged)
-        document = self._documents.get(request.path_params["number"])
+        fields = await call.fields()
+        document = self._documents.get(call.request.path_params["number"])
         key = fields.get("document_key")
         if document is None or not isinstance(key, str) or not compare_digest(document.key.encode(), key.encode()):
             raise RequestError(404, "Document not found.")
@@ -137,3 +139,12 @@ class DocumentRoutes:
             if surplus > 0 and document.is_translated:
                 del self._documents[number]
                 surplus -= 1
+
+
+def _check_fields(fields: Fields, suffix: str) -> None:
+    """Refuse fields that are not for documents, and another format than that of the document."""
+    check_known(fields, _FIELDS | REFUSED)
+    output_format = fields.get("output_format")
+    if output_format and f".{output_format}".lower() != suffix.lower():
+        raise RequestError(400, "'output_format' is only supported with the format of the file.")
+    check_refused(fields)

@@ -1,193 +1,165 @@
-"""The protocol of LibreTranslate: what its clients send, and the answers that they read."""
+"""The protocol of LibreTranslate: its routes, what its clients send, and the answers that they read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from hf_capsule_mt.translation.preparation import TextOptions
 
-from ..detection import LanguageDetector
-from ..jobs import ClientJob, SourceText, TranslatedText
+from ..calls import Call, Fields, Protocol, check_known
+from ..files import Files, StoredFile, file_response, supported_suffixes
 from ..languages import name_of_language
-from ..models import ServedModel, find_model
-from ..requests import Fields, RequestError, check_known
+from ..refusals import RequestError
+from ..service import Service
+from ..texts import SourceText, TranslatedText, TranslationRequest
+
+LIBRETRANSLATE = Protocol("libretranslate", "error", lambda fields, authorization: fields.get("api_key"))
 
 _FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "quality", "api_key", "secret"))
 """`secret` is what LibreTranslate's own page sends."""
 _FIELDS_OF_DETECTION = frozenset(("q", "api_key", "secret"))
 _FIELDS_OF_FILE = frozenset(("source", "target", "api_key", "secret"))
+_AUTO = "auto"
+"""The source language of texts whose language is detected."""
 
 
-@dataclass(frozen=True)
-class LibreTranslateJob(ClientJob):
-    """What a client of LibreTranslate asks for."""
+def routes(service: Service, files: Files) -> list[Route]:
+    """Return the routes."""
+    route = partial(service.route, LIBRETRANSLATE)
+    return [
+        route("/translate", _translate, "POST"),
+        route("/detect", _detect, "POST"),
+        route("/languages", _languages, "GET", "POST"),
+        route("/frontend/settings", _settings, "GET"),
+        route("/translate_file", partial(_translate_file, files), "POST"),
+        route("/download_file/{secret}", partial(_download_file, files), "GET"),
+        route("/suggest", _suggest, "POST"),
+    ]
 
-    is_list: bool  # Whether it sent a list, and reads one.
-    is_detected: bool  # Whether it wants to know the source language.
+
+async def _translate(service: Service, call: Call) -> Response:
+    fields = await call.fields()
+    request = await _request(fields, service)
+    translated = await service.translate(call, request)
+    return JSONResponse(_answer(fields, request, translated))
 
 
-def job(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector) -> LibreTranslateJob:
-    """Return what a client asks for.
-
-    Args:
-        fields: what it sent.
-        models: of the server.
-        detector: finds the language of texts from "auto".
-
-    Raises:
-        RequestError: if a field is missing or wrong, or there is no such pair of languages.
-    """
+async def _request(fields: Fields, service: Service) -> TranslationRequest:
+    """Return what a client asks for."""
     check_known(fields, _FIELDS)
-    texts, is_list = _texts(fields)
+    texts = _texts(fields)
     source = _text(fields, "source")
     target = _text(fields, "target")
     kind = fields.get("format", "text")
     if kind not in ("text", "html"):
         raise RequestError(400, f"Invalid request: format {kind!r:.40} is neither text nor html")
-    is_detected = source == "auto"
-    reading = TextOptions(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
-    sources = _sources(texts, source, target, reading, models, detector)
-    return LibreTranslateJob(
-        sources=sources,
-        is_list=is_list,
-        is_detected=is_detected,
-        alternatives=_alternatives(fields, sources),
-        wants_quality=_wants_quality(fields, sources),
+    options = TextOptions(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
+    sources = await service.sources(texts, None if source == _AUTO else source, target, options)
+    return TranslationRequest(
+        sources, alternatives=_alternatives(fields, sources), wants_quality=_wants_quality(fields, sources)
     )
 
 
-def model_of_file(fields: Fields, models: Sequence[ServedModel], detector: LanguageDetector) -> ServedModel:
-    """Return the model that translates a file.
-
-    Args:
-        fields: what the client sent.
-        models: of the server.
-        detector: knows the language of files from "auto", if there is only one.
-
-    Raises:
-        RequestError: if a field is missing or wrong, or there is no such pair of languages.
-    """
-    check_known(fields, _FIELDS_OF_FILE)
-    source = _text(fields, "source")
-    if source == "auto":
-        source = detector.only_language()
-    return required_model(source, _text(fields, "target"), models)
-
-
-def answer(asked: LibreTranslateJob, translated: Sequence[TranslatedText]) -> dict[str, Any]:
-    """Return the answer to a job."""
+def _answer(fields: Fields, request: TranslationRequest, translated: Sequence[TranslatedText]) -> dict[str, Any]:
+    """Return the answer to the fields of a client, which became a request."""
     results: dict[str, list[Any]] = {"translatedText": [text.text for text in translated]}
-    if asked.is_detected:
+    if fields["source"] == _AUTO:
         results["detectedLanguage"] = [
-            {"confidence": source.confidence, "language": source.model.source} for source in asked.sources
+            {"confidence": source.confidence, "language": source.model.source} for source in request.sources
         ]
-    if asked.alternatives:
+    if request.alternatives:
         results["alternatives"] = [[*text.alternatives] for text in translated]
-    if asked.wants_quality:
-        results["quality"] = [_quality(text) for text in translated]
-    if asked.is_list:
+    if request.wants_quality:
+        results["quality"] = [[*text.qualities] for text in translated]
+    if isinstance(fields["q"], list):
         return results
     # A client that sent one text reads one of each.
     return {name: values[0] for name, values in results.items()}
 
 
-def languages(models: Sequence[ServedModel]) -> list[dict[str, Any]]:
+async def _detect(service: Service, call: Call) -> Response:
+    fields = await call.fields()
+    check_known(fields, _FIELDS_OF_DETECTION)
+    texts = _texts(fields)
+    if isinstance(fields["q"], list):
+        raise RequestError(400, "Invalid request: q is a list")
+    ranked = await service.detecting(service.detector.ranked, texts[0])
+    return JSONResponse([{"confidence": detected.confidence, "language": detected.language} for detected in ranked])
+
+
+async def _languages(service: Service, call: Call) -> Response:
     """Return all languages with the targets of each. Clients look for a target among the languages too."""
     codes: list[str] = []
-    for model in models:
+    for model in service.models:
         codes += [model.source, model.target]
     entries = []
     for code in dict.fromkeys(codes):
-        targets = [model.target for model in models if model.source == code]
-        entries.append({"code": code, "name": name_of_language(code), "targets": targets})
-    return entries
+        targets = [model.target for model in service.models if model.source == code]
+        entries.append({**_entry(code), "targets": targets})
+    return JSONResponse(entries)
 
 
-def detection(fields: Fields, detector: LanguageDetector) -> list[dict[str, Any]]:
-    """Return the languages of a text, as [`LanguageDetector.ranked`] does."""
-    check_known(fields, _FIELDS_OF_DETECTION)
-    texts, is_list = _texts(fields)
-    if is_list:
-        raise RequestError(400, "Invalid request: q is a list")
-    ranked = detector.ranked(texts[0])
-    return [{"confidence": detected.confidence, "language": detected.language} for detected in ranked]
+async def _settings(service: Service, call: Call) -> Response:
+    """Return what LibreTranslate tells its own page."""
+    settings = service.settings
+    first = service.models[0]
+    file_formats = supported_suffixes() if settings.file_body.size else []
+    return JSONResponse(
+        {
+            "apiKeys": settings.keys.are_needed,
+            "charLimit": settings.char_limit,
+            "filesTranslation": bool(file_formats),
+            "frontendTimeout": 500,
+            "keyRequired": settings.keys.are_needed,
+            "language": {"source": _entry(first.source), "target": _entry(first.target)},
+            "suggestions": False,
+            "supportedFilesFormat": file_formats,
+        }
+    )
 
 
-def settings(
-    models: Sequence[ServedModel], char_limit: int, key_required: bool, file_formats: Sequence[str]
-) -> dict[str, Any]:
-    """Return what LibreTranslate tells its own page.
-
-    Args:
-        models: of the server.
-        char_limit: the most characters of a text, or -1.
-        key_required: whether clients need a key.
-        file_formats: endings of files that are translated.
-    """
-    first = models[0]
-    return {
-        "apiKeys": key_required,
-        "charLimit": char_limit,
-        "filesTranslation": bool(file_formats),
-        "frontendTimeout": 500,
-        "keyRequired": key_required,
-        "language": {"source": _entry(first.source), "target": _entry(first.target)},
-        "suggestions": False,
-        "supportedFilesFormat": [*file_formats],
-    }
+async def _translate_file(files: Files, service: Service, call: Call) -> Response:
+    fields, upload = await call.upload()
+    check_known(fields, _FIELDS_OF_FILE)
+    source = _text(fields, "source")
+    if source == _AUTO:
+        source = service.detector.only_language()
+    model = service.model(source, _text(fields, "target"))
+    file = await files.read(call, upload, model)
+    data = await call.answered(files.translate(call, file), service.settings.file_timeout)
+    secret = files.store.add(StoredFile(file.name, data))
+    return JSONResponse({"translatedFileUrl": f"{call.request.base_url}download_file/{secret}"})
 
 
-def required_model(source: str, target: str, models: Sequence[ServedModel]) -> ServedModel:
-    """Return the model for two languages.
-
-    Raises:
-        RequestError: if there is none.
-    """
-    model = find_model(models, source, target)
-    if model is None:
-        raise RequestError(400, f"{source:.40} to {target:.40} is not supported")
-    return model
+async def _download_file(files: Files, service: Service, call: Call) -> Response:
+    # Its name is as secret as a key.
+    file = files.store.find(call.request.path_params["secret"])
+    if file is None:
+        raise RequestError(404, "There is no such file. It was never there, or too old.")
+    return file_response(file)
 
 
-def _sources(
-    texts: Sequence[str],
-    source: str,
-    target: str,
-    reading: TextOptions,
-    models: Sequence[ServedModel],
-    detector: LanguageDetector,
-) -> list[SourceText]:
-    """Return texts with their models. Texts from "auto" may have several."""
-    if source != "auto":
-        model = required_model(source, target, models)
-        return [SourceText(text, model, reading) for text in texts]
-    sources = []
-    for text in texts:
-        detected = detector.best(text)
-        model = required_model(detected.language, target, models)
-        sources.append(SourceText(text, model, reading, detected.confidence))
-    return sources
-
-
-def _quality(text: TranslatedText) -> list[dict[str, Any]]:
-    """Return what a client reads of the sentences of a text."""
-    return [quality.fields() for quality in text.qualities]
+async def _suggest(service: Service, call: Call) -> Response:
+    raise RequestError(403, "Suggestions are not supported.")
 
 
 def _entry(code: str) -> dict[str, str]:
     return {"code": code, "name": name_of_language(code)}
 
 
-def _texts(fields: Fields) -> tuple[list[str], bool]:
-    """Return the texts of a request, and whether they came as a list."""
+def _texts(fields: Fields) -> list[str]:
+    """Return the texts of a client, also if it sent one and not a list."""
     texts = fields.get("q")
     if texts is None:
         raise RequestError(400, "Invalid request: missing q parameter")
-    is_list = isinstance(texts, list)
-    texts = texts if is_list else [texts]
+    if not isinstance(texts, list):
+        texts = [texts]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise RequestError(400, "Invalid request: q is neither a text nor a list of texts")
-    return texts, is_list
+    return texts
 
 
 def _text(fields: Fields, name: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from hf_capsule_mt.translation.text_translator import Ranked
 from hf_capsule_mt.translation.translation import Sentence
 
-from .refusals import BusyError, FailedSentenceError, LateError, StoppedError
+from ..refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from .waiting import Place, WaitingRequest, take_batch
 
 logger = logging.getLogger(__name__)
@@ -202,7 +202,9 @@ class Batcher:
         finally:
             with self._changed:
                 self._is_dead = True
-                self._fail_all(StoppedError("The translation engine has stopped."))
+                for request in self._requests:
+                    self._fail(request, StoppedError("The translation engine has stopped."))
+                self._requests = []
 
     def _next_batch(self) -> list[Place] | None:
         """Wait for sentences, and return a batch of them, or None if the batcher is closed."""
@@ -258,7 +260,7 @@ class Batcher:
     def _deliver(self, place: Place, translation: Ranked | Exception) -> None:
         request = place.request
         if isinstance(translation, Exception):
-            error = FailedSentenceError("A sentence cannot be translated.")
+            error = FailedSentenceError()
             error.__cause__ = translation
             self._fail(request, error)
             return
@@ -284,17 +286,12 @@ class Batcher:
         now = time.monotonic()
         for request in self._requests:
             if now > request.deadline:
-                self._fail(request, LateError("The translation took too long."))
+                self._fail(request, LateError())
         self._requests = [request for request in self._requests if not request.future.done()]
 
     def _check_is_alive(self) -> None:
         if self._is_closed or self._is_dead:
             raise StoppedError("The server takes no more requests.")
-
-    def _fail_all(self, error: Exception) -> None:
-        for request in self._requests:
-            self._fail(request, error)
-        self._requests = []
 
     def _fail(self, request: WaitingRequest, error: Exception) -> None:
         if not request.future.done() and request.future.set_running_or_notify_cancel():

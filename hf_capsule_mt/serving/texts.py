@@ -1,0 +1,112 @@
+"""What clients ask for: texts, each with its model. And what becomes of a text: sentences, then a translation."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.quality.judge import judge
+from hf_capsule_mt.translation.text_translator import Ranked
+from hf_capsule_mt.translation.translation import PreparedText, Sentence
+
+from .models import ServedModel
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A text that is translated."""
+
+    text: str
+    model: ServedModel
+    options: TextOptions
+    confidence: float = 100.0  # How likely its source language is the one of the model.
+
+    @property
+    def may_have_parts(self) -> bool:
+        """Whether it may have tags, kept parts or terms, which are looked for and put back."""
+        options = self.options
+        has_kept_parts = options.keep is not None and options.keep.search(self.text) is not None
+        return options.tags or has_kept_parts or options.glossary is not None
+
+
+@dataclass(frozen=True)
+class TranslationRequest:
+    """The texts that a client wants to be translated."""
+
+    sources: list[SourceText]
+    alternatives: int = field(default=0, kw_only=True)  # Other translations of each text that are wanted.
+    wants_quality: bool = field(default=False, kw_only=True)  # Whether the expected quality is wanted.
+
+    @property
+    def characters(self) -> int:
+        """The number of characters of all texts."""
+        return sum(len(source.text) for source in self.sources)
+
+    @property
+    def pairs(self) -> str:
+        """The pairs of languages, as logs show them."""
+        return ",".join(dict.fromkeys(source.model.name for source in self.sources))
+
+
+@dataclass(frozen=True)
+class TranslatedText:
+    """What became of a text."""
+
+    text: str
+    alternatives: tuple[str, ...] = ()  # Other translations, the best first.
+    qualities: tuple[dict[str, Any], ...] = ()  # What clients read of each of its sentences, if they asked for it.
+
+
+def prepare(request: TranslationRequest) -> list[PreparedText]:
+    """Cut the texts of a request into sentences.
+
+    Raises:
+        UserError: if a text cannot be read.
+    """
+    return [source.model.prepare(source.text, source.options) for source in request.sources]
+
+
+def read_sentences(prepared: Iterable[PreparedText]) -> list[Sentence]:
+    """Return the sentences of texts that the model reads. The others are copied."""
+    sentences: list[Sentence] = []
+    for text in prepared:
+        sentences += [sentence for sentence in text.sentences if sentence.token_ids]
+    return sentences
+
+
+def join(
+    request: TranslationRequest, prepared: Sequence[PreparedText], decoded: Mapping[str, Sequence[Ranked]]
+) -> list[TranslatedText]:
+    """Return the translations of the texts of a request.
+
+    Args:
+        request: what a client asked for.
+        prepared: its texts.
+        decoded: by the name of a model, what it wrote for the sentences that it reads, in their order.
+    """
+    remaining = {name: iter(ranked) for name, ranked in decoded.items()}
+    translated = []
+    for source, text in zip(request.sources, prepared, strict=True):
+        model = source.model
+        of_text = [next(remaining[model.name]) if sentence.token_ids else () for sentence in text.sentences]
+        translation = model.translator.join(text, of_text)
+        # Beams that differ in their tokens may have the same text.
+        best, *others = dict.fromkeys([translation.text, *(other.text for other in translation.alternatives)])
+        qualities: list[dict[str, Any]] = []
+        if request.wants_quality:
+            qualities = _qualities(model, text, of_text)
+        translated.append(TranslatedText(best, tuple(others), tuple(qualities)))
+    return translated
+
+
+def _qualities(model: ServedModel, text: PreparedText, decoded: Sequence[Ranked]) -> list[dict[str, Any]]:
+    """Return what is expected of the translations, which the model has read again."""
+    qualities = []
+    for sentence, ranked in zip(text.sentences, decoded, strict=True):
+        if not ranked:
+            # It was copied.
+            continue
+        judgement = judge(model.translator.reader, sentence, ranked[0])
+        [expected] = model.calibration.expect([judgement.score], [judgement.source_length])
+        qualities.append({"source": sentence.segment.text, "metric": model.calibration.metric, **asdict(expected)})
+    return qualities
