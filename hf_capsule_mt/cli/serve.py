@@ -176,8 +176,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     from hf_capsule_mt.serving.app import build_app
-    from hf_capsule_mt.serving.metrics import Metrics
     from hf_capsule_mt.serving.models import load_models, with_calibrations
+    from hf_capsule_mt.serving.operators.metrics import Metrics
 
     settings = _settings(args)
     # A port that is taken is found before minutes of loading.
@@ -285,7 +285,7 @@ def _warm_up(models: "Sequence[ServedModel]") -> None:
 def _run(app: object, listener: socket.socket, drain: int) -> None:
     import uvicorn
 
-    from hf_capsule_mt.serving.connections import TimedConnection
+    from hf_capsule_mt.serving.operators.connections import TimedConnection
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

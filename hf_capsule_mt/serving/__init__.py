@@ -8,5 +8,5 @@ is. models.py has the models of the server, and detection.py and languages.py fi
 service.py translates a request. It gives the sentences to queue/, which decodes those of all clients in one thread.
 
 files.py reads, translates and keeps files. Glossaries are in glossaries.py, errors for clients in refusals.py, limits
-and keys in settings.py. For operators there are metrics.py, connections.py and api_description.py.
+and keys in settings.py. operators/ is for whoever runs the server.
 """

@@ -16,16 +16,16 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .api_description import description, docs_page
 from .files import Files
 from .models import ServedModel
+from .operators.api_description import description, docs_page
 from .protocols import deepl, deepl_documents, deepl_glossaries, libretranslate
 from .refusals import RequestError
 from .service import Service
 from .settings import ServerSettings
 
 if TYPE_CHECKING:
-    from .metrics import Metrics
+    from .operators.metrics import Metrics
 
 _HAS_KNOWN_HOST = "hf_capsule_mt.has_known_host"
 

@@ -19,7 +19,7 @@ from .settings import BodyLimits, ServerSettings
 from .texts import TranslationRequest
 
 if TYPE_CHECKING:
-    from .metrics import Metrics
+    from .operators.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from .settings import ServerSettings
 from .texts import SourceText, TranslatedText, TranslationRequest, join, prepare, read_sentences
 
 if TYPE_CHECKING:
-    from .metrics import Metrics
+    from .operators.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

@@ -128,8 +128,8 @@ def send(
 def _send_without_end(rng: random.Random) -> tuple[Sent, int, str]:
     """Send a request whose body goes on until the server closes the connection."""
     from hf_capsule_mt.serving.app import build_app
-    from hf_capsule_mt.serving.connections import TimedConnection
     from hf_capsule_mt.serving.models import ServedModel
+    from hf_capsule_mt.serving.operators.connections import TimedConnection
     from hf_capsule_mt.serving.settings import BodyLimits, ServerSettings
     from hf_capsule_mt.translation.text_translator import TextTranslator
 

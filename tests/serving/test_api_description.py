@@ -4,10 +4,10 @@ import pytest
 from starlette.testclient import TestClient
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.serving.api_description import description
 from hf_capsule_mt.serving.app import build_app
-from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel
+from hf_capsule_mt.serving.operators.api_description import description
+from hf_capsule_mt.serving.operators.metrics import Metrics
 from hf_capsule_mt.serving.protocols import deepl, deepl_documents, libretranslate
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

@@ -14,8 +14,8 @@ from translated_lines import translate_lines
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.languages import known_code, name_of_language
-from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel, _parsed
+from hf_capsule_mt.serving.operators.metrics import Metrics
 from hf_capsule_mt.serving.settings import ApiKeys, BodyLimits, ServerSettings
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.tags.segments import keep_pattern

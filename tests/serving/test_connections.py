@@ -15,9 +15,9 @@ from starlette.routing import Mount
 from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.serving.app import build_app
-from hf_capsule_mt.serving.connections import TimedConnection
-from hf_capsule_mt.serving.metrics import Metrics
 from hf_capsule_mt.serving.models import ServedModel
+from hf_capsule_mt.serving.operators.connections import TimedConnection
+from hf_capsule_mt.serving.operators.metrics import Metrics
 from hf_capsule_mt.serving.settings import BodyLimits, ServerSettings
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

@@ -10,8 +10,8 @@ from jinja2 import Environment, Template
 
 from hf_capsule_mt.version import __version__
 
-from .languages import name_of_language
-from .models import ServedModel
+from ..languages import name_of_language
+from ..models import ServedModel
 
 _FOLDER = Path(__file__).parent
 

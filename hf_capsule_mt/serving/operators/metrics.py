@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .queue.waiting import Place
+from ..queue.waiting import Place
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Histogram

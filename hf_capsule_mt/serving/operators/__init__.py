@@ -1,0 +1,1 @@
+"""For whoever runs the server: numbers, a page about its routes, and connections that must not wait for ever."""
