@@ -33,6 +33,7 @@ from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.alignment.forced import attending, cross_attentions_of, start_token
 from hf_capsule_mt.translation.alignment.words import aligner
 from hf_capsule_mt.translation.generation.decoder import Decoder, evaluating, pad_rows
+from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import marked_segments
 
 OPENING = "<b>"
@@ -200,7 +201,8 @@ def put_back(
     """
     words = source.split()
     words[word] = OPENING + words[word] + CLOSING
-    [segment] = marked_segments(" ".join(words), True, None, None)
+    marked = " ".join(words)
+    [segment] = marked_segments(marked, read_markup(marked), None, None)
     read = tokenizer(source)["input_ids"]
     return segment.put_back(text, aligner(attention, tokenizer, source, read, ids[1:]))
 

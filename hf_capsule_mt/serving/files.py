@@ -18,12 +18,11 @@ from starlette.responses import Response
 
 from hf_capsule_mt.environment import is_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.files.whole import byte_order_mark, with_keep
+from hf_capsule_mt.translation.files.whole import byte_order_mark, options_of
 from hf_capsule_mt.translation.formats import FORMATS, FileFormat
-from hf_capsule_mt.translation.formats.base import Text, decoded
+from hf_capsule_mt.translation.formats.base import decoded
 from hf_capsule_mt.translation.formats.recognition import HEAD_BYTES, recognise_contents
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.tags.segments import keep_pattern
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text_translator import Ranked
 
@@ -181,7 +180,10 @@ def read_file(
         sources = [SourceText(decoded(data), model, options)]
         return FileRequest(sources, model, name, lambda translations: mark + translations[0].encode())
     document = file_format.read(data, model.target)
-    sources = [SourceText(text.text, model, _options(text, keep, glossary)) for text in document.texts]
+    of_all = TextOptions(keep=keep, split="paragraphs", glossary=glossary)
+    sources = []
+    for text in document.texts:
+        sources.append(SourceText(text.text, model, options_of(text, of_all), markup=text.markup))
     return FileRequest(sources, model, name, lambda translations: mark + document.written(translations))
 
 
@@ -215,12 +217,6 @@ def _unsupported(name: str) -> RequestError:
 
 def _is_readable(file_format: FileFormat) -> bool:
     return file_format.package is None or is_installed(file_format.package)
-
-
-def _options(text: Text, keep: Pattern | None, glossary: Glossary | None) -> TextOptions:
-    combined = with_keep(text, None if keep is None else keep.pattern).keep
-    pattern = None if combined is None else keep_pattern(combined)
-    return TextOptions(tags=text.tags, keep=pattern, split="paragraphs", glossary=glossary)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
+from hf_capsule_mt.translation.tags.markup import Run
 from hf_capsule_mt.translation.tags.placement import Node
 from hf_capsule_mt.translation.text.segments import Segment, check_language, language_code
 from hf_capsule_mt.translation.text_translator import TextTranslator
@@ -48,8 +49,15 @@ class ServedModel:
         """The pair, such as en-de."""
         return f"{self.source}-{self.target}"
 
-    def prepare(self, text: str, options: TextOptions | None = None) -> PreparedText:
+    def prepare(
+        self, text: str, options: TextOptions | None = None, markup: Sequence[Run] | None = None
+    ) -> PreparedText:
         """Prepare a text. Its sentences are found by the language of the model.
+
+        Args:
+            text: the text.
+            options: how it is read. By default it is plain text, in which each line is cut by itself.
+            markup: what was read of its tags, if it is of a file.
 
         Raises:
             UserError: if a tag is wrong, or a sentence is too long or has too many elements.
@@ -60,17 +68,19 @@ class ServedModel:
             if not any(self._is_too_long(sentence) for sentence in sentences):
                 return PreparedText(sentences)
         parts = _lines(text) if options.split == "lines" and not options.tags else [text]
-        sentences = self._sentences(parts, replace(options, language=self.sentence_language))
+        sentences = self._sentences(parts, replace(options, language=self.sentence_language), markup)
         for sentence in sentences:
             if self._is_too_long(sentence):
                 raise UserError("A sentence is too long for the model, and it cannot be cut.")
         return PreparedText(sentences)
 
-    def _sentences(self, parts: Iterable[str], options: TextOptions) -> list[Sentence]:
+    def _sentences(
+        self, parts: Iterable[str], options: TextOptions, markup: Sequence[Run] | None = None
+    ) -> list[Sentence]:
         reader = self.translator.reader
         segments: list[Segment] = []
         for part in parts:
-            segments += reader.segments(part, options, self.direction)
+            segments += reader.segments(part, options, self.direction, markup)
         for segment in segments:
             if _count_elements(segment) > MOST_ELEMENTS:
                 raise UserError(f"A sentence has over {MOST_ELEMENTS} tags or kept parts.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.judge import judge
+from hf_capsule_mt.translation.tags.markup import Run
 from hf_capsule_mt.translation.text_translator import Ranked
 from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
@@ -20,6 +21,7 @@ class SourceText:
     model: ServedModel
     options: TextOptions
     confidence: float = 100.0  # How likely its source language is the one of the model.
+    markup: list[Run] | None = None  # What was read of its tags, if it is of a file.
 
     @property
     def may_have_parts(self) -> bool:
@@ -63,7 +65,7 @@ def prepare(request: TranslationRequest) -> list[PreparedText]:
     Raises:
         UserError: if a text cannot be read.
     """
-    return [source.model.prepare(source.text, source.options) for source in request.sources]
+    return [source.model.prepare(source.text, source.options, source.markup) for source in request.sources]
 
 
 def read_sentences(prepared: Iterable[PreparedText]) -> list[Sentence]:

@@ -14,6 +14,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
 from .portable_pipeline import checked, copied
+from .tags.markup import Run, read_markup
 from .tags.segments import marked_segments
 from .terms.glossary import Glossary, Term
 from .text.segments import Segment, cut_text, plain_segments, segments_with_codes
@@ -84,6 +85,7 @@ class TextReader:
         *,
         direction: Direction = ONE_PAIR,
         truncation: bool = False,
+        markup: Sequence[Run] | None = None,
     ) -> PreparedText:
         """Prepare one text.
 
@@ -92,12 +94,13 @@ class TextReader:
             options: by default the text is one sentence.
             direction: the languages. Models of one pair need none.
             truncation: whether a sentence that is too long for the model is cut. By default it is refused.
+            markup: the text as [`read_markup`] has read it, if somebody has.
 
         Raises:
             UserError: if it is no text, a tag is wrong, a sentence is too long, or there is no such language.
         """
         text = checked(text)
-        segments = self.segments(text, options or TextOptions(), direction)
+        segments = self.segments(text, options or TextOptions(), direction, markup)
         glossary = None if options is None else options.glossary
         sentences = self.encode(segments, direction, glossary=glossary)
         for index, sentence in enumerate(sentences):
@@ -110,13 +113,20 @@ class TextReader:
                 sentences[index] = self._cut(sentence)
         return PreparedText(sentences, text)
 
-    def segments(self, text: str, options: TextOptions, direction: Direction = ONE_PAIR) -> list[Segment]:
+    def segments(
+        self,
+        text: str,
+        options: TextOptions,
+        direction: Direction = ONE_PAIR,
+        markup: Sequence[Run] | None = None,
+    ) -> list[Segment]:
         """Cut a text into segments with the code of their language, at least one.
 
         Args:
             text: the text.
             options: how it is cut.
             direction: the languages. Its code holds until a segment begins with another.
+            markup: as in [`prepare`].
 
         Raises:
             UserError: if a tag is wrong, or a segment begins with a code that there is not.
@@ -125,8 +135,10 @@ class TextReader:
         if options.language:
             cut = partial(cut_text, language=options.language, fits=partial(self._fits, direction=direction))
         has_kept_parts = options.keep is not None and options.keep.search(text) is not None
-        if options.tags or has_kept_parts:
-            segments = marked_segments(text, options.tags, options.keep, cut, options.ignored_tags)
+        if options.tags and markup is None:
+            markup = read_markup(text, options.ignored_tags)
+        if markup is not None or has_kept_parts:
+            segments = marked_segments(text, markup, options.keep, cut)
         elif cut is not None:
             segments = plain_segments(cut(text))
         else:

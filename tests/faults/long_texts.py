@@ -75,7 +75,8 @@ def read_around(name: str, text: str) -> bytes:
 
 def read_segments(tags: bool, text: str) -> None:
     """Cut a text as documents and corpora do, and put its segments back as they are."""
-    for segment in marked_segments(text, tags, with_addresses(), cut):
+    markup = read_markup(text) if tags else None
+    for segment in marked_segments(text, markup, with_addresses(), cut):
         segment.around(segment.put_back(segment.text))
 
 
@@ -153,7 +154,8 @@ def lose_placeholders(content: str) -> bytes:
 
 def put_back_segments(text: str, tags: bool) -> None:
     keep = regex.compile(r"\{\w*\} ?")
-    for segment in marked_segments(text, tags, keep, None):
+    markup = read_markup(text) if tags else None
+    for segment in marked_segments(text, markup, keep, None):
         segment.put_back(segment.text)
 
 

@@ -59,6 +59,12 @@ def sent(client, name, data, path="/translate_file", **fields):
         ("a.txt", "", ""),
         ("page.html", PAGE, TRANSLATED_PAGE),
         ("C:\\files\\a.md", "# A dog\n\nIt **runs** `fast`.\n", "# A DOG\n\nIT **RUNS** `fast`.\n"),
+        (
+            "a.xlf",
+            "<xliff version='2.0'><segment><source>a <ph>x</ph> dog</source></segment></xliff>",
+            '<xliff version=\'2.0\' trgLang="de"><segment state="translated"><source>a <ph>x</ph> dog</source>'
+            "<target>A <ph>x</ph> DOG</target></segment></xliff>",
+        ),
         ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nA dog\n", "1\n00:00:01,000 --> 00:00:02,000\nA DOG\n"),
     ],
 )

@@ -17,7 +17,7 @@ def fits(limit):
 
 
 def test_sentences_and_white_space():
-    found = marked_segments(TEXT, False, None, partial(cut_text, language="en", fits=fits(99)))
+    found = marked_segments(TEXT, None, None, partial(cut_text, language="en", fits=fits(99)))
     assert [(segment.before, segment.text, segment.after) for segment in found] == [
         ("", "Dr. Smith left.", "  "),
         ("", "He was late!", "\n\n"),

@@ -46,7 +46,8 @@ def backward_words(text):
 
 
 def translated(source, translate=str, align=in_order, tags=True, keep=None, cut=None):
-    segments = marked_segments(source, tags, keep and keep_pattern(keep), cut)
+    markup = read_markup(source) if tags else None
+    segments = marked_segments(source, markup, keep and keep_pattern(keep), cut)
     parts = [segment.put_back(translate(segment.text), align) if segment.text else "" for segment in segments]
     return "".join(segment.around(part) for segment, part in zip(segments, parts, strict=True))
 
@@ -128,8 +129,8 @@ def test_what_is_kept_is_neither_lost_nor_doubled(words, seed, translate, cut):
 
 def test_a_page_in_order_is_the_page():
     assert translated(PAGE) == PAGE
-    assert "".join(part if isinstance(part, str) else part.raw for part in read_markup(PAGE)) == PAGE
-    words = [segment.text for segment in marked_segments(PAGE, True, None, None)]
+    assert "".join(run.raw for run in read_markup(PAGE)) == PAGE
+    words = [segment.text for segment in marked_segments(PAGE, read_markup(PAGE), None, None)]
     assert words[:4] == ["A dog", "A dog", "A dog runs & a child jumps.", "See this"]
     assert words[4:] == ["Run pip <x> now &foo; AT&T a < b", "one", "two"]
 
@@ -240,7 +241,9 @@ def test_what_is_kept_takes_the_place_of_its_words():
     ],
 )
 def test_a_bullet_stays_in_front_of_its_sentence(source, keep, sentences, expected):
-    assert [segment.text for segment in marked_segments(source, True, keep_pattern(keep), None)] == sentences
+    assert [
+        segment.text for segment in marked_segments(source, read_markup(source), keep_pattern(keep), None)
+    ] == sentences
     assert translated(source, backward_words, backwards, keep=keep) == expected
 
 
@@ -355,7 +358,7 @@ def test_work_grows_as_the_alignment_does(word):
 
     def work(number):
         source = " ".join(word.replace("w", f"w{place}").replace("{x}", f"{{x{place}}}") for place in range(number))
-        [segment] = marked_segments(source, True, keep_pattern(r"\{\w+\}"), None)
+        [segment] = marked_segments(source, read_markup(source), keep_pattern(r"\{\w+\}"), None)
         return lines_run(lambda: segment.put_back(segment.text, backwards))
 
     assert work(80) < 4.5 * work(40)
@@ -366,7 +369,8 @@ def test_work_without_an_alignment_grows_as_the_text_does(source):
     """Many signs are many words. They need no alignment if nothing stands between them."""
 
     def work(number):
-        [segment] = marked_segments(source.replace("@", "@" * number), True, keep_pattern(r"\{\w+\}"), None)
+        longer = source.replace("@", "@" * number)
+        [segment] = marked_segments(longer, read_markup(longer), keep_pattern(r"\{\w+\}"), None)
         assert not segment.needs_alignment
         return lines_run(lambda: segment.put_back(segment.text, align))
 
@@ -377,7 +381,7 @@ def test_work_without_an_alignment_grows_as_the_text_does(source):
 
 
 def test_a_copy_is_a_kept_part_without_an_alignment():
-    [segment] = marked_segments("a {x} b", False, keep_pattern(r"\{x\}"), None)
+    [segment] = marked_segments("a {x} b", None, keep_pattern(r"\{x\}"), None)
     assert segment.put_back("B {x} A") == "B {x} A"
 
 
@@ -391,12 +395,13 @@ def test_a_copy_is_a_kept_part_without_an_alignment():
     ],
 )
 def test_blocks_divide_a_text(source, sentences):
-    assert [segment.text for segment in marked_segments(source, True, None, None)] == sentences
+    assert [segment.text for segment in marked_segments(source, read_markup(source), None, None)] == sentences
     assert translated(source) == source
 
 
 def test_ignored_elements_stay():
-    [segment] = marked_segments("a <x>b</x> <X>c</X> d", True, None, None, frozenset({"x"}))
+    source = "a <x>b</x> <X>c</X> d"
+    [segment] = marked_segments(source, read_markup(source, {"x"}), None, None)
     assert segment.put_back(segment.text.upper(), in_order) == "A <x>b</x> <X>c</X> D"
 
 
@@ -417,7 +422,7 @@ def test_what_has_nothing_to_translate_is_left_as_it_is():
 def test_elements_end_where_their_sentences_do():
     """As many sentences as there are, in time that grows with them."""
     source = "".join(f"<s>a <b>b{number}</b>.</s> " for number in range(300))
-    found = marked_segments(source, True, None, lambda text: re.findall(r"[^.]*\. ?", text))
+    found = marked_segments(source, read_markup(source), None, lambda text: re.findall(r"[^.]*\. ?", text))
     assert [segment.text for segment in found] == [f"a b{number}." for number in range(300)]
     assert translated(source, cut=lambda text: re.findall(r"[^.]*\. ?", text)) == source
 
@@ -429,7 +434,7 @@ def test_many_tags_take_no_time(opened):
     """20,000 that are not closed, before an element that is."""
     started = time.perf_counter()
     with contextlib.suppress(ValueError):
-        marked_segments(f"<source>a</source> {opened * 20_000} x", True, None, None)
+        read_markup(f"<source>a</source> {opened * 20_000} x")
     assert time.perf_counter() - started < 5
 
 

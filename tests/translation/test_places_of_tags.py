@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import keep_pattern, marked_segments
 
 BRACES = r"\{\w\}|7"
@@ -114,7 +115,7 @@ EXAMPLES = [
 def test_tags_and_kept_parts(source, keep, cut, translations, expected):
     rest = iter(translations)
     parts = []
-    for segment in marked_segments(source, True, keep and keep_pattern(keep), cut):
+    for segment in marked_segments(source, read_markup(source), keep and keep_pattern(keep), cut):
         translation = ""
         if segment.text:
             text, owners = next(rest)
@@ -138,7 +139,7 @@ def weights(source, target, owners):
     [(",\na\n. b", [0, 2]), ("<r/>\n<br/>.a", [1]), ("<p>a\n</p>\n\n<p>b. c\nd. e</p>", [0, 3, 3, 4])],
 )
 def test_lines_of_segments(source, lines):
-    assert [segment.line for segment in marked_segments(source, True, None, cut_at_stops)] == lines
+    assert [segment.line for segment in marked_segments(source, read_markup(source), None, cut_at_stops)] == lines
 
 
 @pytest.mark.parametrize(
@@ -153,5 +154,5 @@ def test_lines_of_segments(source, lines):
     ],
 )
 def test_only_what_stands_between_words_needs_an_alignment(source, is_needed):
-    [segment] = marked_segments(source, True, None, None)
+    [segment] = marked_segments(source, read_markup(source), None, None)
     assert segment.needs_alignment == is_needed

@@ -12,6 +12,7 @@ from hf_capsule_mt import preset_config
 from hf_capsule_mt.data.languages import Direction
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.preparation import TextOptions, TextReader
+from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import keep_pattern, marked_segments
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import Sentence
@@ -212,7 +213,7 @@ def test_what_is_refused():
 
 
 def test_tags_around_what_was_not_decoded():
-    [segment] = marked_segments("<td><b>&lt;s&gt;</b></td>", True, None, None)
+    [segment] = marked_segments("<td><b>&lt;s&gt;</b></td>", read_markup("<td><b>&lt;s&gt;</b></td>"), None, None)
     assert Sentence(segment, []).unread().text == "<b></b>"
 
 

@@ -11,6 +11,7 @@ from translated_lines import translate_lines
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.translation.files.windows import TranslatedSentence, Window
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
+from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import marked_segments
 from hf_capsule_mt.translation.translation import Sentence, Translation
 
@@ -106,7 +107,9 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
 
 
 def test_tags_around_what_the_tokenizer_makes_nothing_of():
-    segments = [marked_segments(line, True, None, None)[0] for line in ("<td><b>&lt;s&gt;</b></td>\n", "a\n")]
+    segments = [
+        marked_segments(line, read_markup(line), None, None)[0] for line in ("<td><b>&lt;s&gt;</b></td>\n", "a\n")
+    ]
     sentences = [Sentence(segments[0], []), Sentence(segments[1], [5])]
     options = {"numbers": [1, 2], "batches": [[1]], "decoding": DecodingOptions(""), "code": "", "is_of_lines": False}
     finished = [TranslatedSentence(sentences[0].unread(), None), TranslatedSentence(Translation("b"), None)]

@@ -85,18 +85,15 @@ def translate_file(
     check_readable(recognised, language)
     translator = getattr(translator, "texts", translator)
     direction = _direction(translator, source_lang, target_lang)
-    if keep is not None:
-        # A wrong expression could pass once it is joined with that of a format.
-        keep_pattern(keep)
+    pattern = None if keep is None else keep_pattern(keep)
     if not translate_addresses:
-        keep = with_addresses(keep).pattern
+        pattern = with_addresses(pattern)
     if glossary is not None:
         check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
     mark = byte_order_mark(data)
     with _named_in_errors(input_file):
         document = recognised.read(data.removeprefix(mark), target_lang)
-    texts = [with_keep(text, keep) for text in document.texts]
-    reading = TextOptions(language, glossary=glossary)
+    reading = TextOptions(language, keep=pattern, glossary=glossary)
     translate = partial(_translations, translator, reading, direction, max_tokens_per_batch, options)
     with ExitStack() as stack:
         kept = None
@@ -104,7 +101,7 @@ def translate_file(
             stack.enter_context(held_folder(Path(output_file)))
             kept = PartialOutput(Path(output_file), settings)
         with _named_in_errors(input_file):
-            translations = _resumed(translate, texts, kept)
+            translations = _resumed(translate, document.texts, kept)
         written = mark + document.written(translations)
         if output_file is None:
             sys.stdout.buffer.write(written)
@@ -129,7 +126,7 @@ def _resumed(
     translate: Callable[[Sequence[Text]], list[str]], texts: Sequence[Text], kept: PartialOutput | None
 ) -> list[str]:
     """Return the translation of each text. Groups of texts that an interrupted run has finished are not repeated."""
-    records = [json.dumps(text) for text in texts]
+    records = [json.dumps([text.text, text.keep]) for text in texts]
     translations = []
     if kept is not None:
         kept.skip(iter(records))
@@ -175,10 +172,12 @@ def byte_order_mark(data: bytes) -> bytes:
     return codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
 
 
-def with_keep(text: Text, keep: str | None) -> Text:
-    """Return a text in which more parts are kept."""
-    patterns = [pattern for pattern in (text.keep, keep) if pattern is not None]
-    return text._replace(keep="|".join(patterns) or None)
+def options_of(text: Text, reading: TextOptions) -> TextOptions:
+    """Return how a text of a file is read: like all of them, but for its tags and for what is kept in it."""
+    keep = reading.keep
+    if text.keep is not None:
+        keep = keep_pattern(text.keep if keep is None else f"{text.keep}|{keep.pattern}")
+    return replace(reading, tags=text.markup is not None, keep=keep)
 
 
 def _direction(translator: TextTranslator, source: str | None, target: str | None) -> Direction:
@@ -202,10 +201,10 @@ def _translations(
     prepared = []
     sentences: list[Sentence] = []
     for text in texts:
-        pattern = None if text.keep is None else keep_pattern(text.keep)
-        text_options = replace(reading, tags=text.tags, keep=pattern, ignored_tags=frozenset(text.ignored_tags))
-        prepared.append(reader.prepare(text.text, text_options, direction=direction, truncation=True))
-        sentences += prepared[-1].sentences
+        text_options = options_of(text, reading)
+        read = reader.prepare(text.text, text_options, direction=direction, truncation=True, markup=text.markup)
+        prepared.append(read)
+        sentences += read.sentences
     batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
     ranked = iter(translator.decode(sentences, batches, **options))
     translations = []

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import AnyStr, NamedTuple
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.tags.markup import read_markup, unescaped
+from hf_capsule_mt.translation.tags.markup import Run, read_markup, unescaped
 
 # Chinese, Japanese and Thai have no spaces.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
@@ -20,9 +20,8 @@ class Text(NamedTuple):
     """A text of a file. It may have several sentences."""
 
     text: str
-    tags: bool = False  # Whether it has tags, as `read_markup` reads them.
+    markup: list[Run] | None = None  # What `read_markup` makes of it, if it has tags.
     keep: str | None = None  # A regular expression for parts that are not translated.
-    ignored_tags: tuple[str, ...] = ()  # Names of elements that are not translated, in lower case.
 
 
 class Document(ABC):
@@ -97,10 +96,9 @@ def replaced(content: AnyStr, parts: Iterable[tuple[int, int, AnyStr]]) -> AnySt
 def xml_text(text: str, keep: str | None = None, ignored_tags: Sequence[str] = ()) -> Text | None:
     """Return a text with tags, where `&` and `<` are always references. None if the tags do not enclose each other."""
     try:
-        read_markup(text, frozenset(ignored_tags))
+        return Text(text, read_markup(text, ignored_tags), keep)
     except UserError:
         return None
-    return Text(text, tags=True, keep=keep, ignored_tags=tuple(ignored_tags))
 
 
 def text_with_tags(text: str, keep: str | None = None, ignored_tags: Sequence[str] = ()) -> Text:
@@ -113,7 +111,7 @@ def text_with_tags(text: str, keep: str | None = None, ignored_tags: Sequence[st
 
 def without_new_references(source: Text, translation: str) -> str:
     """Return the translation of a text with tags, with a plain & or > where the source has plain ones."""
-    if source.tags and not any(reference in source.text for reference in ("&amp;", "&lt;", "&gt;")):
+    if source.markup is not None and not any(reference in source.text for reference in ("&amp;", "&lt;", "&gt;")):
         return unescaped(translation)
     return translation
 

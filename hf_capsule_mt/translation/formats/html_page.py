@@ -4,13 +4,15 @@ import html
 import re
 from collections.abc import Sequence
 
-from hf_capsule_mt.translation.tags.markup import Attribute, attributes, edit_tags, is_untranslated
+from hf_capsule_mt.translation.tags.markup import attributes, is_untranslated, read_markup
 
 from .base import Document, FileFormat, Text, decoded, replaced
 
 # Attributes that a reader sees or hears.
 _WORDS = ("alt", "title", "placeholder", "aria-label")
 _LANGUAGE = ("lang", "xml:lang")
+_MARK = re.compile("\0(\\d+)\0")
+"""Stands in a tag for words in an attribute. The tags are read only once, and come back wherever their words are."""
 _ROOT = re.compile(r"<html[\s/>]", re.IGNORECASE)
 
 
@@ -34,42 +36,28 @@ class HtmlPage(FileFormat):
 class _Page(Document):
     def __init__(self, page: str, target_lang: str | None) -> None:
         self._target_lang = target_lang
-        # As the keys of a dictionary, which is not searched from the start for each of them.
-        self._values: dict[str, None] = {}
-        edit_tags(page, self._collect)
-        self.texts = [Text(page, tags=True), *(Text(value) for value in self._values)]
+        # The words in attributes with their numbers.
+        self._numbers: dict[str, int] = {}
+        markup = read_markup(page, edit=self._edited)
+        self.texts = [Text(page, markup), *map(Text, self._numbers)]
 
-    def _collect(self, tag: str) -> str:
-        """Note the words in the attributes of a tag."""
-        for attribute in _attributes_with_words(tag):
-            self._values.setdefault(attribute.value)
-        return tag
+    def _edited(self, tag: str) -> str:
+        """Return a tag with the language of the translation if it is known, and with marks instead of words."""
+        names_language = self._target_lang is not None and _ROOT.match(tag) is not None
+        has_words = not is_untranslated(tag)
+        parts = []
+        for attribute in attributes(tag):
+            if names_language and attribute.name in _LANGUAGE:
+                value = html.escape(self._target_lang)
+            elif has_words and attribute.name in _WORDS and any(map(str.isalpha, attribute.value)):
+                number = self._numbers.setdefault(attribute.value, len(self._numbers))
+                value = f"\0{number}\0"
+            else:
+                continue
+            parts.append((attribute.start, attribute.end, f'"{value}"'))
+        return replaced(tag, parts)
 
     def written(self, translations: Sequence[str]) -> bytes:
-        """Return the page with its translations, and with the language of the translation if it is known."""
+        """Return the page with its translations. Those of words in attributes take the places of their marks."""
         page, *values = translations
-        translation_of = dict(zip(self._values, values, strict=True))
-
-        def edited(tag: str) -> str:
-            parts = []
-            for attribute in _attributes_with_words(tag):
-                parts.append(_with_value(attribute, translation_of[attribute.value]))
-            tag = replaced(tag, parts)
-            if self._target_lang is None or _ROOT.match(tag) is None:
-                return tag
-            languages = [attribute for attribute in attributes(tag) if attribute.name in _LANGUAGE]
-            return replaced(tag, [_with_value(language, self._target_lang) for language in languages])
-
-        return edit_tags(page, edited).encode()
-
-
-def _attributes_with_words(tag: str) -> list[Attribute]:
-    """Return the attributes of a tag that are translated."""
-    if is_untranslated(tag):
-        return []
-    return [each for each in attributes(tag) if each.name in _WORDS and any(map(str.isalpha, each.value))]
-
-
-def _with_value(attribute: Attribute, value: str) -> tuple[int, int, str]:
-    """Return the place of the value of an attribute, and how another one is written."""
-    return attribute.start, attribute.end, f'"{html.escape(value)}"'
+        return _MARK.sub(lambda mark: html.escape(values[int(mark[1])]), page).encode()

@@ -100,7 +100,7 @@ class _MarkdownPage(Document):
                 marks = marks_of(self._parser, prose.source, self._references)
                 text = "".join(mark.as_tag() for mark in marks)
             self._marks.append(marks)
-            self.texts.append(Text(text, tags=True, keep=_KEEP))
+            self.texts.append(Text(text, read_markup(text), _KEEP))
         self._images = [mark for marks in self._marks for mark in marks if mark.alt]
         self.texts += [Text(image.alt, keep=_KEEP) for image in self._images]
 
@@ -245,10 +245,10 @@ class _ProseFinder:
 def _is_markup(block: str) -> bool:
     """Return whether a block of HTML can be read by itself, and has words."""
     try:
-        parts = read_markup(block)
+        runs = read_markup(block)
     except UserError:
         return False
-    return any(not isinstance(part, str) for part in parts)
+    return any(run.text.strip() for run in runs)
 
 
 def _as_blocks(content: str, markup: str) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
+from hf_capsule_mt.translation.tags.markup import read_markup
 
 from .base import Document, FileFormat, cut_in_proportion, decoded, replaced, text_with_tags, without_new_references
 
@@ -73,8 +74,9 @@ class _Cues(Document):
         for group in self._sentences:
             text = text_with_tags(" ".join(slot.text for slot in group), _KEEP)
             # Only WebVTT has references such as &amp;, which are read with tags.
-            has_references = is_vtt and "&" in text.text and "<" not in text.text
-            self.texts.append(text._replace(tags=text.tags or has_references))
+            if is_vtt and "&" in text.text and "<" not in text.text:
+                text = text._replace(markup=read_markup(text.text))
+            self.texts.append(text)
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the subtitles with their translations."""

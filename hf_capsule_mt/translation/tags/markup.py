@@ -2,7 +2,7 @@
 
 import html
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from html.entities import html5
 from itertools import groupby
 from typing import NamedTuple
@@ -66,7 +66,10 @@ class Item(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Text between two tags of blocks: without tags and references, its items, as it is written, and its first line."""
+    """Text between two tags of blocks: without tags and references, its items, as it is written, and its first line.
+
+    Without a character but white space it is the tags between two texts, which stay as they are written.
+    """
 
     text: str
     items: list[Item]
@@ -107,24 +110,26 @@ class _Element(NamedTuple):
     depth: int = 0
 
 
-def read_markup(source: str, ignored: frozenset[str] = frozenset()) -> list[Run | str]:
-    """Return the runs of text of a source, and everything between them as strings. Joined, they are the source.
+def read_markup(source: str, ignored: Container[str] = (), edit: Callable[[str], str] | None = None) -> list[Run]:
+    """Return the runs of text of a source, and the tags between them. Joined, they are the source.
 
     Args:
         source: a text with tags.
         ignored: names of elements whose contents stay as they are, in lower case.
+        edit: gets each opening and empty tag, and returns how it is written in the translation. Elements that stay as
+            they are keep theirs.
 
     Raises:
         UserError: if a tag is not complete, not closed, or closed out of order.
     """
-    parts: list[Run | str] = []
+    runs = []
     line = 0
-    for is_block, pieces in groupby(_Reader(source, ignored).pieces(), key=lambda piece: piece.kind == "block"):
-        run = _run(list(pieces), line)
-        has_text = bool(run.text.strip()) and not is_block
-        parts.append(run if has_text else run.raw)
-        line += run.raw.count("\n")
-    return parts
+    for _, pieces in groupby(_Reader(source, ignored).pieces(), key=lambda piece: piece.kind == "block"):
+        pieces = list(pieces)
+        edited = pieces if edit is None else [_edited(piece, edit) for piece in pieces]
+        runs.append(_run(edited, line))
+        line += sum(piece.raw.count("\n") for piece in pieces)
+    return runs
 
 
 def attributes(tag: str) -> Iterator[Attribute]:
@@ -153,19 +158,12 @@ def is_untranslated(tag: str) -> bool:
     return False
 
 
-def edit_tags(source: str, edit: Callable[[str], str]) -> str:
-    """Return a source in which a function has edited each opening and empty tag. Elements that stay keep theirs.
-
-    Raises:
-        UserError: if a tag is not complete, not closed, or closed out of order.
-    """
-    edited = []
-    for piece in _Reader(source).pieces():
-        next_step()
-        tag = None if piece.kind == "text" else _TOKEN.fullmatch(piece.raw)
-        is_start = tag is not None and tag["name"] and not tag["end"]
-        edited.append(edit(piece.raw) if is_start else piece.raw)
-    return "".join(edited)
+def _edited(piece: _Piece, edit: Callable[[str], str]) -> _Piece:
+    """Return a piece in which a function has edited the tag, if it is an opening or empty one."""
+    next_step()
+    tag = None if piece.kind == "text" else _TOKEN.fullmatch(piece.raw)
+    is_start = tag is not None and tag["name"] and not tag["end"]
+    return piece._replace(raw=edit(piece.raw)) if is_start else piece
 
 
 def _run(pieces: Sequence[_Piece], line: int) -> Run:
@@ -185,9 +183,9 @@ def _run(pieces: Sequence[_Piece], line: int) -> Run:
 class _Reader:
     """Reads the pieces of a source, and checks that elements enclose each other."""
 
-    def __init__(self, source: str, ignored: frozenset[str] = frozenset()) -> None:
+    def __init__(self, source: str, ignored: Container[str] = ()) -> None:
         self._source = source
-        self._untouched_names = _UNTOUCHED | ignored
+        self._ignored = ignored
         tokens = list(_tokens(source))
         # XML may close elements that have no end in HTML, such as XLIFF's <source>.
         self._void = _VOID - {token.name for token in tokens if token.kind == "close"}
@@ -209,7 +207,7 @@ class _Reader:
                 self._add("point", token.name, raw)
             elif token.kind == "close":
                 self._close(token, raw)
-            elif token.name in self._untouched_names or is_untranslated(raw):
+            elif token.name in _UNTOUCHED or token.name in self._ignored or is_untranslated(raw):
                 self._pieces.append(self._untouched(token))
             else:
                 self._open(token, raw)

@@ -20,7 +20,7 @@ from hf_capsule_mt.long_work import next_step
 
 from ..text.segments import Segment
 from ..text.words import UNSPACED, Align, Weights, word_spans
-from .markup import Item, Run, read_markup
+from .markup import Item, Run
 from .owners import Span
 from .placement import DisjointRanges, Node
 from .writer import SentenceWriter
@@ -171,37 +171,29 @@ def with_addresses(keep: str | regex.Pattern | None = None) -> regex.Pattern:
 
 
 def marked_segments(
-    source: str,
-    tags: bool,
-    keep: regex.Pattern | None,
-    cut: Cut | None,
-    ignored_tags: frozenset[str] = frozenset(),
+    source: str, markup: Sequence[Run] | None, keep: regex.Pattern | None, cut: Cut | None
 ) -> list[Segment]:
     """Return the segments of a source, at least one.
 
     Args:
         source: a text, with its tags.
-        tags: whether tags of XML or HTML are read. Otherwise they are text.
+        markup: what [`read_markup`] makes of it. None: its tags are text.
         keep: finds kept parts, each between two tags.
         cut: returns the parts of a run that are translated one by one. None: each run is one part.
-        ignored_tags: names of elements that are not translated, in lower case.
 
     Returns:
         Segments in the order of the source. One without words has all of its text as white space.
-
-    Raises:
-        UserError: if a tag is wrong.
     """
-    escape = _escaped if tags else str
-    parts = read_markup(source, ignored_tags) if tags else [Run(source, [], source)]
+    escape = str if markup is None else _escaped
+    runs = [Run(source, [], source)] if markup is None else markup
     segments: list[Segment] = []
     # What stands between two segments with words belongs to the second one.
     waiting = ""
-    for part in parts:
-        if isinstance(part, str):
-            waiting += part
+    for run in runs:
+        if not run.text.strip():
+            waiting += run.raw
             continue
-        for segment in _run_segments(part, keep, cut, escape):
+        for segment in _run_segments(run, keep, cut, escape):
             next_step()
             if segment.text:
                 segments.append(replace(segment, before=waiting + segment.before))
