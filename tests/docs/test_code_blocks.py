@@ -17,7 +17,7 @@ from hf_capsule_mt.modeling import routing
 
 RUN = {"bash", "python", "yaml"}
 # Equations, references, and settings of other programs.
-NOT_RUN = {"math", "bibtex", "nginx", "dockerfile", "ini"}
+NOT_RUN = {"math", "bibtex", "nginx", "ini"}
 # Of the models of size "tiny" that pages make: what takes seconds, and has all that the pages look at.
 LEAST = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1}
 
