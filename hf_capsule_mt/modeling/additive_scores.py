@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .differentiation import differentiable_once
+from .numerics import differentiable_once
 
 # Hidden units in a chunk. On a CPU they stay in the cache of a core. On an accelerator they are 64 MiB of float32.
 _PAIR_CHUNK = {"cpu": 1 << 18}

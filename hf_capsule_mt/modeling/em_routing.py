@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from .differentiation import differentiable_once
-from .precision import in_compute_dtype
+from .numerics import differentiable_once, in_compute_dtype
 from .routing import EPSILON, ROUTINGS, RoutingAlgorithm, RoutingOutput, hide_missing
 
 VARIANCE_SHARE = 0.01

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig
 
 from .linear import Linear
 from .losses import bag_of_words_loss, bag_of_words_loss_of_scores, content_agreement_loss, shares
-from .precision import compute_dtype
+from .numerics import compute_dtype
 
 READ_BY_LOSSES = (r"^guided_losses\.",)
 """Names of weights that only losses read. A model without these losses lacks them."""

@@ -10,8 +10,8 @@ from transformers.utils import ModelOutput
 
 from .additive_scores import additive_scores
 from .linear import Linear
+from .numerics import in_compute_dtype
 from .outputs import OutputRouting
-from .precision import in_compute_dtype
 from .routing import squash
 
 GUIDED_PARTS = (

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from .differentiation import differentiable_once
 from .initial_weights import init_unit_gain
+from .numerics import differentiable_once
 
 _SMALL_PRODUCT = 1 << 23
 """Multiplications below which a call of oneDNN costs more than it saves."""

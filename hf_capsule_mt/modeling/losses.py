@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .differentiation import differentiable_once
 from .linear import add_product, product
-from .precision import compute_dtype, in_autocast_dtype, in_compute_dtype
+from .numerics import compute_dtype, differentiable_once, in_autocast_dtype, in_compute_dtype
 
 # Scores in a chunk. On a CPU 28 MiB of float32: the allocator returns 32 MiB and more to the system every time. On an
 # accelerator 512 MiB, 4,096 positions of 32,000 tokens: it computes smaller chunks faster than the host launches them.

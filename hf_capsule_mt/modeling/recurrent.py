@@ -13,7 +13,7 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .linear import GateLinear, UnitGainLinear
-from .precision import compute_dtype, in_full_precision
+from .numerics import compute_dtype, in_full_precision
 
 Tensors = tuple[Tensor, ...]
 NamedTensors = dict[str, Tensor]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from .precision import in_compute_dtype
+from .numerics import in_compute_dtype
 
 EPSILON = 1e-8
 """Added to every divisor, and to the variance of EM routing."""

@@ -9,8 +9,8 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from .linear import UnitGainLinear
+from .numerics import compute_dtype, in_compute_dtype
 from .outputs import OutputRouting
-from .precision import compute_dtype, in_compute_dtype
 from .routing import hide_missing, squash
 from .word_masks import mean_over_words, reading_mask
 
