@@ -11,11 +11,11 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig, M2M100Config, MarianConfig, PreTrainedConfig
 from transformers.hf_argparser import HfArg
-from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.configuration.presets import method_config_class, method_fields
 from hf_capsule_mt.data.lines import without_compression
+from hf_capsule_mt.language_tags import name_of_language
 from hf_capsule_mt.modeling.warm_start import is_plain
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
@@ -142,7 +142,7 @@ def _pair(source: str | None, target: str | None) -> str | None:
     """Return for example "English to German", or None if a language is not known."""
     if source is None or target is None:
         return None
-    return f"{_language_name(source)} to {_language_name(target)}"
+    return f"{name_of_language(source)} to {name_of_language(target)}"
 
 
 def _data_name(data: Mapping[str, Any], details: CardDetails) -> str:
@@ -186,11 +186,6 @@ def _method(model: Mapping[str, Any], config: PreTrainedConfig) -> str | None:
     if not changed:
         return name
     return f"{name} {' and '.join(changed)}"
-
-
-def _language_name(code: str) -> str:
-    """Return the English name of a language, or the code of one that Transformers does not name."""
-    return LANGUAGES[code].title() if code in LANGUAGES else code
 
 
 def _score_table(results: Sequence[EvalResult]) -> dict[str, dict[str, str]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hf_capsule_mt.environment import is_installed
+from hf_capsule_mt.language_tags import language_of
 
 from .models import ServedModel
 from .refusals import RequestError
@@ -105,5 +106,5 @@ def _lingua_of(languages: Sequence[str]) -> tuple["Lingua | None", str]:
 
 
 def _iso_code(language: str) -> str:
-    """Return the two letters of a language, as lingua writes them."""
-    return language.replace("_", "-").partition("-")[0].upper()
+    """Return the letters of a language, as lingua writes them."""
+    return (language_of(language) or language).upper()

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from uuid import uuid4
 
+from hf_capsule_mt.language_tags import known_code
 from hf_capsule_mt.translation.terms.files import read_rows
 from hf_capsule_mt.translation.terms.forcing import check_glossary
 from hf_capsule_mt.translation.terms.glossary import Entry, Glossary
 
-from .languages import known_code
 from .models import ServedModel
 from .refusals import RequestError
 

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.language_tags import known_code
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
 from hf_capsule_mt.translation.preparation import TextOptions
@@ -22,7 +23,6 @@ from hf_capsule_mt.translation.text.segments import Segment, check_language, lan
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
-from .languages import known_code
 from .queue.batcher import Decode
 
 MOST_ELEMENTS = 100

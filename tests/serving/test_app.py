@@ -13,7 +13,6 @@ from translated_lines import translate_lines
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving.app import build_app
-from hf_capsule_mt.serving.languages import known_code, name_of_language
 from hf_capsule_mt.serving.models import ServedModel, _parsed
 from hf_capsule_mt.serving.operators.metrics import Metrics
 from hf_capsule_mt.serving.settings import ApiKeys, BodyLimits, ServerSettings
@@ -188,29 +187,6 @@ def test_languages(serve, translator):
     settings = client.get("/frontend/settings").json()
     assert settings["language"]["source"] == {"code": "en", "name": "English"}
     assert (settings["charLimit"], settings["keyRequired"]) == (-1, False)
-
-
-@pytest.mark.parametrize(
-    ("written", "known", "expected"),
-    [
-        ("EN-US", ["en", "de"], "en"),
-        ("pt-BR", ["pt", "pt-BR"], "pt-BR"),
-        ("pt_br", ["pt", "pt-BR"], "pt-BR"),
-        ("pt-PT", ["pt-BR"], None),
-        ("zh", ["zh-Hans"], "zh-Hans"),
-        ("zh-CN", ["zh-Hans"], "zh-Hans"),
-        ("iw", ["he"], "he"),
-        ("no", ["nb"], "nb"),
-        ("xx", ["en"], None),
-    ],
-)
-def test_codes_of_languages(written, known, expected):
-    assert known_code(written, known) == expected
-
-
-def test_names_of_languages():
-    assert name_of_language("pt-BR") == "Portuguese (Brazil)"
-    assert name_of_language("tlh") == "tlh"
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def test_one_rule_of_length(engine):
         ("a", {"keep": ["a", "b"]}, r"keep is \['a', 'b'\]. Give one regular expression, such as keep='one|another'"),
         ("a", {"engine": "slow"}, "engine must be one of fast, transformers"),
         ("a", {"tgt_lang": "fr"}, "one target language"),
-        (DOCUMENT, {"documents": True}, "The source language is None. Give documents the two letters"),
+        (DOCUMENT, {"documents": True}, "The source language is missing. Give documents its two letters"),
         (DOCUMENT, {"documents": "cz"}, "'cz'"),
         (DOCUMENT, {"documents": "en", "return_tensors": True}, "Leave out return_tensors"),
     ],

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 from jinja2 import Environment, Template
 
+from hf_capsule_mt.language_tags import name_of_language
 from hf_capsule_mt.version import __version__
 
-from ..languages import name_of_language
 from ..models import ServedModel
 
 _FOLDER = Path(__file__).parent

@@ -5,12 +5,12 @@ from functools import partial
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from hf_capsule_mt.language_tags import name_of_language
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.glossary import Glossary
 
 from ..calls import Call, Fields, Protocol, check_known
 from ..glossaries import GlossaryStore
-from ..languages import name_of_language
 from ..refusals import RequestError
 from ..service import Service
 from ..texts import TranslationRequest

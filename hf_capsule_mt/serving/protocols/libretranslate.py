@@ -7,11 +7,11 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from hf_capsule_mt.language_tags import name_of_language
 from hf_capsule_mt.translation.preparation import TextOptions
 
 from ..calls import Call, Fields, Protocol, check_known
 from ..files import Files, StoredFile, file_response, supported_suffixes
-from ..languages import name_of_language
 from ..refusals import RequestError
 from ..service import Service
 from ..texts import SourceText, TranslatedText, TranslationRequest

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hf_capsule_mt.data.lines import without_compression
+from hf_capsule_mt.language_tags import is_language
 from hf_capsule_mt.long_work import next_step
-from hf_capsule_mt.translation.text.segments import is_language
 
 from .base import Text, cut_in_proportion, text_with_tags, without_new_references, xml_text
 from .placeholders import PLACEHOLDER, PLACEHOLDERS, has_words, with_placeholders_of

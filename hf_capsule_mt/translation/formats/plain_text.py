@@ -3,17 +3,15 @@
 import re
 from pathlib import Path
 
-from hf_capsule_mt.translation.text.segments import is_language
+from hf_capsule_mt.language_tags import is_language, language_of
 
 _ENDINGS = (
     "txt text lines sentences in input out output src source tgt trg target ref reference hyp mt pe tok detok clean "
     "train valid val dev test"
 )
 """Endings of the names of texts, as people and programs of machine translation choose them."""
-_ISO_639_3 = (
-    "ara ben bul cat ces cmn dan deu ell eng est fas fin fra glg heb hin hrv hun ind isl ita jpn kat kor lav lit mkd "
-    "msa nld nob nor pol por ron rus slk slv spa sqi srp swa swe tam tha tur ukr urd vie zho"
-)
+_NOT_LANGUAGES = ("asm", "mol", "run")
+"""Endings of programs and molecules, although Assamese, Moldavian and Rundi are called so."""
 _LANGUAGE = re.compile(r"\.([a-z]{2,3})(?:[-_][A-Za-z]{2,4})?")
 """An ending such as ".de", ".deu" or ".pt_BR"."""
 _CODE = re.compile(
@@ -65,8 +63,11 @@ def _is_ending_of_text(suffix: str) -> bool:
     match = _LANGUAGE.fullmatch(suffix)
     if match is None:
         return False
-    language = match[1]
-    return language in _ISO_639_3.split() or is_language(language)
+    letters = match[1]
+    if len(letters) == 2:
+        return is_language(letters)
+    # "log" and "css" are languages, too. Only those that also have two letters end the names of texts.
+    return letters not in _NOT_LANGUAGES and is_language(language_of(letters) or "")
 
 
 def _is_code(beginning: str, most_code: float) -> bool:

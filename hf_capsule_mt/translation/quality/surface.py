@@ -4,13 +4,35 @@ import unicodedata
 
 import regex
 
+from hf_capsule_mt.language_tags import script_of
+
 _LEAST_LETTERS = 4
 """A translation with fewer letters that are not copied tells no script."""
 WORD = regex.compile(r"\w+")
 """A word: letters, digits and underscores."""
 _NUMBER = regex.compile(r"\d+(?:[.,:]\d+)*")
 _DIGITS = regex.compile(r"\d+")
-_LANGUAGES_OF_SCRIPTS = {
+_NAMES_OF_SCRIPTS = {
+    "Latn": ("Latin",),
+    "Cyrl": ("Cyrillic",),
+    "Arab": ("Arabic",),
+    "Grek": ("Greek",),
+    "Hebr": ("Hebrew",),
+    "Armn": ("Armenian",),
+    "Geor": ("Georgian",),
+    "Deva": ("Devanagari",),
+    "Beng": ("Bengali",),
+    "Taml": ("Tamil",),
+    "Telu": ("Telugu",),
+    "Thai": ("Thai",),
+    "Hans": ("Han",),
+    "Hant": ("Han",),
+    "Jpan": ("Han", "Hiragana", "Katakana"),
+    "Hang": ("Hangul", "Han"),
+    "Kore": ("Hangul", "Han"),
+}
+"""What Unicode calls the letters of scripts."""
+_SCRIPTS = {
     ("Latin",): "af ca cs cy da de en es et eu fi fr ga gl hr hu id is it lt lv ms mt nb nl nn no pl pt ro sk sl sq sv "
     "sw tl tr vi",
     ("Cyrillic",): "be bg mk ru uk",
@@ -44,7 +66,7 @@ _CODES_OF_SCRIPTS = {
 """Scripts by the codes at the end of names of languages, such as "deu_Latn"."""
 _SCRIPTS = {
     script: regex.compile(rf"\p{{Script={script}}}")
-    for script in sorted({script for scripts in _LANGUAGES_OF_SCRIPTS for script in scripts})
+    for script in sorted({script for scripts in _NAMES_OF_SCRIPTS.values() for script in scripts})
 }
 
 
@@ -105,13 +127,4 @@ def wrong_script(source: str, translation: str, language: str | None) -> str | N
 
 def scripts_of(language: str | None) -> tuple[str, ...] | None:
     """Return the scripts of a language, such as "de", "de_DE" or "deu_Latn", or None if they are not known."""
-    if language is None:
-        return None
-    first, *others = language.replace("-", "_").split("_")
-    for part in others:
-        if part in _CODES_OF_SCRIPTS:
-            return _CODES_OF_SCRIPTS[part]
-    for scripts, languages in _LANGUAGES_OF_SCRIPTS.items():
-        if first in languages.split():
-            return scripts
-    return None
+    return None if language is None else _NAMES_OF_SCRIPTS.get(script_of(language))

@@ -8,26 +8,17 @@ from typing import Any
 from hf_capsule_mt.data.languages import LanguageCodes
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.language_tags import language_of
 from hf_capsule_mt.long_work import next_step
 
 Fits = Callable[[str], bool]
 
-_TWO_LETTERS = re.compile(r"[a-z]{2}(?![a-zA-Z])")
 # White space beyond ASCII, on which sentencex fails in front of a full stop.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
 # The pieces of a sentence that is too long, the best first: clauses, then words.
 _PIECES = (re.compile(r"(?s).*?[,;:–—,、;:،؛]\s*|.+"), re.compile(r"\S+\s*|\s+"))
 
-# ISO 639-1, and "sh", which was in it. For other codes sentencex silently applies the rules of English.
-_CODES = (
-    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
-    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
-    "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne "
-    "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss "
-    "st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
-)
-_LANGUAGES = frozenset(_CODES.split())
 _WINDOW = 10_000
 """Characters in which sentences are looked for at once, since the time of sentencex grows with the square."""
 
@@ -64,22 +55,16 @@ class Segment:
         return f"{self.before}{translation}{self.after}"
 
 
-def is_language(code: str) -> bool:
-    """Return whether a language has these two letters."""
-    return code in _LANGUAGES
-
-
 def check_language(language: str) -> None:
     """Raise a UserError if there is no such language code, or sentencex is not installed."""
-    if not is_language(language):
-        raise UserError(f"{language!r} is no language of ISO 639-1. Give documents its two letters, such as en or cs.")
+    language_code(language)
     check_installed("sentencex", "documents")
 
 
 def cut_text(text: str, language: str, fits: Fits) -> list[str]:
     """Return the parts of a text that are translated one by one, at least one. Joined, they are the text.
 
-    Blank lines end a paragraph, and the library sentencex finds sentences, by a code of two letters such as "en". A
+    Blank lines end a paragraph, and the library sentencex finds sentences, by a code such as "en" or "eng_Latn". A
     sentence that does not fit the model is cut after clause marks, then between words, then within a word.
 
     Raises:
@@ -87,7 +72,7 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
     """
     check_language(language)
     parts: list[str] = []
-    for sentence in _sentences(text, language):
+    for sentence in _sentences(text, language_code(language)):
         # White space belongs to the sentence before it.
         if parts and not sentence.strip():
             parts[-1] += sentence
@@ -123,11 +108,17 @@ def plain_segments(parts: Iterable[str]) -> list[Segment]:
 
 
 def language_code(code: str | None) -> str:
-    """Return the two letters of a code such as "en_XX" or "en-GB". Raise a UserError if it does not begin with two."""
-    letters = _TWO_LETTERS.match(code or "")
-    if letters is None:
-        raise UserError(f"The source language is {code!r}. Give documents the two letters of a language, such as en.")
-    return letters[0]
+    """Return the two letters of a language, of a code such as "en_XX", "en-GB" or "eng_Latn".
+
+    Raises:
+        UserError: if the language has no two letters. sentencex would silently apply the rules of English.
+    """
+    if code is None:
+        raise UserError("The source language is missing. Give documents its two letters, such as en or cs.")
+    language = language_of(code)
+    if language is None or len(language) != 2:
+        raise UserError(f"{code!r} is no language of ISO 639-1. Give documents its two letters, such as en or cs.")
+    return language
 
 
 def segments_with_codes(codes: LanguageCodes, segments: Iterable[Segment], code: str = "") -> list[Segment]:

@@ -112,6 +112,9 @@ def test_a_document_of_word(tmp_path):
         ("a.TMX", ""),
         ("a.rst", "A dog runs."),
         ("a.unknown", "A dog runs."),
+        # Languages, too.
+        ("a.asm", "A dog runs."),
+        ("a.log", "A dog runs."),
         ("a.1", "A dog runs."),
         ("a.cs", "using System;\nclass Dog {\n}\n"),
         ("Makefile", "all: dog\n\tcc -o dog dog.c\n"),
