@@ -25,8 +25,7 @@ from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation.files import lines as file_translation
-from hf_capsule_mt.translation.files import progress as file_progress
-from hf_capsule_mt.translation.files import window_reader
+from hf_capsule_mt.translation.files import windows as file_windows
 from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions, changed_settings
 from hf_capsule_mt.translation.preparation import TextOptions
@@ -131,7 +130,7 @@ def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypa
 
 def count_read_lines(monkeypatch):
     """The lines that the next runs read, as they do."""
-    original = window_reader.byte_lines
+    original = file_windows.byte_lines
     read = []
 
     def counting(*args, **options):
@@ -139,7 +138,7 @@ def count_read_lines(monkeypatch):
             read.append(line)
             yield line
 
-    monkeypatch.setattr(window_reader, "byte_lines", counting)
+    monkeypatch.setattr(file_windows, "byte_lines", counting)
     return read
 
 
@@ -381,7 +380,7 @@ def test_lines_that_take_no_time_are_shown(capsys, monkeypatch):
         assert progress.postfix.endswith(" tokens/s")
         assert float(progress.postfix.removesuffix(" tokens/s")) > 0
     times = iter([10.0, 12.0, 14.0])
-    monkeypatch.setattr(file_progress, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(file_windows, "time", SimpleNamespace(monotonic=lambda: next(times)))
     speeds = []
     with file_translation.Progress(10, shown=False) as hidden:
         for _ in range(2):

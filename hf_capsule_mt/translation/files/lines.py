@@ -19,9 +19,7 @@ from ..text_translator import Ranked, TextTranslator
 from ..translation import Sentence
 from .options import STANDARD_INPUT, FileOptions
 from .partial_output import held_folder
-from .progress import Progress
-from .window_reader import WindowReader, input_lines
-from .windows import TranslatedSentence, Window
+from .windows import Progress, TranslatedSentence, Window, WindowReader, input_lines
 
 logger = logging.getLogger(__name__)
 
