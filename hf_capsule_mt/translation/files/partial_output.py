@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -41,56 +40,28 @@ def kept_settings(output: Path) -> dict[str, Any]:
         UserError: if its state is damaged.
     """
     state_file = folder_beside(output) / _STATE
-    return _State.read(state_file, ()).settings if state_file.is_file() else {}
+    return _read_state(state_file)["settings"] if state_file.is_file() else {}
 
 
-@dataclass
-class _State:
-    """What state.json says of an interrupted run."""
+def _read_state(path: Path, names: Iterable[str] = ()) -> dict[str, Any]:
+    """Return what state.json says of an interrupted run, with the sizes of the files `names`.
 
-    settings: dict[str, Any]
-    input_lines: int = 0  # Those that are done.
-    input_hash: str = ""  # Of these lines.
-    code: str | None = None  # The code of the language of the last text.
-    sizes: dict[str, int] = field(default_factory=dict)  # Bytes of each file.
-
-    @classmethod
-    def read(cls, path: Path, names: Iterable[str]) -> "_State":
-        """Read a state with the sizes of the files `names`.
-
-        Raises:
-            UserError: if it is damaged.
-        """
-        record = read_json(path)
-        state = cls(
-            settings=record.get("settings"),
-            input_lines=record.get("input_lines"),
-            input_hash=record.get("input"),
-            code=record.get("code"),
-            sizes={name: record.get(name, 0) for name in names},
-        )
-        numbers = [state.input_lines, *state.sizes.values()]
-        are_numbers = all(isinstance(number, int) and number >= 0 for number in numbers)
-        if not isinstance(state.settings, dict) or not are_numbers:
-            raise UserError(f"{path} is damaged. Delete its folder to start again.")
-        return state
-
-    def write(self, path: Path) -> None:
-        """Write the state, whole or not at all."""
-        record = {
-            "settings": self.settings,
-            "input_lines": self.input_lines,
-            "input": self.input_hash,
-            "code": self.code,
-            **self.sizes,
-        }
-        replace_text(path, json.dumps(record))
+    Raises:
+        UserError: if it is damaged.
+    """
+    state = {**dict.fromkeys(names, 0), **read_json(path)}
+    numbers = [state.get("input_lines"), *(state[name] for name in names)]
+    are_numbers = all(isinstance(number, int) and number >= 0 for number in numbers)
+    if not isinstance(state.get("settings"), dict) or not are_numbers:
+        raise UserError(f"{path} is damaged. Delete its folder to start again.")
+    return state
 
 
 class PartialOutput:
     """The finished lines of an output and of files that go with it. The folder next to it exists, and is locked.
 
-    The file state.json has the number of finished input lines, their hash, and the sizes of all files.
+    The file state.json has the settings, the number of finished input lines, their hash, the code of the language of
+    the last text, and the sizes of all files.
 
     Args:
         output: the file that the lines become.
@@ -107,12 +78,12 @@ class PartialOutput:
         self._state_file = self._folder / _STATE
         self._outputs = {"lines": output, **(more_files or {})}
         self._hash = hashlib.sha256()
-        self._state = _State(dict(settings), sizes=dict.fromkeys(self._outputs, 0))
+        self._state = {"settings": dict(settings), "input_lines": 0, **dict.fromkeys(self._outputs, 0)}
         if self._state_file.is_file():
-            state = _State.read(self._state_file, self._outputs)
-            self._check_settings(state.settings, settings)
+            state = _read_state(self._state_file, self._outputs)
+            self._check_settings(state["settings"], settings)
             # A run that was killed while it finished has moved some of the files, and all is translated again.
-            if all(self._size(name) >= state.sizes[name] for name in self._outputs):
+            if all(self._size(name) >= state[name] for name in self._outputs):
                 self._state = state
         else:
             self._check_no_other_files()
@@ -140,7 +111,7 @@ class PartialOutput:
     @property
     def code(self) -> str | None:
         """The code of a language that the last text had."""
-        return self._state.code
+        return self._state.get("code")
 
     def skip(self, lines: Iterator[str]) -> int:
         """Pass the lines of the input that are done, and return how many they are.
@@ -148,9 +119,9 @@ class PartialOutput:
         Raises:
             UserError: if they are not those that were translated.
         """
-        done = self._state.input_lines
+        done = self._state["input_lines"]
         self._add_to_hash(islice(lines, done))
-        if done and self._hash.hexdigest() != self._state.input_hash:
+        if done and self._hash.hexdigest() != self._state.get("input"):
             raise UserError(
                 f"{self._folder} is of an interrupted run with another input. Repeat that run, or delete the folder to "
                 "start again."
@@ -172,26 +143,26 @@ class PartialOutput:
         for name in self._outputs:
             self._append(name, text_bytes(lines[name]))
         self._add_to_hash(source)
-        self._state.input_lines += len(source)
-        self._state.input_hash = self._hash.hexdigest()
-        self._state.code = code
-        self._state.write(self._state_file)
+        self._state["input_lines"] += len(source)
+        self._state["input"] = self._hash.hexdigest()
+        self._state["code"] = code
+        replace_text(self._state_file, json.dumps(self._state))
 
     def _append(self, name: str, text: bytes) -> None:
         path = self._folder / name
         with naming(path), open(path, "ab") as kept:
             # A killed run may have written more than its state says.
-            kept.truncate(self._state.sizes[name])
+            kept.truncate(self._state[name])
             kept.write(text)
             kept.flush()
             # Otherwise the state could be on the disk before the lines are, when the power fails.
             os.fsync(kept.fileno())
-        self._state.sizes[name] += len(text)
+        self._state[name] += len(text)
 
     def _check_kept(self) -> None:
         for name in self._outputs:
             # Truncating a file that is too short would fill it with zeros.
-            if max(self._size(name), 0) < self._state.sizes[name] or not self._folder.is_dir():
+            if max(self._size(name), 0) < self._state[name] or not self._folder.is_dir():
                 raise UserError(
                     f"{self._folder} was changed by another process, so translations are lost. Make sure that only "
                     "one process writes this output, and start again."
@@ -203,17 +174,17 @@ class PartialOutput:
         for name, output in self._outputs.items():
             path = self._folder / name
             with open(path, "ab") as kept:
-                kept.truncate(self._state.sizes[name])
+                kept.truncate(self._state[name])
             with open(path, "rb") as text, replaced_file(output) as whole:
                 shutil.copyfileobj(text, whole)
         self.discard()
 
     def kept_lines(self) -> list[str]:
         """Return the finished lines of the output."""
-        if not self._state.input_lines:
+        if not self._state["input_lines"]:
             return []
         self._check_kept()
-        kept = (self._folder / "lines").read_bytes()[: self._state.sizes["lines"]]
+        kept = (self._folder / "lines").read_bytes()[: self._state["lines"]]
         return kept.decode().splitlines()
 
     def discard(self) -> None:
