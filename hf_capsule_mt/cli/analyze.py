@@ -46,9 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     files.add_argument("--lines", type=int, nargs="*", help=f"Lines to draw, from 1 (default: the first {_DRAWN}).")
     files.add_argument("--output_dir", type=Path, required=True, help="New folder for the report.")
     decoding.add_model(parser.add_argument_group("model"))
-    decoding.add_decoding(parser.add_argument_group("decoding"))
     # The assignments of a big model take a hundred kilobytes a position.
-    parser.set_defaults(max_tokens_per_batch=1024)
+    decoding.add_decoding(parser.add_argument_group("decoding"), max_tokens_per_batch=1024)
     return parser
 
 

@@ -24,8 +24,13 @@ class OptionHolder(Protocol):
         """Add an option."""
 
 
-def add_decoding(parser: OptionHolder) -> None:
-    """Add the options that say how a model decodes."""
+def add_decoding(parser: OptionHolder, max_tokens_per_batch: int | None = None) -> None:
+    """Add the options that say how a model decodes.
+
+    Args:
+        parser: the parser, or a group of it.
+        max_tokens_per_batch: the default of this option. None depends on the device, see [`check_options`].
+    """
     parser.add_argument("--num_beams", type=at_least(1), help="Beam size (default: the model's own).")
     parser.add_argument(
         "--length_penalty", type=finite, help="Above 0: longer translations (default: the model's own)."
@@ -49,16 +54,18 @@ def add_decoding(parser: OptionHolder) -> None:
         help="Decoder to use. fast (default): the decoder of this package, which gives the same output as "
         "transformers, but faster. It switches to transformers for options that it does not support.",
     )
-    add_batches(parser)
+    add_batches(parser, max_tokens_per_batch)
 
 
-def add_batches(parser: OptionHolder) -> None:
-    """Add the options that say where a model computes, and how much at a time."""
+def add_batches(parser: OptionHolder, max_tokens_per_batch: int | None = None) -> None:
+    """Add the options that say where a model computes, and how much at a time. Arguments are as of [`add_decoding`]."""
+    default = max_tokens_per_batch or "4096, on a GPU 16384"
     parser.add_argument(
         "--max_tokens_per_batch",
         type=at_least(1),
-        help="Batch size, in source tokens with padding (default: 4096, on a GPU 16384). A batch that does not fit in "
-        "memory is halved.",
+        default=max_tokens_per_batch,
+        help=f"Batch size, in source tokens with padding (default: {default}). A batch that does not fit in memory is "
+        "halved.",
     )
     add_device(parser)
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.generation.settings import ENGINES
 from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
 
 from . import decoding
@@ -65,7 +64,12 @@ def build_parser() -> argparse.ArgumentParser:
     _add_clients(parser)
     _add_texts(parser)
     _add_limits(parser)
-    _add_decoding(parser)
+    search = parser.add_argument_group(
+        "decoding",
+        "In larger batches decoding is faster, but others wait longer. In int8 some translations depend on the "
+        "sentences that are decoded at the same time.",
+    )
+    decoding.add_decoding(search, max_tokens_per_batch=1024)
     return parser
 
 
@@ -149,27 +153,6 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_decoding(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("decoding")
-    group.add_argument("--num_beams", type=at_least(1), help="Beam size (default: each model's own).")
-    group.add_argument("--length_penalty", type=finite, help="Above 0: longer translations (default: the model's own).")
-    group.add_argument("--max_new_tokens", type=at_least(1), help="Longest translation of a sentence, in tokens.")
-    group.add_argument(
-        "--max_tokens_per_batch",
-        type=at_least(1),
-        default=1024,
-        help="Source tokens of a batch. Larger batches are faster, but others wait longer (default: %(default)s).",
-    )
-    group.add_argument(
-        "--dtype",
-        choices=["auto", "float32", "bfloat16", "float16", "int8"],
-        default="auto",
-        help="Precision. With int8 some translations depend on the sentences that are decoded at the same time.",
-    )
-    group.add_argument("--engine", choices=ENGINES, help="Decoder to use (default: fast).")
-    decoding.add_device(group)
-
-
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Load the models, and serve until a signal ends it."""
@@ -200,8 +183,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _check_arguments(args: argparse.Namespace) -> None:
     for package in ("starlette", "uvicorn", "multipart", "prometheus_client"):
         check_installed(package, "serve")
-    if args.engine == "transformers" and args.dtype == "int8":
-        raise UserError("--dtype int8 needs --engine fast.")
+    decoding.check_options(args)
     if args.api_keys is not None and args.open:
         raise UserError("--open serves everybody, and --api_keys does not. Remove one of them.")
     if not is_loopback(args.host) and args.api_keys is None and not args.open:

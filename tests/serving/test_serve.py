@@ -18,10 +18,13 @@ import deepl
 import httpx
 import libretranslatepy
 import pytest
+import torch
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.serve import main
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.serving import models
 
 
 def started(checkpoint, log, *options):
@@ -252,6 +255,19 @@ def test_mistakes(tmp_path, monkeypatch, capsys, options, words):
     with pytest.raises(SystemExit, match="2"):
         main(given)
     assert words in capsys.readouterr().err
+
+
+def test_models_are_on_the_device_that_was_asked_for(monkeypatch):
+    devices = []
+
+    def load_models(specifications, options, device):
+        devices.append(device)
+        raise UserError("That is all.")
+
+    monkeypatch.setattr(models, "load_models", load_models)
+    with pytest.raises(SystemExit, match="2"):
+        main(["--models", "en-de=absent", "--port", "0", "--device", "meta"])
+    assert devices == [torch.device("meta")]
 
 
 def test_a_port_that_is_taken(checkpoint, capsys):
