@@ -35,6 +35,16 @@ def test_the_scores_of_the_readme_are_those_of_the_benchmark():
         assert f"\n| {row} {scores}" in measured
 
 
+def test_every_question_of_the_benchmarks_is_in_their_list():
+    """No script or page lies loose there, and each folder of a question has a page in the list."""
+    folder = ROOT / "benchmarks"
+    entries = {path.name for path in folder.iterdir() if path.name != "__pycache__"}
+    questions = {name for name in entries if (folder / name).is_dir()} - {"common"}
+    assert entries - questions == {"__init__.py", "README.md", "common"}
+    listed = re.findall(r"^\| \[`(\w+)/`\]\(", (folder / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(questions)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_files_of_the_repository_lead_somewhere(page):
     text = re.sub(r"```.+?```|`.+?`", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
