@@ -1,10 +1,8 @@
-"""The application: both protocols over one engine, and what operators ask."""
+"""The application: the routes of all protocols and of operators, over one engine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,26 +10,22 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .files import Files
 from .models import ServedModel
-from .operators.api_description import description, docs_page
+from .operators import routes as operators
+from .operators.metrics import Metrics
 from .protocols import deepl, deepl_documents, deepl_glossaries, libretranslate
-from .refusals import RequestError
 from .service import Service
 from .settings import ServerSettings
-
-if TYPE_CHECKING:
-    from .operators.metrics import Metrics
 
 _HAS_KNOWN_HOST = "hf_capsule_mt.has_known_host"
 
 
 def build_app(
-    models: Sequence[ServedModel], settings: ServerSettings | None = None, metrics: "Metrics | None" = None
+    models: Sequence[ServedModel], settings: ServerSettings | None = None, metrics: Metrics | None = None
 ) -> Starlette:
     """Return the application for some models. Its engine runs while the application does.
 
@@ -48,7 +42,7 @@ def build_app(
         *deepl.routes(service),
         *deepl_documents.routes(service, files),
         *deepl_glossaries.routes(service),
-        *_operator_routes(service),
+        *operators.routes(service),
     ]
 
     @asynccontextmanager
@@ -116,45 +110,3 @@ async def _note_known(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _drop(message: Message) -> None:
     """Send nothing."""
-
-
-def _operator_routes(service: Service) -> list[Route]:
-    """Return the routes of whoever runs the server."""
-    routes = [
-        Route("/", _home, methods=["GET"]),
-        Route("/health", partial(_health, service), methods=["GET"]),
-        Route("/spec", _spec, methods=["GET"]),
-        Route("/docs", partial(_docs, service), methods=["GET"], name="docs"),
-    ]
-    if service.metrics is not None:
-        routes.append(Route("/metrics", partial(_metrics, service), methods=["GET"]))
-    return routes
-
-
-async def _home(request: Request) -> Response:
-    return RedirectResponse(request.url_for("docs").path)
-
-
-async def _spec(request: Request) -> Response:
-    return JSONResponse(description())
-
-
-async def _docs(service: Service, request: Request) -> Response:
-    return HTMLResponse(docs_page(service.models))
-
-
-async def _health(service: Service, request: Request) -> Response:
-    if service.batcher.is_alive:
-        return JSONResponse({"status": "ok"})
-    return JSONResponse({"status": "stopped"}, status_code=503)
-
-
-async def _metrics(service: Service, request: Request) -> Response:
-    keys = service.settings.keys
-    if keys.are_needed:
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        try:
-            keys.owner(key if scheme == "Bearer" else None)
-        except RequestError as error:
-            return JSONResponse({"error": str(error)}, status_code=401)
-    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
@@ -14,12 +14,10 @@ from starlette.responses import JSONResponse, Response
 
 from hf_capsule_mt.errors import UserError
 
+from .operators.metrics import Metrics
 from .refusals import BusyError, GoneError, LateError, RequestError, StoppedError
 from .settings import BodyLimits, ServerSettings
 from .texts import TranslationRequest
-
-if TYPE_CHECKING:
-    from .operators.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +166,7 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 def endpoint(
-    protocol: Protocol, handler: Handler, settings: ServerSettings, metrics: "Metrics | None"
+    protocol: Protocol, handler: Handler, settings: ServerSettings, metrics: Metrics | None
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return what answers a route: with errors as its protocol writes them, and a line in the log.
 

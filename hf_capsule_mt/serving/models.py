@@ -12,7 +12,6 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.language_tags import known_code
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
 from hf_capsule_mt.translation.preparation import TextOptions
@@ -156,18 +155,6 @@ def with_calibrations(
         calibration.check(calibration_settings(options, direction.source, target))
         by_pair[pair] = replace(model, calibration=calibration)
     return [*by_pair.values()]
-
-
-def find_model(models: Iterable[ServedModel], source: str, target: str) -> ServedModel | None:
-    """Return the model for a pair of languages, whose codes a client wrote, or None."""
-    candidates = [*models]
-    known_source = known_code(source, [model.source for model in candidates])
-    candidates = [model for model in candidates if model.source == known_source]
-    known_target = known_code(target, [model.target for model in candidates])
-    for model in candidates:
-        if model.target == known_target:
-            return model
-    return None
 
 
 class _Specification(NamedTuple):

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hf_capsule_mt.language_tags import known_code
 from hf_capsule_mt.long_work import LongWork
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.text_translator import Ranked
@@ -20,14 +21,12 @@ from hf_capsule_mt.translation.translation import PreparedText
 from .calls import Call, Protocol, endpoint
 from .detection import LanguageDetector
 from .glossaries import GlossaryStore
-from .models import ServedModel, find_model
+from .models import ServedModel
+from .operators.metrics import Metrics
 from .queue.batcher import Batcher
 from .refusals import RequestError
 from .settings import ServerSettings
 from .texts import SourceText, TranslatedText, TranslationRequest, join, prepare, read_sentences
-
-if TYPE_CHECKING:
-    from .operators.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Service:
         metrics: are kept if given.
     """
 
-    def __init__(self, models: Sequence[ServedModel], settings: ServerSettings, metrics: "Metrics | None") -> None:
+    def __init__(self, models: Sequence[ServedModel], settings: ServerSettings, metrics: Metrics | None) -> None:
         self.models = [*models]
         self.settings = settings
         self.metrics = metrics
@@ -101,10 +100,13 @@ class Service:
         Raises:
             RequestError: if there is none.
         """
-        model = find_model(self.models, source, target)
-        if model is None:
-            raise RequestError(400, f"{source:.40} to {target:.40} is not supported")
-        return model
+        known_source = known_code(source, [model.source for model in self.models])
+        candidates = [model for model in self.models if model.source == known_source]
+        known_target = known_code(target, [model.target for model in candidates])
+        for model in candidates:
+            if model.target == known_target:
+                return model
+        raise RequestError(400, f"{source:.40} to {target:.40} is not supported")
 
     async def sources(
         self, texts: Sequence[str], source: str | None, target: str, options: TextOptions

@@ -90,10 +90,14 @@ def join(
     translated = []
     for source, text in zip(request.sources, prepared, strict=True):
         model = source.model
-        of_text = [next(remaining[model.name]) if sentence.token_ids else () for sentence in text.sentences]
+        of_text: list[Ranked] = []
+        for sentence in text.sentences:
+            of_text.append(next(remaining[model.name]) if sentence.token_ids else ())
         translation = model.translator.join(text, of_text)
+        ranked_texts = [translation.text]
+        ranked_texts += [alternative.text for alternative in translation.alternatives]
         # Beams that differ in their tokens may have the same text.
-        best, *others = dict.fromkeys([translation.text, *(other.text for other in translation.alternatives)])
+        best, *others = dict.fromkeys(ranked_texts)
         qualities: list[dict[str, Any]] = []
         if request.wants_quality:
             qualities = _qualities(model, text, of_text)
