@@ -20,11 +20,6 @@ class PortableModel:
     package_source: ClassVar[Callable[[Any, Path], PreTrainedConfig] | None] = None
     """Does the work of `write_source`. The installed package sets it. A copy of this file in a checkpoint lacks it."""
 
-    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        # Fields may have changed since the configuration was made.
-        config.validate()
-        super().__init__(config, *args, **kwargs)
-
     def post_init(self) -> None:
         """Finish the initialisation, and drop names of modules that this model lacks: FSDP refuses them."""
         super().post_init()

@@ -36,6 +36,8 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
     )
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        # Fields may have changed since the configuration was made.
+        config.validate()
         super().__init__(config)
         # Translation checkpoints with one embedding store it only under this name.
         self._one_embedding = config.share_encoder_decoder_embeddings and config.tie_word_embeddings

@@ -39,6 +39,11 @@ class EncoderDecoder(UntiedEmbeddings):
     Each family defines `_run_decoder`, and `_encoder_outputs`, which names the elements of a tuple.
     """
 
+    def __init__(self, config: Any) -> None:
+        # Fields may have changed since the configuration was made.
+        config.validate()
+        super().__init__(config)
+
     @can_return_tuple
     @under_both_names
     def forward(
