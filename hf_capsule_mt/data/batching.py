@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import Sampler
+import torch
+from torch.utils.data import DataLoader, Sampler
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.errors import UserError
@@ -188,6 +189,42 @@ def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:
         # The batch that was halved is now behind its first half.
         sizes[largest + 1] -= half
     return sizes
+
+
+def budget_loader(
+    pairs: "Dataset | Sequence[dict[str, Any]]",
+    max_tokens: int,
+    collate: Callable,
+    *,
+    columns: set[str] | None,
+    num_replicas: int,
+    processes: int,
+    seed: int,
+    **options: Any,
+) -> DataLoader:
+    """Return the loader of pairs in memory, whose batches are those of a [`TokenBudgetBatchSampler`].
+
+    Args:
+        pairs: rows with `input_ids` and `labels`. If they have a method `lengths`, batches are cut for what it returns.
+        max_tokens: the budget of a batch.
+        collate: makes a batch of rows.
+        columns: the columns that it gets. None for all.
+        num_replicas: the number of processes that an epoch is cut for.
+        processes: the number of processes of now, which share these batches.
+        seed: decides the order.
+        **options: those of `DataLoader`.
+
+    Raises:
+        UserError: as the sampler does, or if these processes cannot share the batches evenly.
+    """
+    lengths = pairs.lengths() if hasattr(pairs, "lengths") else longest_sides(pairs)
+    sampler = TokenBudgetBatchSampler(lengths, max_tokens, num_replicas=num_replicas, seed=seed)
+    sampler.check_deal(processes)
+    if columns is not None:
+        collate = CollatorOfColumns(collate, columns)
+    # With its own generator: starting workers draws a seed, in a resumed run at other times.
+    generator = torch.Generator()
+    return DataLoader(pairs, batch_sampler=sampler, collate_fn=collate, generator=generator, **options)
 
 
 class CollatorOfColumns:

@@ -1,6 +1,8 @@
 """How a `TranslationTrainer` evaluates: with the decoder engine, and by the BLEU of the token ids that it collects."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,17 @@ def decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
         return decoding.generate(model, *args, **kwargs)
     finally:
         model.forward = autocasting_forward
+
+
+@contextmanager
+def settings_left_alone(model: PreTrainedModel) -> Iterator[None]:
+    """Let the Trainer fill in a copy of the generation settings. Checkpoints would have every default."""
+    settings = model.generation_config
+    model.generation_config = copy.deepcopy(settings)
+    try:
+        yield
+    finally:
+        model.generation_config = settings
 
 
 def bleu_metric(

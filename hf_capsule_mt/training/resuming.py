@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
+from transformers.utils import logging
 
 from hf_capsule_mt.data.streaming import TokenBudgetStream
 from hf_capsule_mt.data.tokenizer import tokenizer_hash
@@ -18,6 +19,8 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_text
 
 from .checkpoint_folders import identity_attributes, read_trainer_state
+
+logger = logging.get_logger(__name__)
 
 # These must be the same even if the data begins again.
 _ALWAYS = ("adapter", "weights", "tokenizer", "optim", "averages")
@@ -104,6 +107,39 @@ class RunIdentity(TrainerCallback, ExportableState):
         self.dealt_to = saved_run.dealt_to
         if begins_data or not self.dealt_to:
             self.dealt_to = world_size
+
+
+def begin_run(trainer: Trainer, checkpoint: str | None) -> None:
+    """Let a `TranslationTrainer` continue with the run of a checkpoint, or begin one.
+
+    Args:
+        trainer: its identity, its log and what it counts become those of the run.
+        checkpoint: the folder, or None.
+
+    Raises:
+        UserError: if the checkpoint is of another run, or processes disagree.
+    """
+    args = trainer.args
+    saved_run = SavedRun() if checkpoint is None else SavedRun.read(checkpoint)
+    trainer.resumed_from = checkpoint
+    trainer.resumed_at = saved_run.updates
+    trainer.begins_data = checkpoint is not None and args.ignore_data_skip
+    trainer.meter.begin(saved_run.updates)
+    identity = trainer.identity
+    identity.fixed = what_is_fixed(trainer)
+    if checkpoint is not None:
+        check_same_run(checkpoint, identity.fixed, saved_run.fixed, begins_data=trainer.begins_data)
+        if args.should_log:
+            logger.warning(f"Resuming from {checkpoint}.")
+    if trainer.begins_data and isinstance(trainer.train_dataset, Sized):
+        identity.fixed["data_began"] = saved_run.updates
+    identity.continue_run(saved_run, args.world_size, begins_data=trainer.begins_data)
+    trainer.state.log_history = saved_run.log_history
+    if not identity.has_scores_of(saved_run) and args.should_log and args.needs_best:
+        logger.warning("Scores are not those of before. The best checkpoint is chosen from now on.")
+    if trainer.average is not None:
+        trainer.average.checkpoint = checkpoint
+    check_same_everywhere(identity, None if checkpoint is None else saved_run.updates)
 
 
 def what_is_fixed(trainer: Trainer) -> dict[str, Any]:

@@ -4,7 +4,6 @@ A run begins in `train`, which checks what it continues from. `get_train_dataloa
 and `compute_loss` are an update, and `log`, `evaluate` and `save_model` come between updates.
 """
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
@@ -28,8 +27,7 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOu
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.data.batching import CollatorOfColumns, TokenBudgetBatchSampler, longest_sides
-from hf_capsule_mt.data.bpe_dropout import ResegmentedPairs
+from hf_capsule_mt.data.batching import budget_loader
 from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file, stream_loader
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.errors import UserError
@@ -39,7 +37,7 @@ from hf_capsule_mt.modeling.portable_model import allow_readers
 from .arguments import TranslationTrainingArguments, own_arguments
 from .callbacks import DivergenceError, RunEvents, SourceCallback
 from .checkpoint_folders import TRAINER_STATE, claim_folder, explained_full_disk, find_checkpoint, step_of
-from .evaluating import decode, default_metrics
+from .evaluating import decode, default_metrics, settings_left_alone
 from .meter import RunMeter
 from .model_preparation import (
     all_finite,
@@ -50,15 +48,7 @@ from .model_preparation import (
     set_added_rate,
 )
 from .moving_average import WeightAverage
-from .resuming import (
-    OptimizerOptions,
-    RunIdentity,
-    SavedRun,
-    check_optimizer,
-    check_same_everywhere,
-    check_same_run,
-    what_is_fixed,
-)
+from .resuming import OptimizerOptions, RunIdentity, begin_run, check_optimizer
 from .run_recorder import RunRecorder
 
 logger = logging.get_logger(__name__)
@@ -137,9 +127,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.meter = RunMeter()
         self.resumed_from: str | None = None  # The checkpoint that the run continues from.
         self.resumed_at = 0  # Its update.
-        self._begins_data = False  # Whether a resumed run reads its data from the beginning.
+        self.begins_data = False  # Whether a resumed run reads its data from the beginning.
         self._stream_state: str | None = None  # Where a stream is behind the last batch.
-        self._average = WeightAverage(args.ema_decay) if args.ema_decay else None
+        self.average = WeightAverage(args.ema_decay) if args.ema_decay else None
         self._add_callbacks()
 
     def _prepare_model(self, model: nn.Module) -> None:
@@ -171,8 +161,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _add_callbacks(self) -> None:
         """Add what follows the run, saves averages and names the run."""
         first: list[Any] = [RunEvents(self)]
-        if self._average is not None:
-            first.append(self._average)
+        if self.average is not None:
+            first.append(self.average)
         # Loggers and the Trainer's own callbacks must see the state and the weights that these two leave.
         self.callback_handler.callbacks[:0] = first
         self.add_callback(self.identity)
@@ -212,33 +202,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         with locked(Path(self.args.output_dir)) if is_first else nullcontext():
             checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
             self.args.resume_from_checkpoint = checkpoint
-            self._begin_run(checkpoint)
-            check_same_everywhere(self.identity, None if checkpoint is None else self.resumed_at)
+            begin_run(self, checkpoint)
             if is_first and not self.state.global_step:
                 claim_folder(self.args, checkpoint, getattr(self.model, "name_or_path", None))
             with self._arguments_of_this_call(), explained_full_disk(self.args.output_dir):
                 return super().train(checkpoint, **kwargs)
-
-    def _begin_run(self, checkpoint: str | None) -> None:
-        """Continue with the run of a checkpoint, after a check that it is this one, or begin one."""
-        saved_run = SavedRun() if checkpoint is None else SavedRun.read(checkpoint)
-        self.resumed_from = checkpoint
-        self.resumed_at = saved_run.updates
-        self._begins_data = checkpoint is not None and self.args.ignore_data_skip
-        self.meter.begin(self.resumed_at)
-        self.identity.fixed = what_is_fixed(self)
-        if checkpoint is not None:
-            check_same_run(checkpoint, self.identity.fixed, saved_run.fixed, begins_data=self._begins_data)
-            if self.args.should_log:
-                logger.warning(f"Resuming from {checkpoint}.")
-        if self._begins_data and isinstance(self.train_dataset, Sized):
-            self.identity.fixed["data_began"] = self.resumed_at
-        self.identity.continue_run(saved_run, self.args.world_size, begins_data=self._begins_data)
-        self.state.log_history = saved_run.log_history
-        if not self.identity.has_scores_of(saved_run) and self.args.should_log and self.args.needs_best:
-            logger.warning("Scores are not those of before. The best checkpoint is chosen from now on.")
-        if self._average is not None:
-            self._average.checkpoint = checkpoint
 
     @contextmanager
     def _arguments_of_this_call(self) -> Iterator[None]:
@@ -318,22 +286,17 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _batches_of_budget(self, pairs: Sized) -> Any:
         """Return the loader of pairs in memory, whose batches have at most `args.max_tokens_per_batch` tokens."""
         args = self.args
-        collate = self.data_collator
-        if args.remove_unused_columns:
-            collate = CollatorOfColumns(collate, self._columns_of_model())
-        lengths = pairs.lengths() if isinstance(pairs, ResegmentedPairs) else longest_sides(pairs)
-        # A resumed run cuts an epoch as it was cut at its start.
-        sampler = TokenBudgetBatchSampler(
-            lengths,
+        loader = budget_loader(
+            pairs,
             args.max_tokens_per_batch,
+            self.data_collator,
+            columns=self._columns_of_model() if args.remove_unused_columns else None,
+            # A resumed run cuts an epoch as it was cut at its start.
             num_replicas=self.identity.dealt_to or args.world_size,
+            processes=args.world_size,
             seed=args.seed_of_data,
+            **args.loader_options,
         )
-        sampler.check_deal(args.world_size)
-        # With its own generator: starting workers draws a seed, in a resumed run at other times.
-        generator = torch.Generator()
-        options = args.loader_options
-        loader = DataLoader(pairs, batch_sampler=sampler, collate_fn=collate, generator=generator, **options)
         # The sampler gives each process as many batches, so accelerate shall repeat none. In evaluation it evens them
         # out, because every process must have a last batch to gather from.
         even_batches = self.accelerator.even_batches
@@ -351,7 +314,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _batches_of_stream(self, stream: TokenBudgetStream) -> Any:
         """Return the loader of a stream, which begins where the run left it."""
         args = self.args
-        if self._begins_data:
+        if self.begins_data:
             states = Path(self.resumed_from).glob("stream_state_*.json")
             stream.begin_behind(file.read_text() for file in states)
         elif self.resumed_from is None:
@@ -488,25 +451,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Evaluate as the Trainer does, but count every sentence once."""
         # Seq2SeqTrainer would score the pairs that fill up the last batch of several processes twice.
         self.gather_function = self.accelerator.gather_for_metrics
+        settings = settings_left_alone(self.model) if self.args.predict_with_generate else nullcontext()
         try:
-            with self._averages_in_model(), self._settings_left_alone():
+            with self._averages_in_model(), settings:
                 return super().evaluation_loop(*args, **kwargs)
         finally:
             # Training will change the weights: drop the engine's copies.
             decoding.release(self.model)
-
-    @contextmanager
-    def _settings_left_alone(self) -> Iterator[None]:
-        """Let the Trainer fill in a copy of the generation settings. Checkpoints would have every default."""
-        if not self.args.predict_with_generate:
-            yield
-            return
-        settings = self.model.generation_config
-        self.model.generation_config = copy.deepcopy(settings)
-        try:
-            yield
-        finally:
-            self.model.generation_config = settings
 
     def prediction_step(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
@@ -546,8 +497,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.args.should_save:
             # Models of Transformers and adapters leave them to their owner.
             allow_readers(folder.glob("*model*.safetensors"))
-        if is_checkpoint and self._average is not None and self.args.should_save:
-            self._average.save_training_weights(folder)
+        if is_checkpoint and self.average is not None and self.args.should_save:
+            self.average.save_training_weights(folder)
         if is_checkpoint and self._stream_state is not None:
             folder.mkdir(parents=True, exist_ok=True)
             replace_text(state_file(folder, self.args.process_index), self._stream_state)
@@ -563,7 +514,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _averages_in_model(self) -> Any:
         """Return a block in which the model has the averages of its weights, if it has any."""
-        return nullcontext() if self._average is None else self._average.in_model()
+        return nullcontext() if self.average is None else self.average.in_model()
 
     def _check_finite(self) -> None:
         """Raise an error on every process if a weight, or a part of one, is not finite on some process."""
