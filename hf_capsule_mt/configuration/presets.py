@@ -125,7 +125,8 @@ def preset_config(method: str, size: str, /, **overrides: Any) -> PreTrainedConf
 def check_choice(name: str, value: Any, allowed: tuple) -> None:
     """Raise ValueError unless `value` is one of `allowed`."""
     if value not in allowed:
-        raise ValueError(f"{name} is {value!r:.80}. Allowed are {', '.join(map(repr, allowed))}.")
+        choices = ", ".join(map(repr, allowed))
+        raise ValueError(f"{name} is {value!r:.80}. Allowed are {choices}.")
 
 
 def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[str]) -> None:

@@ -139,7 +139,9 @@ class JSONLFile(RowFile):
             content = row.rstrip()
             space = row[len(content) :]
             begin = content.removesuffix(b"}").rstrip()
-            lines.append(begin + b", " + json.dumps(new, ensure_ascii=False).encode()[1:] + space + b"\n")
+            # Without its opening brace.
+            added = json.dumps(new, ensure_ascii=False).encode()[1:]
+            lines.append(begin + b", " + added + space + b"\n")
         return b"".join(lines)
 
 
