@@ -31,7 +31,7 @@ from scipy.optimize import minimize
 from benchmarks.quality.damaged_references import KINDS, Pair, damage, first_only
 from benchmarks.quality.trust_tables import tables_of
 from hf_capsule_mt.data.lines import read_lines
-from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit_calibration, sentence_chrf
+from hf_capsule_mt.evaluation.calibration_fit import expected_calibration_error, fit_calibration, sentence_chrf
 from hf_capsule_mt.evaluation.report_fields import auroc
 from hf_capsule_mt.files import read_json, replace_text, write_json
 from hf_capsule_mt.translation.alignment.forced import forced_pass

@@ -18,7 +18,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.evaluation.alignment import align_words
-from hf_capsule_mt.evaluation.alignment_heads import LinkedSentence, link_sentences, rate_heads
+from hf_capsule_mt.evaluation.head_choice import LinkedSentence, link_sentences, rate_heads
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.text.words import word_spans
 from hf_capsule_mt.translation.text_translator import TextTranslator

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hf_capsule_mt.data.languages import KnownLanguages
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.evaluation.alignment_heads import heads_report, rate_heads, store_heads
+from hf_capsule_mt.evaluation.head_choice import heads_report, rate_heads, store_heads
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding

@@ -21,7 +21,7 @@ from typing import Any
 from accelerate import PartialState
 
 from hf_capsule_mt.data.lines import each_line
-from hf_capsule_mt.evaluation.calibration import fit_calibration
+from hf_capsule_mt.evaluation.calibration_fit import fit_calibration
 from hf_capsule_mt.translation.files.lines import translate_windows
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hf_capsule_mt.data.corpus_files import expand
-from hf_capsule_mt.data.row_files import has_columns, open_rows
+from hf_capsule_mt.data.row_formats import has_columns, open_rows
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files.row_files import share_of, translate_row_files
 from hf_capsule_mt.translation.files.rows import CorpusTranslator, RowCounts

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from hf_capsule_mt.data.lines import each_line, read_lines
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.evaluation.calibration import sentence_chrf
+from hf_capsule_mt.evaluation.calibration_fit import sentence_chrf
 from hf_capsule_mt.evaluation.report_fields import fields_report, measure_fields
 from hf_capsule_mt.evaluation.trained_metrics import (
     DEFAULT_MODELS,

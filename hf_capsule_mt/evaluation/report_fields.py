@@ -8,7 +8,7 @@ from scipy.stats import rankdata, spearmanr
 
 from hf_capsule_mt.errors import UserError
 
-from .calibration import expected_calibration_error
+from .calibration_fit import expected_calibration_error
 from .tables import table_in_markdown
 
 _TEXTS = ("line", "sentence", "source", "translation", "source_length", "lowest_word", "interval", "terms")

@@ -7,7 +7,7 @@ import pytest
 from tiny_marian import WORDS, save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.alignment_heads import main
-from hf_capsule_mt.evaluation.alignment_heads import rate_heads
+from hf_capsule_mt.evaluation.head_choice import rate_heads
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.evaluation.calibration import fit_calibration
+from hf_capsule_mt.evaluation.calibration_fit import fit_calibration
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import load_models, with_calibrations
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions

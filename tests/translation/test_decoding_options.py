@@ -6,7 +6,7 @@ import pytest
 from tiny_marian import save_tiny_teacher
 
 from hf_capsule_mt.cli import distill, translate
-from hf_capsule_mt.evaluation.calibration import fit_calibration
+from hf_capsule_mt.evaluation.calibration_fit import fit_calibration
 from hf_capsule_mt.translation.generation import model_options as decoding_options
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import calibration_settings

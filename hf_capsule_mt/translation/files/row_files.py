@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
-from hf_capsule_mt.data.row_files import PART_SIZE, RowFile, open_rows
+from hf_capsule_mt.data.row_formats import PART_SIZE, RowFile, open_rows
 from hf_capsule_mt.decoding.products.int8 import Int8Choice
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError

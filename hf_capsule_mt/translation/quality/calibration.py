@@ -1,6 +1,6 @@
 """How good a translation probably is, by a calibration: from its mean log-probability and the length of its source.
 
-The command `calibrate` makes calibrations (see [`hf_capsule_mt.evaluation.calibration`]), `translate` reads them.
+The command `calibrate` makes calibrations (see [`hf_capsule_mt.evaluation.calibration_fit`]), `translate` reads them.
 """
 
 import hashlib

@@ -8,7 +8,7 @@ import pytest
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.evaluation.calibration import expected_calibration_error, fit_calibration, sentence_chrf
+from hf_capsule_mt.evaluation.calibration_fit import expected_calibration_error, fit_calibration, sentence_chrf
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, Curve, Quality, calibration_settings
 

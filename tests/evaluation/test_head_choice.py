@@ -14,7 +14,7 @@ import hf_capsule_mt
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.alignment import align_by_attention
-from hf_capsule_mt.evaluation.alignment_heads import _Links, link_sentences, rate_heads, store_heads
+from hf_capsule_mt.evaluation.head_choice import _Links, link_sentences, rate_heads, store_heads
 from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from hf_capsule_mt.translation.alignment.forced import ForcedTarget, attending
 from hf_capsule_mt.translation.generation.decoder import Decoded
