@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from hf_capsule_mt.errors import UserError
 
 from .base import Document, FileFormat
-from .messages import Message
-from .placed_messages import PlacedMessage, PlacedMessages
+from .messages import Message, PlacedMessages
 from .placeholders import PLACEHOLDERS, is_code
 from .xml_elements import Element, first_element_is, read_elements
 
@@ -50,10 +49,14 @@ class AndroidStrings(FileFormat):
             raise UserError(
                 "<resources> has the attribute xmlns, which Android does not read. Remove it if these are its strings."
             )
-        return PlacedMessages(data, list(_messages(data, elements)))
+        document = PlacedMessages(data)
+        for element in _strings(elements):
+            _add_message(document, data, element.inner_start, element.inner_end)
+        return document
 
 
-def _messages(data: bytes, elements: Iterable[Element]) -> Iterator[PlacedMessage]:
+def _strings(elements: Iterable[Element]) -> Iterator[Element]:
+    """Yield the elements that have a message."""
     string_end = 0
     for element in elements:
         is_item = element.name == "item" and element.parent.name in ("string-array", "plurals")
@@ -63,13 +66,11 @@ def _messages(data: bytes, elements: Iterable[Element]) -> Iterator[PlacedMessag
         if element.start < string_end:
             continue
         string_end = element.end
-        message = _message(data, element.inner_start, element.inner_end)
-        if message is not None:
-            yield message
+        yield element
 
 
-def _message(data: bytes, start: int, end: int) -> PlacedMessage | None:
-    """Return the message between two places, if it is one. A space at an end means nothing in XML, and stays."""
+def _add_message(document: PlacedMessages, data: bytes, start: int, end: int) -> None:
+    """Add the message between two places, if it is one. A space at an end means nothing in XML, and stays."""
     cdata = _CDATA.fullmatch(data, start, end)
     if cdata is not None:
         start, end = cdata.span(2)
@@ -83,14 +84,14 @@ def _message(data: bytes, start: int, end: int) -> PlacedMessage | None:
         start += 1
         end -= 1
     if is_code(_TAG.sub("", raw)):
-        return None
+        return
     # Only in quotes the spaces count.
     spaced = raw if is_quoted else _SPACES.sub(" ", raw)
     characters = _without_escapes(spaced)
     if characters is None:
-        return None
+        return
     message = Message(characters, _KEEP, tags=cdata is None, signs="\\", ignored_tags=_IGNORED_TAGS)
-    return PlacedMessage(start, end, message, _written if cdata is None else _written_in_cdata)
+    document.add(start, end, message, _written if cdata is None else _written_in_cdata)
 
 
 def _without_escapes(raw: str) -> str | None:

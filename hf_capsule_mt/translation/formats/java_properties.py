@@ -1,12 +1,10 @@
 """Properties of Java: values are translated, and keys, comments and all else stay."""
 
 import re
-from collections.abc import Iterator
 from functools import partial
 
 from .base import Document, FileFormat
-from .messages import Message, without_halves
-from .placed_messages import PlacedMessage, PlacedMessages
+from .messages import Message, PlacedMessages, without_halves
 from .placeholders import PLACEHOLDERS, is_code
 
 _ENTRY = re.compile(
@@ -40,10 +38,12 @@ class JavaProperties(FileFormat):
             data.decode()
         except UnicodeDecodeError:
             encoding = "latin-1"
-        return PlacedMessages(data, list(_messages(data, encoding)), encoding)
+        document = PlacedMessages(data, encoding)
+        _add_messages(document, data, encoding)
+        return document
 
 
-def _messages(data: bytes, encoding: str) -> Iterator[PlacedMessage]:
+def _add_messages(document: PlacedMessages, data: bytes, encoding: str) -> None:
     # In a file that shows its encoding other characters can stand. References mean the same in both.
     is_ascii = encoding == "latin-1" or data.isascii()
     for match in _ENTRY.finditer(data):
@@ -56,8 +56,7 @@ def _messages(data: bytes, encoding: str) -> Iterator[PlacedMessage]:
         if has_arguments:
             value = value.replace("''", "'")
         write = partial(_written, is_ascii=is_ascii, has_arguments=has_arguments)
-        message = Message(value, _KEEP)
-        yield PlacedMessage(match.start("value"), match.end("value"), message, write)
+        document.add(match.start("value"), match.end("value"), Message(value, _KEEP), write)
 
 
 def _character(match: re.Match) -> str:

@@ -8,8 +8,7 @@ from functools import partial
 from hf_capsule_mt.errors import UserError
 
 from .base import Document, FileFormat, decoded
-from .messages import Message, without_halves
-from .placed_messages import PlacedMessage, PlacedMessages
+from .messages import Message, PlacedMessages, without_halves
 from .placeholders import is_code
 
 _PART = re.compile(rb'(?P<begin>\{)|(?P<end>\})|"(?:[^"\\]|\\.)*"(?P<is_key>\s*:)?', re.DOTALL)
@@ -33,11 +32,18 @@ class JsonMessages(FileFormat):
             raise UserError(f"The JSON is damaged: {error}") from error
         # Whoever writes references for some characters may not want others.
         is_ascii = content.isascii() and "\\u" in content
-        return PlacedMessages(data, list(_messages(data, partial(json.dumps, ensure_ascii=is_ascii))))
+        write = partial(json.dumps, ensure_ascii=is_ascii)
+        document = PlacedMessages(data)
+        for start, end, string in _messages(data):
+            document.add(start, end, Message(string), write)
+        return document
 
 
-def _messages(data: bytes, write: partial[str]) -> Iterator[PlacedMessage]:
-    """Yield the strings that are messages. What keys such as "@name" or "_comment" have is for programmers."""
+def _messages(data: bytes) -> Iterator[tuple[int, int, str]]:
+    """Yield the places and characters of strings that are messages.
+
+    What keys such as "@name" or "_comment" have is for programmers.
+    """
     # Of the value that follows, and of the objects around it.
     is_comment = False
     outer: list[bool] = []
@@ -51,4 +57,4 @@ def _messages(data: bytes, write: partial[str]) -> Iterator[PlacedMessage]:
         elif not is_comment:
             string = without_halves(json.loads(match[0]))
             if not is_code(string):
-                yield PlacedMessage(match.start(), match.end(), Message(string), write)
+                yield match.start(), match.end(), string

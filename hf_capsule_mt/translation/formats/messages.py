@@ -1,16 +1,19 @@
-"""Messages of programs: their lines and columns stay, and are translated by themselves."""
+"""Messages of programs, and files that have them at some places.
+
+The lines and columns of a message stay, and are translated by themselves. Everything between two messages of a file
+stays byte for byte.
+"""
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.language_tags import is_language
 from hf_capsule_mt.long_work import next_step
 
-from .base import Text, cut_in_proportion, text_with_tags, without_new_references, xml_text
+from .base import Document, Text, cut_in_proportion, replaced, text_with_tags, without_new_references, xml_text
 from .placeholders import PLACEHOLDER, PLACEHOLDERS, has_words, with_placeholders_of
 
 logger = logging.getLogger(__name__)
@@ -63,16 +66,6 @@ def without_halves(string: str) -> str:
     return string.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-@dataclass
-class _Part:
-    """A part of a message between two gaps, with the lengths of its lines if it has several."""
-
-    source: str
-    gap: str  # What stands behind it.
-    line_lengths: list[int]
-    text: Text | None = None  # If it is translated.
-
-
 class Message:
     """A message, whose parts are the texts that are translated."""
 
@@ -101,18 +94,22 @@ class Message:
         self._message = message
         self._is_format = is_format
         self._signs = signs
-        self._parts = [_Part(message, "", [])]
+        # The lines of each part, and the gap behind it.
+        parts = [([message], "")]
         has_lines_in_placeholder = any(_GAP.search(found[0]) for found in PLACEHOLDER.finditer(message))
         if lines and has_words(message) and not has_lines_in_placeholder:
-            self._parts = _parts(message)
+            parts = _parts(message)
         self._is_xml = tags
+        self._parts: list[tuple[list[str], str, Text | None]] = []
         self.texts: list[Text] = []
         read = xml_text if tags else text_with_tags
-        for part in self._parts:
-            if has_words(part.source):
-                part.text = read(part.source, keep, ignored_tags)
-            if part.text is not None:
-                self.texts.append(part.text)
+        for part_lines, gap in parts:
+            source = " ".join(part_lines)
+            # What has no words, or tags that do not enclose each other, is not translated.
+            text = read(source, keep, ignored_tags) if has_words(source) else None
+            if text is not None:
+                self.texts.append(text)
+            self._parts.append((part_lines, gap, text))
 
     def written(self, translations: Iterator[str]) -> str | None:
         """Return the message in which its texts have the next translations.
@@ -121,15 +118,15 @@ class Message:
         """
         next_step()
         written = []
-        for part in self._parts:
-            content = part.source
-            if part.text is not None:
+        for lines, gap, text in self._parts:
+            content = " ".join(lines)
+            if text is not None:
                 content = next(translations)
                 if not self._is_xml:
-                    content = without_new_references(part.text, content)
-                if len(part.line_lengths) > 1:
-                    content = "\n".join(cut_in_proportion(content, part.line_lengths))
-            written.append(content + part.gap)
+                    content = without_new_references(text, content)
+                if len(lines) > 1:
+                    content = "\n".join(cut_in_proportion(content, list(map(len, lines))))
+            written.append(content + gap)
         translation = "".join(written)
         if "'{" not in self._message:
             # Some programs would read this apostrophe as the beginning of a quote.
@@ -137,9 +134,49 @@ class Message:
         return with_placeholders_of(self._message, translation, self._is_format, self._signs)
 
 
-def _parts(message: str) -> list[_Part]:
+class PlacedMessages(Document):
+    """A file with messages at some places."""
+
+    def __init__(self, content: bytes, encoding: str = "utf-8") -> None:
+        self._content = content
+        self._encoding = encoding
+        self._placed: list[tuple[int, int, Message, Callable[[str], str]]] = []
+        self.texts = []
+
+    def add(self, start: int, end: int, message: Message, write: Callable[[str], str]) -> None:
+        """Add the next message of the file.
+
+        Args:
+            start: its first byte.
+            end: the byte behind it.
+            message: its characters.
+            write: returns characters as they are written there.
+        """
+        self._placed.append((start, end, message, write))
+        self.texts += message.texts
+
+    def written(self, translations: Sequence[str]) -> bytes:
+        """Return the file with its translations."""
+        rest = iter(translations)
+        parts = []
+        untranslated = []
+        line = 1
+        place = 0
+        for start, end, message, write in self._placed:
+            translated = message.written(rest)
+            line += self._content.count(b"\n", place, start)
+            place = start
+            if translated is None:
+                untranslated.append(line)
+            else:
+                parts.append((start, end, write(translated).encode(self._encoding)))
+        warn_of_untranslated(untranslated, sum(bool(message.texts) for _, _, message, _ in self._placed))
+        return replaced(self._content, parts)
+
+
+def _parts(message: str) -> list[tuple[list[str], str]]:
+    """Return the parts of a message between two gaps: the lines of each, which one sentence may fill, and its gap."""
     pieces = [*_GAP.split(message), ""]
-    # The lines of each part, and what stands behind it.
     wrapped: list[list[str]] = []
     gaps: list[str] = []
     for line, gap in zip(pieces[::2], pieces[1::2]):
@@ -149,10 +186,7 @@ def _parts(message: str) -> list[_Part]:
         else:
             wrapped.append([line])
             gaps.append(gap)
-    parts = []
-    for lines, gap in zip(wrapped, gaps, strict=True):
-        parts.append(_Part(" ".join(lines), gap, list(map(len, lines))))
-    return parts
+    return list(zip(wrapped, gaps, strict=True))
 
 
 def _continues(before: str, line: str) -> bool:

@@ -1,14 +1,12 @@
 """XLIFF 1.2 and 2: units without a target get one, which is marked for review. Codes in a text come back in it."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from hf_capsule_mt.errors import UserError
 
 from .base import Document, FileFormat
-from .messages import Message
-from .placed_messages import PlacedMessage, PlacedMessages
+from .messages import Message, PlacedMessages
 from .placeholders import has_words
 from .xml_elements import Element, first_element_is, read_elements
 
@@ -18,16 +16,9 @@ _STATE = re.compile(r"""\sstate\s*=\s*(?:"[^"]*"|'[^']*')""")
 _TAG = re.compile(r"<[^<>]*>")
 
 
-class _Version(NamedTuple):
-    """Names of a version of XLIFF."""
-
-    unit: str  # What has a source and a target.
-    root: str  # What names the language of the targets.
-    language: str  # How it does.
-
-
-_OLD = _Version("trans-unit", "file", "target-language")
-_NEW = _Version("segment", "xliff", "trgLang")
+_OLD = ("trans-unit", "file", "target-language")
+_NEW = ("segment", "xliff", "trgLang")
+"""What has a source and a target, what names the language of the targets, and in which attribute, in both versions."""
 
 
 class Xliff(FileFormat):
@@ -46,35 +37,34 @@ class Xliff(FileFormat):
         elements = read_elements(data)
         if elements[0].local_name != "xliff":
             raise UserError("The first element is not <xliff>.")
-        return PlacedMessages(data, list(_messages(elements, target_lang)))
+        document = PlacedMessages(data)
+        _add_targets(document, elements, target_lang)
+        return document
 
 
-def _messages(elements: Sequence[Element], target_lang: str | None) -> Iterator[PlacedMessage]:
-    """Yield the targets that a file gets, and what marks them and names their language."""
+def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_lang: str | None) -> None:
+    """Add the targets that a file gets, and what names their language."""
     is_old = elements[0].attributes.get("version", "1.2").startswith("1")
-    version = _OLD if is_old else _NEW
+    unit, root, language = _OLD if is_old else _NEW
+    attribute = f' {language}="{target_lang}"'
     unit_end = 0
     for element in elements:
         # What stands in a unit is part of its message. Units in units would be written one over the other.
         if element.start < unit_end:
             continue
-        if element.local_name == version.unit:
+        if element.local_name == unit:
             unit_end = element.end
-        if element.local_name == version.root and target_lang and version.language not in element.attributes:
+        if element.local_name == root and target_lang and language not in element.attributes:
             # An empty element ends with "/>".
             ending = element.first_tag[len(element.first_tag.rstrip("/>")) :]
             end = element.inner_start - len(ending)
-            yield _constant(end, end, f' {version.language}="{target_lang}"')
-        elif element.local_name == version.unit and _is_open(element):
-            yield _target(element, is_old)
+            document.add(end, end, Message(""), lambda _: attribute)
+        elif element.local_name == unit and _is_open(element):
+            _add_target(document, element, is_old)
 
 
-def _constant(start: int, end: int, content: str) -> PlacedMessage:
-    return PlacedMessage(start, end, Message(""), lambda _: content)
-
-
-def _target(unit: Element, is_old: bool) -> PlacedMessage:
-    """Return the target of a unit, in the place of an empty one if there is one."""
+def _add_target(document: PlacedMessages, unit: Element, is_old: bool) -> None:
+    """Add the target of a unit, in the place of an empty one if there is one."""
     source = unit.child("source")
     target = unit.child("target")
     prefix = source.name.removesuffix("source")
@@ -102,7 +92,7 @@ def _target(unit: Element, is_old: bool) -> PlacedMessage:
         return f"{before}{space}{tag}{translation}</{name}>"
 
     codes = [f"{prefix}{code}".lower() for code in _CODES]
-    return PlacedMessage(start, end, Message(source.inner, tags=True, lines=False, ignored_tags=codes), written)
+    document.add(start, end, Message(source.inner, tags=True, lines=False, ignored_tags=codes), written)
 
 
 def _with_state(tag: str, state: str) -> str:
