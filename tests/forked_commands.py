@@ -147,10 +147,10 @@ def in_small_parts(size, replaces=None, end="kill"):
 
     `end` is "kill" or "stop".
     """
-    from hf_capsule_mt.data import row_files
+    from hf_capsule_mt.data import row_formats
     from hf_capsule_mt.translation.files import row_files as row_translation
 
-    row_files.PART_SIZE = row_translation.PART_SIZE = size
+    row_formats.PART_SIZE = row_translation.PART_SIZE = size
     replace, done = os.replace, count()
     leave = {"kill": kill, "stop": stop}[end]
 

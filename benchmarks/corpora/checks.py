@@ -27,7 +27,7 @@ from pyarrow import parquet
 from benchmarks.serving.processes import cpu_seconds
 from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.cli.translate import main as translate
-from hf_capsule_mt.data import row_files
+from hf_capsule_mt.data import row_formats
 from hf_capsule_mt.data.lines import each_line
 from hf_capsule_mt.translation.files import row_files as row_translation
 
@@ -90,7 +90,7 @@ def _run(words: Sequence[str], part_size: int | None) -> None:
         sys.stdout = log
         sys.stderr = log
         if part_size is not None:
-            row_files.PART_SIZE = part_size
+            row_formats.PART_SIZE = part_size
             row_translation.PART_SIZE = part_size
         translate(words)
 

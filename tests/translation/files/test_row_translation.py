@@ -18,7 +18,7 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.data import row_files
+from hf_capsule_mt.data import row_formats
 from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.translation.files import row_files as row_translation
 
@@ -59,7 +59,7 @@ def folder(tmp_path):
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     """A file has several parts."""
-    monkeypatch.setattr(row_files, "PART_SIZE", 30)
+    monkeypatch.setattr(row_formats, "PART_SIZE", 30)
     monkeypatch.setattr(row_translation, "PART_SIZE", 30)
 
 
@@ -358,8 +358,8 @@ def test_a_translation_that_is_lost_is_a_fault(checkpoint, folder, tmp_path, mon
 
 
 def test_a_row_that_is_lost_is_a_fault(checkpoint, folder, tmp_path, monkeypatch):
-    written = row_files.JSONLFile.new_part
-    monkeypatch.setattr(row_files.JSONLFile, "new_part", lambda self, rows, *rest: written(self, rows[:-1], *rest))
+    written = row_formats.JSONLFile.new_part
+    monkeypatch.setattr(row_formats.JSONLFile, "new_part", lambda self, rows, *rest: written(self, rows[:-1], *rest))
     with pytest.raises(RuntimeError, match=r"does not have the rows of .*a\.jsonl"):
         translate(checkpoint, folder, tmp_path / "out")
     assert not (tmp_path / "out" / "a.jsonl").exists()

@@ -8,7 +8,7 @@ import pytest
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.data import row_files
+from hf_capsule_mt.data import row_formats
 from hf_capsule_mt.translation.files import row_files as row_translation
 
 LINES = [
@@ -34,7 +34,7 @@ def checkpoint(tmp_path_factory):
 def files(tmp_path, monkeypatch):
     """The same lines three times, in the current folder, and parts that are smaller than a file."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(row_files, "PART_SIZE", 30)
+    monkeypatch.setattr(row_formats, "PART_SIZE", 30)
     monkeypatch.setattr(row_translation, "PART_SIZE", 30)
     (tmp_path / "a.en").write_bytes(TEXT)
     (tmp_path / "b.en.gz").write_bytes(gzip.compress(TEXT))
@@ -125,12 +125,12 @@ def test_a_file_without_lines(translate, files):
 
 
 def test_a_line_that_is_lost_is_a_fault(several, files, monkeypatch):
-    written = row_files.TextFile.new_part
+    written = row_formats.TextFile.new_part
 
     def without_last(self, rows, columns, examples):
         return written(self, rows, {name: values[:-1] for name, values in columns.items()}, examples)
 
-    monkeypatch.setattr(row_files.TextFile, "new_part", without_last)
+    monkeypatch.setattr(row_formats.TextFile, "new_part", without_last)
     with pytest.raises(RuntimeError, match=r"does not have the rows of a\.en"):
         several("out")
     assert not (files / "out" / "a.en").exists()
