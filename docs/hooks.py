@@ -13,7 +13,7 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from hf_capsule_mt.cli.common import value_name
+from hf_capsule_mt.cli.parser import value_name
 from hf_capsule_mt_command import GROUPS, summary
 
 # As GitHub writes them too: a block ```math and, in a line, $`...`$.

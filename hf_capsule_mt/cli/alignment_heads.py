@@ -17,7 +17,8 @@ from hf_capsule_mt.evaluation.head_choice import heads_report, rate_heads, store
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding
-from .common import CommandParser, check_pairs, read_pairs, report_user_errors
+from .common import check_pairs, read_pairs, report_user_errors
+from .parser import CommandParser, add_batches, add_languages
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -27,8 +28,8 @@ def build_parser() -> argparse.ArgumentParser:
     files.add_argument("--model", required=True, metavar="FOLDER", help="Folder of a checkpoint. The heads go there.")
     files.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line.")
     files.add_argument("--references", type=Path, required=True, metavar="FILE", help="Their translations.")
-    decoding.add_languages(parser.add_argument_group("languages"))
-    decoding.add_batches(parser.add_argument_group("computing"))
+    add_languages(parser.add_argument_group("languages"))
+    add_batches(parser.add_argument_group("computing"))
     return parser
 
 

@@ -30,7 +30,8 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import new_folder
 
 from . import decoding
-from .common import CommandParser, check_new_folder, check_text_file, read_pairs, report_user_errors
+from .common import check_new_folder, check_text_file, read_pairs, report_user_errors
+from .parser import CommandParser, add_decoding, add_model
 
 _DRAWN = 3
 
@@ -45,9 +46,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     files.add_argument("--lines", type=int, nargs="*", help=f"Lines to draw, from 1 (default: the first {_DRAWN}).")
     files.add_argument("--output_dir", type=Path, required=True, help="New folder for the report.")
-    decoding.add_model(parser.add_argument_group("model"))
+    add_model(parser.add_argument_group("model"))
     # The assignments of a big model take a hundred kilobytes a position.
-    decoding.add_decoding(parser.add_argument_group("decoding"), max_tokens_per_batch=1024)
+    add_decoding(parser.add_argument_group("decoding"), max_tokens_per_batch=1024)
     return parser
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
 
-from .common import CommandParser, at_least, report_user_errors
+from .common import report_user_errors
+from .parser import CommandParser, at_least
 
 
 def build_parser() -> argparse.ArgumentParser:

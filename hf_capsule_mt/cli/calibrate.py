@@ -27,15 +27,8 @@ from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 
 from . import decoding, quality
-from .common import (
-    CommandParser,
-    check_distinct,
-    check_output_file,
-    check_pairs,
-    leave_group_at_exit,
-    read_pairs,
-    report_user_errors,
-)
+from .common import check_distinct, check_output_file, check_pairs, leave_group_at_exit, read_pairs, report_user_errors
+from .parser import CommandParser, add_decoding, add_languages, add_model, add_vocabulary
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -46,9 +39,9 @@ def build_parser() -> argparse.ArgumentParser:
     files.add_argument("--references", type=Path, required=True, metavar="FILE", help="Their translations by people.")
     files.add_argument("--output_file", type=Path, required=True, help="The calibration, in JSON.")
     model = parser.add_argument_group("model")
-    decoding.add_model(model)
-    decoding.add_languages(model)
-    decoding.add_vocabulary(model)
+    add_model(model)
+    add_languages(model)
+    add_vocabulary(model)
     measure = parser.add_argument_group("quality")
     measure.add_argument(
         "--metric",
@@ -58,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     quality.add_bad(measure)
     quality.add_models(measure, quality.SENTENCE_METRICS)
-    decoding.add_decoding(parser.add_argument_group("decoding"))
+    add_decoding(parser.add_argument_group("decoding"))
     return parser
 
 

@@ -1,19 +1,16 @@
-"""Shared by all commands: the parser, checks of files, progress, processes, and how a command ends."""
+"""Shared by all commands: checks of files, processes, and how a command ends."""
 
 import argparse
 import atexit
-import difflib
 import errno
 import gc
 import logging
-import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -35,108 +32,6 @@ WORK = timedelta(days=7)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk. Code that writes to an open file does not know its name."""
-_OTHER_NAMES = {
-    "--model_name_or_path": "--model",
-    "--source_language": "--source_lang",
-    "--target_language": "--target_lang",
-}
-"""Options of Transformers' scripts that have another name here."""
-_VALUE_NAMES = {"int": "N", "float": "NUMBER", "dir": "FOLDER", "lang": "LANGUAGE"}
-"""How help calls values, by their type or by the last word of the option."""
-
-
-def value_name(action: argparse.Action) -> str:
-    """Return what stands for the value of an option in its help, such as N, or FILE of `--input_file`."""
-    type_name = getattr(action.type, "__name__", "")
-    if type_name in ("int", "float"):
-        return _VALUE_NAMES[type_name]
-    last_word = action.dest.rpartition("_")[2]
-    return _VALUE_NAMES.get(last_word, last_word.upper())
-
-
-class CommandHelp(argparse.RawDescriptionHelpFormatter):
-    """Help with the description as it is, in which required options are marked, and values have names that say more.
-
-    argparse has only private methods for this, as its own formatters use them. A test fails if they are gone.
-    """
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        text = super()._get_help_string(action)
-        return f"{text} Required." if action.required and text else text
-
-    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
-        return value_name(action)
-
-
-class CommandParser(argparse.ArgumentParser):
-    """A parser that wants whole names of options, with hyphens or underscores, and first names one that is unknown."""
-
-    def __init__(self, description: str, **options: Any) -> None:
-        options = {"formatter_class": CommandHelp, "allow_abbrev": False} | options
-        super().__init__(description=description, **options)
-
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as `argparse` does."""
-        words = sys.argv[1:] if args is None else args
-        words = [self._with_underscores(word) for word in words]
-        check_option_names(self, words)
-        return super().parse_known_args(words, namespace)
-
-    def _with_underscores(self, word: str) -> str:
-        name, sign, value = word.partition("=")
-        name = name[:2] + name[2:].replace("-", "_")
-        return name + sign + value if name in _options_of(self) else word
-
-
-def check_option_names(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Raise a UserError for the first unknown option, before argparse looks for those that are missing.
-
-    With a wrong name the right option is missing too, and its absence alone would be a riddle.
-    """
-    known = _options_of(parser)
-    for word in words:
-        name = word.partition("=")[0]
-        if word == "--":
-            return
-        # argparse takes a word with a space for a value.
-        if not name.startswith("--") or " " in name or name in known:
-            continue
-        wanted = "--" + name.removeprefix("--").replace("-", "_")
-        similar = difflib.get_close_matches(wanted, known, n=1)
-        right = _OTHER_NAMES.get(wanted) or next(iter(similar), None)
-        remedy = f"Use {right}." if right in known else "See --help."
-        raise UserError(f"There is no option {name}. {remedy}")
-
-
-def _options_of(parser: argparse.ArgumentParser) -> list[str]:
-    names = []
-    # argparse has no public list of them. A test fails if this one is gone.
-    for action in parser._actions:
-        names += action.option_strings
-    return names
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """Return the type of an option that is an integer of at least `least`."""
-
-    def number(text: str) -> int:
-        if int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text} is too small. It must be at least {least}.")
-        return int(text)
-
-    number.__name__ = "int"  # argparse's messages show it.
-    return number
-
-
-def finite(text: str) -> float:
-    """Return the number of an option. "nan" and "inf" are numbers too, and would change results without a word."""
-    value = float(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is no finite number.")
-    return value
-
-
-finite.__name__ = "float"  # argparse's messages show it.
 
 
 def check_text_file(option: str, path: Path, any_kind: bool = False) -> None:

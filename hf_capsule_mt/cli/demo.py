@@ -30,7 +30,8 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 from . import decoding
-from .common import CommandParser, report_user_errors
+from .common import report_user_errors
+from .parser import CommandParser, add_device, add_languages
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -55,8 +56,8 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="Offer no other checkpoints. It is always so with a --host that others can reach.",
     )
-    decoding.add_languages(model)
-    decoding.add_device(model)
+    add_languages(model)
+    add_device(model)
     page = parser.add_argument_group("page")
     page.add_argument(
         "--examples",

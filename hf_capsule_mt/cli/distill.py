@@ -43,15 +43,8 @@ from hf_capsule_mt.translation.files.lines import translate_windows
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 from . import decoding
-from .common import (
-    CommandParser,
-    at_least,
-    check_distinct,
-    check_output_file,
-    finite,
-    leave_group_at_exit,
-    report_user_errors,
-)
+from .common import check_distinct, check_output_file, leave_group_at_exit, report_user_errors
+from .parser import CommandParser, add_columns, add_decoding, add_model, add_vocabulary, at_least, finite
 
 logger = logging.get_logger(__name__)
 
@@ -79,8 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     corpus.add_argument("--dataset_name", help="Data set of the Hub, instead of files.")
     files.add_argument("--dataset_config_name", help="Configuration of the data set.")
-    files.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
-    files.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
+    add_columns(files)
     files.add_argument(
         "--output_file",
         nargs="+",
@@ -93,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="Leave out translations whose mean log-probability of a token is lower, such as -1.5 (default: keep all).",
     )
     model = parser.add_argument_group("model")
-    decoding.add_model(model)
+    add_model(model)
     model.add_argument(
         "--source_lang",
         help="Source language, as a .jsonl file or a data set names it, such as en, and as the teacher does: eng_Latn "
@@ -104,9 +96,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="Target language, as a .jsonl file or a data set names it, such as de, and as the teacher does: deu_Latn "
         "for NLLB. Codes of multilingual OPUS-MT, such as >>de<<, may also be in the data.",
     )
-    decoding.add_vocabulary(model)
+    add_vocabulary(model)
     search = parser.add_argument_group("decoding")
-    decoding.add_decoding(search)
+    add_decoding(search)
     search.add_argument(
         "--chunk_size",
         type=at_least(1),

@@ -46,12 +46,8 @@ from hf_capsule_mt.translation.text.segments import texts_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding, evaluate_options, quality
-from .common import (
-    CommandParser,
-    check_line_counts,
-    leave_group_at_exit,
-    report_user_errors,
-)
+from .common import check_line_counts, leave_group_at_exit, report_user_errors
+from .parser import CommandParser
 
 
 class _Texts(NamedTuple):

@@ -17,7 +17,8 @@ from hf_capsule_mt.evaluation.trained_metrics import DEFAULT_MODELS
 from hf_capsule_mt.loading import commit_of
 
 from . import decoding, quality
-from .common import at_least, check_distinct, check_output_file, check_text_file
+from .common import check_distinct, check_output_file, check_text_file
+from .parser import add_decoding, add_glossary_languages, add_languages, add_model, add_vocabulary, at_least
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -86,10 +87,10 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group(
         "model", "The model that translates --input_file, or aligns words with --aligner attention."
     )
-    decoding.add_model(model, required=False)
-    decoding.add_languages(model)
-    decoding.add_vocabulary(model)
-    decoding.add_decoding(parser.add_argument_group("decoding"))
+    add_model(model, required=False)
+    add_languages(model)
+    add_vocabulary(model)
+    add_decoding(parser.add_argument_group("decoding"))
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
@@ -164,12 +165,7 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
         help="Terms that --model is given (default: proper). random: other words of a .jsonl file. Those that are "
         "counted are always the proper ones.",
     )
-    group.add_argument(
-        "--glossary_languages",
-        nargs=2,
-        metavar=("SOURCE", "TARGET"),
-        help="The languages of a glossary that has several, such as en de. A .tbx file needs them.",
-    )
+    add_glossary_languages(group)
 
 
 def translates(args: argparse.Namespace) -> bool:

@@ -18,15 +18,15 @@ from pathlib import Path
 
 from hf_capsule_mt.hub.exporting import SUFFIXES, export_checkpoint
 
-from . import decoding
-from .common import CommandParser, check_new_folder, report_user_errors
+from .common import check_new_folder, report_user_errors
+from .parser import CommandParser, add_model
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     output = parser.add_argument_group("input and output")
-    decoding.add_model(output)
+    add_model(output)
     output.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not hold files.")
     output.add_argument("--format", choices=list(SUFFIXES), default="onnx", help="File format (default: %(default)s).")
     return parser

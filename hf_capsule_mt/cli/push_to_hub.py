@@ -28,7 +28,8 @@ from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
 from hf_capsule_mt.hub.push import CARD, files_to_push, push_checkpoint
 from hf_capsule_mt.training.averaging import averaged_checkpoints
 
-from .common import CommandParser, report_user_errors
+from .common import report_user_errors
+from .parser import CommandParser
 
 _RECORD = "run_record.json"
 

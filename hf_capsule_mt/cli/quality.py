@@ -18,7 +18,7 @@ from hf_capsule_mt.evaluation.trained_metrics import (
 )
 
 from . import decoding
-from .common import finite
+from .parser import OptionHolder, finite
 
 _BAD_CHRF = 40.0
 SENTENCE_METRICS = ("chrf", *(metric for metric in DEFAULT_MODELS if metric not in LOWER_IS_BETTER))
@@ -27,14 +27,14 @@ _NOT_WITH_QUALITY = ("hypotheses", "compare", "input_file", "model", "output_fil
 _NOT_WITH_QUALITY += ("figure_file", "adequacy", "length_buckets", "length_edges")
 
 
-def add_models(parser: decoding.OptionHolder, metrics: Iterable[str]) -> None:
+def add_models(parser: OptionHolder, metrics: Iterable[str]) -> None:
     """Add the options that name the models of the trained ones among metrics."""
     for metric in trained(metrics):
         default = DEFAULT_MODELS[metric] or "none, because its models forbid commercial use"
         parser.add_argument(f"--{metric}_model", metavar="NAME", help=f"Model of {metric} (default: {default}).")
 
 
-def add_bad(parser: decoding.OptionHolder) -> None:
+def add_bad(parser: OptionHolder) -> None:
     """Add the option that says which translations are bad."""
     parser.add_argument(
         "--bad",

@@ -26,7 +26,8 @@ from hf_capsule_mt.quickstart import write_corpus
 from hf_capsule_mt.training.checkpoint_folders import checkpoints
 
 from . import evaluate, train, train_tokenizer, translate
-from .common import CommandParser, at_least, check_output_folder, report_user_errors
+from .common import check_output_folder, report_user_errors
+from .parser import CommandParser, at_least
 
 VOCABULARY = 1500
 SHOWN = 8

@@ -27,8 +27,9 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
 
 from . import decoding
-from .common import CommandParser, at_least, finite, report_user_errors
+from .common import report_user_errors
 from .demo import EXAMPLES, is_loopback
+from .parser import CommandParser, add_decoding, at_least, finite
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -69,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         "In larger batches decoding is faster, but others wait longer. In int8 some translations depend on the "
         "sentences that are decoded at the same time.",
     )
-    decoding.add_decoding(search, max_tokens_per_batch=1024)
+    add_decoding(search, max_tokens_per_batch=1024)
     return parser
 
 

@@ -24,8 +24,8 @@ from hf_capsule_mt.data.word_sets import Shortlist, always_needed, count_words, 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
-from . import decoding
-from .common import CommandParser, at_least, check_distinct, check_output_file, check_text_file, report_user_errors
+from .common import check_distinct, check_output_file, check_text_file, report_user_errors
+from .parser import CommandParser, add_model, at_least
 
 _GOAL = 0.9995
 """The share of held-out words that a set should cover."""
@@ -45,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--min_count", type=at_least(1), default=1, help="Leave out words that the text has less often (default: 1)."
     )
     model = parser.add_argument_group("model")
-    decoding.add_model(model)
+    add_model(model)
     model.add_argument("--target_lang", help="Language to write, for models that have several, such as deu_Latn.")
     return parser
 

@@ -54,7 +54,8 @@ from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 
-from .common import CommandHelp, check_option_names, leave_group_at_exit, report_user_errors, warn_if_busy
+from .common import leave_group_at_exit, report_user_errors, warn_if_busy
+from .parser import CommandHelp, check_option_names
 
 logger = logging.get_logger(__name__)
 

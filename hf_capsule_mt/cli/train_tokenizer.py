@@ -21,7 +21,8 @@ from hf_capsule_mt.data.corpus_files import Columns
 from hf_capsule_mt.data.tokenizer import save_tokenizer, train_joint_bpe
 from hf_capsule_mt.errors import UserError
 
-from .common import CommandParser, at_least, check_output_folder, report_user_errors
+from .common import check_output_folder, report_user_errors
+from .parser import CommandParser, add_columns, at_least
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -38,8 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     files.add_argument("--dataset_config_name", help="Configuration of the data set.")
     files.add_argument("--source_lang", help="Source language, as a .jsonl file or a data set names it, such as en.")
     files.add_argument("--target_lang", help="Target language, as a .jsonl file or a data set names it, such as de.")
-    files.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
-    files.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
+    add_columns(files)
     files.add_argument("--output_dir", type=Path, required=True, help="Folder for the tokenizer.")
     files.add_argument("--overwrite_output_dir", action="store_true", help="Write into a folder that is not empty.")
     learning = parser.add_argument_group("learning")

@@ -59,14 +59,15 @@ from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import corpora, decoding
-from .common import (
+from .common import check_distinct, check_output_file, check_text_file, leave_group_at_exit, report_user_errors
+from .parser import (
     CommandParser,
+    add_decoding,
+    add_glossary_languages,
+    add_languages,
+    add_model,
+    add_vocabulary,
     at_least,
-    check_distinct,
-    check_output_file,
-    check_text_file,
-    leave_group_at_exit,
-    report_user_errors,
 )
 
 logger = logging.getLogger(__name__)
@@ -77,14 +78,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     _add_files(parser)
     model = parser.add_argument_group("model")
-    decoding.add_model(model)
-    decoding.add_languages(model)
+    add_model(model)
+    add_languages(model)
     _add_texts(parser)
     _add_terms(parser)
     _add_answers(parser)
     corpora.add_options(parser)
     search = parser.add_argument_group("decoding")
-    decoding.add_decoding(search)
+    add_decoding(search)
     search.add_argument(
         "--chunk_size",
         type=at_least(1),
@@ -191,13 +192,8 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
         help="Terms that translations must have: a .tsv, .csv or .tbx file of sources and targets. The report says "
         "which terms the model wrote by itself, which the search, and which are missing.",
     )
-    group.add_argument(
-        "--glossary_languages",
-        nargs=2,
-        metavar=("SOURCE", "TARGET"),
-        help="The languages of a glossary that has several, such as en de. A .tbx file needs them.",
-    )
-    decoding.add_vocabulary(group)
+    add_glossary_languages(group)
+    add_vocabulary(group)
 
 
 @report_user_errors()

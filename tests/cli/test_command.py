@@ -19,17 +19,16 @@ import hf_capsule_mt
 import hf_capsule_mt_command as door
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.common import (
-    CommandParser,
-    at_least,
     check_new_folder,
     check_output_file,
     check_output_folder,
-    finite,
     report_user_errors,
     usable_device,
     warn_if_busy,
 )
+from hf_capsule_mt.cli.parser import CommandParser, add_decoding, at_least, finite
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.generation.settings import ENGINES
 
 FILES = {
     *("--train_file", "--validation_file", "--dataset_name", "--input_file", "--references", "--hypotheses"),
@@ -66,6 +65,25 @@ def test_the_list_needs_no_library():
     *_, version, modules = result.stdout.splitlines()
     assert version == f"hf-capsule-mt {hf_capsule_mt.__version__}"
     assert not {"torch", "transformers", "hf_capsule_mt"} & set(modules.split())
+
+
+def test_the_options_need_no_library():
+    """So that help need not wait for libraries."""
+    code = (
+        "import sys, types; package = types.ModuleType('hf_capsule_mt'); package.__path__ = [sys.argv[1]]; "
+        "sys.modules['hf_capsule_mt'] = package; import hf_capsule_mt.cli.parser; print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(MODULES.parent)]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert "hf_capsule_mt.cli.parser" in modules
+    assert not {"torch", "transformers", "hf_capsule_mt.translation"} & {*modules}
+
+
+def test_the_engines_of_the_options():
+    parser = CommandParser("Does nothing.")
+    add_decoding(parser)
+    [action] = (action for action in parser._actions if action.dest == "engine")
+    assert tuple(action.choices) == tuple(ENGINES)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

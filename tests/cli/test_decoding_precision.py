@@ -9,14 +9,15 @@ from transformers import PreTrainedModel, UMT5Config, UMT5ForConditionalGenerati
 from translated_lines import translate_lines
 
 from hf_capsule_mt.cli import decoding
+from hf_capsule_mt.cli.parser import add_decoding, add_model
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.decoding.products.products import multiplies_bfloat16
 
 
 def _args(*options):
     parser = argparse.ArgumentParser()
-    decoding.add_model(parser)
-    decoding.add_decoding(parser)
+    add_model(parser)
+    add_decoding(parser)
     args = parser.parse_args(["--device", "cpu", *options])
     decoding.check_options(args)
     return args
