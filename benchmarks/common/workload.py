@@ -19,7 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, PreTrainedConfig, 
 from benchmarks.common.records import Record
 from hf_capsule_mt.configuration import RNMTConfig, preset_config
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
-from hf_capsule_mt.training.overrides import parse_override
+from hf_capsule_mt.training.arguments import parse_override
 
 # Word pieces in a sentence: about those of newstest under 32,000 joint merges.
 MEDIAN_LENGTH = 24

@@ -37,8 +37,7 @@ from hf_capsule_mt.evaluation.drawing import draw_lengths, save_figure
 from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import compare_systems, comparison_report
-from hf_capsule_mt.evaluation.term_scores import measure_terms, read_terms, term_report
-from hf_capsule_mt.evaluation.term_translation import translate_with_terms
+from hf_capsule_mt.evaluation.term_scores import measure_terms, read_terms, term_report, translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
 from hf_capsule_mt.translation.files.lines import translate_windows
 from hf_capsule_mt.translation.terms.glossary import Term

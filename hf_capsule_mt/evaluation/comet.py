@@ -22,7 +22,6 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from hf_capsule_mt.errors import UserError
 
 from .comet_networks import ENCODERS, JOINT, SEVERITIES, VECTORS, CometNetwork
-from .segments import batches_of_like_length, check_segments
 
 KINDS = (*VECTORS, *JOINT)
 """The networks that are known, by COMET's `class_identifier`."""
@@ -323,3 +322,19 @@ def _load_weights(network: nn.Module, weights: Mapping[str, Tensor], folder: Pat
     if missing or unexpected:
         shown = ", ".join([*missing, *unexpected][:5])
         raise UserError(f"{folder} has other weights than its settings say: {shown}. It is incomplete or damaged.")
+
+
+def check_segments(sources: Sequence[str], translations: Sequence[str], references: Sequence[str] | None) -> None:
+    """Raise a UserError unless there are translations, and as many sources and references, if there are any."""
+    if not translations:
+        raise UserError("Nothing to score: there are no translations.")
+    for name, texts in (("sources", sources), ("references", references)):
+        if texts is not None and len(texts) != len(translations):
+            raise UserError(f"There are {len(translations)} translations, but {len(texts)} {name}.")
+
+
+def batches_of_like_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Yield the indices of each batch. Texts of like length make one, so that little is padded."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for begin in range(0, len(order), batch_size):
+        yield order[begin : begin + batch_size]

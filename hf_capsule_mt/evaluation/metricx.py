@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, MT5ForConditionalGeneration, PreTrainedT
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import readable_weights
 
-from .segments import batches_of_like_length, check_segments
+from .comet import batches_of_like_length, check_segments
 
 SCORE_TOKEN = 250089
 """The token `<extra_id_10>` of mT5, whose logit is the score."""

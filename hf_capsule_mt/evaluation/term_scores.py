@@ -1,14 +1,20 @@
-"""Terms in translations: how many are there, in which form, and how often too many times."""
+"""Terms of a test set: it is translated with them, and they are counted, in which form and how often too many."""
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 from hf_capsule_mt.data.lines import each_line, without_compression
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.terms.forcing import check_terms
 from hf_capsule_mt.translation.terms.glossary import Entry, Glossary, Term, copies, placed_forms
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from .tables import table_in_markdown
 
@@ -172,3 +178,42 @@ def _share(part: int, whole: int) -> float | None:
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}%"
+
+
+def translate_with_terms(
+    translator: TextTranslator,
+    sources: Sequence[str],
+    terms: Sequence[Sequence[Term]],
+    *,
+    direction: Direction = ONE_PAIR,
+    max_tokens_per_batch: int = 4096,
+    **options: Any,
+) -> list[str]:
+    """Translate each source with its own terms, as `translate --glossary` does with those of a file.
+
+    Args:
+        translator: the model and its tokenizer.
+        sources: one sentence each.
+        terms: those of every source.
+        direction: the languages. Models of one pair need none.
+        max_tokens_per_batch: the most source tokens of a batch, padding included.
+        **options: of `generate()`, such as `num_beams=4`.
+
+    Raises:
+        UserError: if the tokenizer cannot write a form of a term, or the engine cannot decode.
+    """
+    reader = translator.reader
+    all_terms = [term for of_source in terms for term in of_source]
+    check_terms(all_terms, translator.tokenizer, translator.model.generation_config)
+    segments = []
+    for source in sources:
+        segments += reader.segments(source, TextOptions(), direction)
+    numbers = range(1, len(segments) + 1)
+    sentences = []
+    for sentence, of_source in zip(reader.encode(segments, direction, numbers), terms, strict=True):
+        # The model does not read a sentence without letters.
+        needed = tuple(of_source) if sentence.token_ids else ()
+        sentences.append(replace(sentence, terms=needed))
+    batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
+    ranked = translator.decode(sentences, batches, **options)
+    return [translator.restored(*pair).text for pair in zip(sentences, ranked, strict=True)]

@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import json
 import math
 import os
 import sys
@@ -17,7 +18,7 @@ from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.corpus_files import Columns
 from hf_capsule_mt.errors import UserError
 
-from .overrides import parse_override
+_PYTHON_WORDS = {"True": True, "False": False, "None": None}
 
 
 @dataclass
@@ -64,6 +65,26 @@ class ModelArguments:
     def config_fields(self) -> dict[str, Any]:
         """Return the fields of the model's configuration that the command line sets."""
         return {"label_smoothing": self.label_smoothing, **dict(parse_override(text) for text in self.config_overrides)}
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `name=value`, where the value is JSON, one of Python's True, False and None, or plain text.
+
+    Raises:
+        UserError: if there is no equals sign, or a list or an object is not JSON.
+    """
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise UserError(f"config_overrides has {text!r}. Write name=value.")
+    if value in _PYTHON_WORDS:
+        return name, _PYTHON_WORDS[value]
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError as error:
+        if value.lstrip().startswith(("[", "{")):
+            raise UserError(f"""config_overrides has {text!r}. Write lists as JSON: '{name}=["a", "b"]'.""") from error
+        # A word without quotes, such as em_routing.
+        return name, value
 
 
 @dataclass
