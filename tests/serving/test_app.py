@@ -100,9 +100,9 @@ def test_what_takes_time_does_not_hold_up_other_requests(serve, translator, fiel
 
     @dataclass(frozen=True)
     class Watched(ServedModel):
-        def prepare(self, text, reading=None):
+        def prepare(self, *arguments):
             threads.append(threading.current_thread().name)
-            return super().prepare(text, reading)
+            return super().prepare(*arguments)
 
     client = serve(Watched("en", "de", translator, translator.decode, "en"))
     assert client.post("/translate", json={**fields, **EN_DE}).status_code == 200
