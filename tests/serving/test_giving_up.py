@@ -89,6 +89,9 @@ def test_a_file_is_read_and_written_in_steps(model, name):
         # As it is.
         del steps["read_file"]
         del steps["write"]
+    if name == "page.html":
+        # Only words in attributes take the places of their marks, which needs no reading.
+        del steps["write"]
     assert min(steps.values()) >= PARTS, steps
 
 
