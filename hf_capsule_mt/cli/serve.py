@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
+from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 
 from . import decoding
 from .common import report_user_errors

@@ -53,9 +53,9 @@ from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recogn
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration
 from hf_capsule_mt.translation.quality.report import faults, mean_score
-from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
+from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import corpora, decoding

@@ -11,7 +11,7 @@ from pathlib import Path
 from regex import Pattern
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.tags.segments import with_addresses
+from hf_capsule_mt.translation.text.words import with_addresses
 
 from .refusals import RequestError
 

@@ -46,8 +46,8 @@ NOT_COLLECTED = {
     ("translation.formats.placeholders", "with_placeholders_of"): "at most a hundred placeholders, without repetitions",
     ("translation.tags.segments", "_free_copies"): "one word, without repetitions",
     ("translation.tags.segments", "_is_across"): "one kept part, without repetitions",
-    ("translation.tags.segments", "keep_pattern"): "what the user asks for",
-    ("translation.tags.segments", "with_addresses"): "the same, and addresses, which placeholders have",
+    ("translation.text.words", "keep_pattern"): "what the user asks for",
+    ("translation.text.words", "with_addresses"): "the same, and addresses, which placeholders have",
     ("translation.tags.markup", "_tag"): "the end of a script, which stops the reading if it is missing",
     ("translation.quality.signals", "_word_of"): "words between spaces",
 }

@@ -21,9 +21,10 @@ from hf_capsule_mt.translation.formats.base import cut_in_proportion
 from hf_capsule_mt.translation.formats.messages import Message
 from hf_capsule_mt.translation.formats.recognition import FORMATS, recognise_contents
 from hf_capsule_mt.translation.tags.markup import read_markup
-from hf_capsule_mt.translation.tags.segments import marked_segments, with_addresses
+from hf_capsule_mt.translation.tags.segments import marked_segments
 from hf_capsule_mt.translation.terms.glossary import Entry, Glossary, places_of_terms
 from hf_capsule_mt.translation.text.segments import Segment, cut_text, segments_with_codes
+from hf_capsule_mt.translation.text.words import with_addresses
 
 SHORT = 15
 """By how many times the texts are shorter that show which kinds a reader may be slow with."""

@@ -17,7 +17,7 @@ from hf_capsule_mt.serving.models import ServedModel, _parsed
 from hf_capsule_mt.serving.operators.metrics import Metrics
 from hf_capsule_mt.serving.settings import ApiKeys, BodyLimits, ServerSettings
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.tags.segments import keep_pattern
+from hf_capsule_mt.translation.text.words import keep_pattern
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 DIGEST = hashlib.sha256(b"secret").hexdigest()

@@ -18,7 +18,7 @@ from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.files import Files, FileStore, StoredFile
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.settings import ApiKeys, BodyLimits, ServerSettings
-from hf_capsule_mt.translation.tags.segments import keep_pattern
+from hf_capsule_mt.translation.text.words import keep_pattern
 
 EN_DE = {"source": "en", "target": "de"}
 PAGE = "<!doctype html>\n<html lang='en'><p>A <b>dog</b>.</p><p translate='no'>Cat</p><img alt='a b'></html>"

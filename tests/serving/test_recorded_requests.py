@@ -11,7 +11,7 @@ from translated_lines import translate_lines
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.settings import ServerSettings
-from hf_capsule_mt.translation.tags.segments import keep_pattern
+from hf_capsule_mt.translation.text.words import keep_pattern
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 JSON = "Content-Type: application/json"

@@ -11,7 +11,7 @@ from transformers import pipeline
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.tags.segments import keep_pattern, with_addresses
+from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_command_keeps_them_in_documents(tmp_path):
 
 def test_time_grows_with_the_length():
     """A quadratic expression would take hours, which the limit ends."""
-    code = """from hf_capsule_mt.translation.tags.segments import with_addresses
+    code = """from hf_capsule_mt.translation.text.words import with_addresses
 for text in ("a", ".", "a.", "a@", "a@b", "a@b.", "https://", "https://.", "https://a(", "www.", "%na@"):
     for before in ("", "https://a("):
         with_addresses().sub("", before + text * (400_000 // len(text)))

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.tags.markup import read_markup
-from hf_capsule_mt.translation.tags.segments import keep_pattern, marked_segments
+from hf_capsule_mt.translation.tags.segments import marked_segments
+from hf_capsule_mt.translation.text.words import keep_pattern
 
 TAG = re.compile(r"<[^>]*>")
 PAGE = """<!doctype html>

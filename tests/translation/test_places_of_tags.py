@@ -9,7 +9,8 @@ import re
 import pytest
 
 from hf_capsule_mt.translation.tags.markup import read_markup
-from hf_capsule_mt.translation.tags.segments import keep_pattern, marked_segments
+from hf_capsule_mt.translation.tags.segments import marked_segments
+from hf_capsule_mt.translation.text.words import keep_pattern
 
 BRACES = r"\{\w\}|7"
 BULLETS = r"\{\w\}|- |7 ?"

@@ -13,8 +13,8 @@ from hf_capsule_mt.errors import UserError
 from ..generation.model_options import DecodingOptions
 from ..preparation import TextOptions
 from ..quality.judge import judge
-from ..tags.segments import keep_pattern, with_addresses
 from ..text.segments import Segment, check_language
+from ..text.words import keep_pattern, with_addresses
 from ..text_translator import Ranked, TextTranslator
 from ..translation import Sentence
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import regex
 
-from hf_capsule_mt.translation.tags.segments import ADDRESSES
+from hf_capsule_mt.translation.text.words import ADDRESSES
 
 _DEEPEST = 12
 """The most parentheses or braces in each other. Without a limit, each of many open ones is searched to the end."""

@@ -1,16 +1,23 @@
-"""Which words of a translation each element of a sentence gets.
+"""Which words of a translation each element of a sentence gets, by their alignment and by copies of kept parts.
 
 Elements that enclose each other in the source do so in the translation. So a node gives its words to its children,
 each child gives its own to the children in it, and no two children share a word.
 """
 
-from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
 
-from .owners import Span, TagAlignment
+from ..text.words import Span, Weights
+
+PlacedNode = tuple["Node", int, int]
+"""A node, with its first target word and the one after its last."""
+Owners = Sequence[int | None]
+"""The source word that each word of a translation belongs to most, if any."""
+Copies = Mapping[int, Sequence[int]]
+"""For the source word of each kept part, the words of the translation that are copies of it, in rising order."""
 
 
 @dataclass
@@ -81,24 +88,92 @@ class DisjointRanges:
         return end if forwards else start
 
 
-class PlacedNode(NamedTuple):
-    """A child, with its first target word and the one after its last."""
+class TagAlignment:
+    """Which words of a translation belong to given source words."""
 
-    child: Node
-    start: int
-    end: int
+    def __init__(self, weights: Weights, owners: Owners) -> None:
+        self.owners = owners
+        self._weights = weights
+        self._owned: defaultdict[int, list[int]] = defaultdict(list)
+        for number, owner in enumerate(owners):
+            if owner is not None:
+                self._owned[owner].append(number)
+
+    def owned(self, source_words: range, low: int, high: int) -> list[int]:
+        """Return the target words from `low` to `high` that belong to some source words, in rising order."""
+        owned: list[int] = []
+        for word in source_words:
+            numbers = self._owned.get(word, [])
+            owned += numbers[bisect_left(numbers, low) : bisect_left(numbers, high)]
+        return sorted(owned)
+
+    def nearest(self, source_words: range, low: int, high: int) -> int | None:
+        """Return the target word from `low` to `high` with the largest weight for some source words, if any has one."""
+        nearest = None
+        largest = 0.0
+        for number in range(low, high):
+            weight = sum(self._weights[number][source_words.start : source_words.stop])
+            if weight > largest:
+                nearest = number
+                largest = weight
+        return nearest
 
 
-class _GainedRange(NamedTuple):
-    """Words from `start` up to `end`, and how many more of them belong to an element than to others."""
+def replaceable_words(translation: str, words: Sequence[Span]) -> list[bool]:
+    """Return for each word of a translation whether a kept part may take its place. A comma stays."""
+    replaceable = []
+    for start, end in words:
+        replaceable.append(any(map(str.isalnum, translation[start:end])))
+    return replaceable
 
-    start: int
-    end: int
-    gain: int
+
+def owners_of(weights: Weights, replaceable: Sequence[bool], copies: Copies) -> list[int | None]:
+    """Return the source word that owns each word of a translation. Each kept part owns one of its copies, if any."""
+    owners = []
+    for row, is_replaceable in zip(weights, replaceable):
+        kept_parts = () if is_replaceable else copies
+        owners.append(_best_owner(row, excluded=kept_parts))
+    kept_copies = _copy_of_each_kept_part(weights, copies)
+    # The copy is the kept part's word, so the other words next to it belong to something else.
+    for number, owner in enumerate(owners):
+        if owner in kept_copies:
+            owners[number] = _best_owner(weights[number], copies)
+    # A copy that no kept part took belongs to nothing.
+    for numbers in copies.values():
+        for number in numbers:
+            owners[number] = None
+    for word, number in kept_copies.items():
+        owners[number] = word
+    return owners
 
 
-def _best_ranges_by_end(words: Sequence[int], prefer_short: bool) -> Iterator[_GainedRange]:
-    """Yield, for each word of an element, the range that ends with it and has the largest gain.
+def _best_owner(row: Sequence[float], excluded: Container[int]) -> int | None:
+    """Return the first source word with the largest weight in a row, or None if all weights are 0."""
+    best = None
+    best_weight = 0.0
+    for word, weight in enumerate(row):
+        if weight > best_weight and word not in excluded:
+            best = word
+            best_weight = weight
+    return best
+
+
+def _copy_of_each_kept_part(weights: Weights, copies: Copies) -> dict[int, int]:
+    """Return the copy that each kept part has: of those that no earlier part has, the one that is aligned best."""
+    chosen: dict[int, int] = {}
+    free = {number for numbers in copies.values() for number in numbers}
+    for word in sorted(copies):
+        candidates = [number for number in copies[word] if number in free]
+        if candidates:
+            chosen[word] = max(candidates, key=lambda number: sum(weights[number][word : word + 1]))
+            free.remove(chosen[word])
+    return chosen
+
+
+def _best_ranges_by_end(words: Sequence[int], prefer_short: bool) -> Iterator[tuple[int, int, int]]:
+    """Yield, for each word of an element, the range that ends with it and has the largest gain: start, end and gain.
+
+    The gain is how many more of its words belong to the element than to others.
 
     Args:
         words: the words that belong to the element, in order. All words between them belong to others.
@@ -115,7 +190,7 @@ def _best_ranges_by_end(words: Sequence[int], prefer_short: bool) -> Iterator[_G
             start = word
             gain = 0
         gain += 1
-        yield _GainedRange(start, word + 1, gain)
+        yield start, word + 1, gain
         previous = word
 
 
@@ -151,7 +226,7 @@ class ChildRanges:
             start, end = spans[number]
             return start, start < end, number
 
-        middle = [PlacedNode(inner[number], *spans[number]) for number in sorted(spans, key=position)]
+        middle = [(inner[number], *spans[number]) for number in sorted(spans, key=position)]
         return [*first, *middle, *last]
 
     def _take_beginning(self, child: Node) -> PlacedNode:
@@ -170,7 +245,7 @@ class ChildRanges:
                     best = balance
                     end = number + 1
         self._low = end
-        return PlacedNode(child, start, end)
+        return child, start, end
 
     def _take_end(self, child: Node) -> PlacedNode:
         """Return a child that a later sentence closes, with the last words.
@@ -186,7 +261,7 @@ class ChildRanges:
                     worst = balance
                     start = number + 1
         self._high = start
-        return PlacedNode(child, start, end)
+        return child, start, end
 
     def _balances(self, child: Node) -> Iterator[tuple[int, int]]:
         """Yield each free word with a balance: of the words up to it, those of a child minus those of others."""
@@ -222,19 +297,18 @@ class ChildRanges:
         Of several, an element gets the one that begins first, and of these the longest. A kept part, which replaces
         words, gets the one that ends first, and of these the shortest.
         """
-        ranges: list[_GainedRange] = []
+        ranges: list[tuple[int, int, int]] = []
         for words in self._free_words(child):
             ranges += _best_ranges_by_end(words, prefer_short=child.is_kept)
         if not ranges:
             return None
 
-        def rank(gained: _GainedRange) -> tuple[int, ...]:
-            if child.is_kept:
-                return gained.gain, -gained.end
-            return gained.gain, -gained.start, gained.end
+        def rank(gained: tuple[int, int, int]) -> tuple[int, ...]:
+            start, end, gain = gained
+            return (gain, -end) if child.is_kept else (gain, -start, end)
 
-        best = max(ranges, key=rank)
-        return best.start, best.end
+        start, end, _ = max(ranges, key=rank)
+        return start, end
 
     def _free_words(self, child: Node) -> list[list[int]]:
         """Return the free words that belong to a child. A new list begins behind each word that is taken."""

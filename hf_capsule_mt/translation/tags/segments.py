@@ -15,26 +15,14 @@ from itertools import accumulate, chain
 
 import regex
 
-from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
 from ..text.segments import Segment
-from ..text.words import UNSPACED, Align, Weights, word_spans
+from ..text.words import Align, Span, Weights, word_spans
 from .markup import Item, Run
-from .owners import Span
 from .placement import DisjointRanges, Node
 from .writer import SentenceWriter
 
-# A letter, digit or underscore of a script with spaces. "请看https://x.org了解" has an address in the middle.
-_IN_NAME = rf"[^\W{UNSPACED}]"
-_IN_URL = rf"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef{UNSPACED}]"
-ADDRESSES = (
-    # Of the Web. It may have one pair of parentheses. A comma or a full stop at its end is not part of it.
-    rf"(?:(?i:https?|ftp)://|(?<![\w.-])(?i:www\.|mailto:)){_IN_URL}*(?:\({_IN_URL}*\){_IN_URL}*)?(?<=[\w/=&#+~$%)-])"
-    # Of e-mail. It begins where a name does, so that each is read once. A placeholder such as %n may be in front of it.
-    rf"|(?:(?<!{_IN_NAME}|[.+@-])|(?<=%[a-zA-Z]))(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
-)
-"""A regular expression for addresses, in time that grows with the length of a text."""
 Cut = Callable[[str], list[str]]
 """From a text to its parts that are translated one by one. Joined, they are the text."""
 Escape = Callable[[str], str]
@@ -142,32 +130,6 @@ class MarkedSegment(Segment):
         """Return whether a kept part is joined to a letter or digit before it, and to one after it."""
         start, end = self.words[word]
         return _is_in_word(self.text, start), _is_in_word(self.text, end)
-
-
-def keep_pattern(keep: str) -> regex.Pattern:
-    """Compile a regular expression for kept parts."""
-    try:
-        return regex.compile(keep)
-    except regex.error as error:
-        raise UserError(f"keep is {keep!r}, which is not a regular expression: {error}") from error
-
-
-def with_addresses(keep: str | regex.Pattern | None = None) -> regex.Pattern:
-    """Return what finds addresses, and what another expression finds.
-
-    Texts of several sentences, or with tags, keep their addresses by default. A single sentence is what `generate()`
-    writes.
-    """
-    if keep is None:
-        return keep_pattern(ADDRESSES)
-    flags = 0
-    if isinstance(keep, regex.Pattern):
-        flags = keep.flags
-        keep = keep.pattern
-    # It could be wrong by itself, and right with more behind it.
-    keep_pattern(keep)
-    # It comes first, so that the numbers of its groups stay.
-    return regex.compile(f"{keep}|{ADDRESSES}", flags)
 
 
 def marked_segments(

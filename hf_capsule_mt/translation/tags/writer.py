@@ -6,8 +6,8 @@ target words times that of source words.
 
 from collections.abc import Callable, Container, Sequence
 
-from .owners import Copies, Span, TagAlignment, Weights, owners_of, replaceable_words
-from .placement import ChildRanges, Node
+from ..text.words import Span, Weights
+from .placement import ChildRanges, Copies, Node, TagAlignment, owners_of, replaceable_words
 
 
 class SentenceWriter:

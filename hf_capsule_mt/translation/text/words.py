@@ -1,8 +1,10 @@
-"""What a word is, in scripts with and without spaces, and where the words of a text stand."""
+"""What a word is, in scripts with and without spaces, where words stand, and which parts of a text are kept."""
 
 from collections.abc import Callable, Sequence
 
 import regex
+
+from hf_capsule_mt.errors import UserError
 
 Span = tuple[int, int]
 """Where a word begins in its text, and the place behind it."""
@@ -18,6 +20,16 @@ UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 IN_WORD = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
 """A character of a word, in scripts with spaces."""
 _WORD = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{IN_WORD}+(?:['’.\-]{IN_WORD}+)*|\S\p{{M}}*")
+# A letter, digit or underscore of a script with spaces. "请看https://x.org了解" has an address in the middle.
+_IN_NAME = rf"[^\W{UNSPACED}]"
+_IN_URL = rf"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef{UNSPACED}]"
+ADDRESSES = (
+    # Of the Web. It may have one pair of parentheses. A comma or a full stop at its end is not part of it.
+    rf"(?:(?i:https?|ftp)://|(?<![\w.-])(?i:www\.|mailto:)){_IN_URL}*(?:\({_IN_URL}*\){_IN_URL}*)?(?<=[\w/=&#+~$%)-])"
+    # Of e-mail. It begins where a name does, so that each is read once. A placeholder such as %n may be in front of it.
+    rf"|(?:(?<!{_IN_NAME}|[.+@-])|(?<=%[a-zA-Z]))(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
+)
+"""A regular expression for addresses, in time that grows with the length of a text."""
 
 
 def word_spans(text: str, whole: Sequence[Span] = ()) -> list[Span]:
@@ -32,3 +44,29 @@ def word_spans(text: str, whole: Sequence[Span] = ()) -> list[Span]:
             words.append((start, end))
         place = end
     return words
+
+
+def keep_pattern(keep: str) -> regex.Pattern:
+    """Compile a regular expression for kept parts."""
+    try:
+        return regex.compile(keep)
+    except regex.error as error:
+        raise UserError(f"keep is {keep!r}, which is not a regular expression: {error}") from error
+
+
+def with_addresses(keep: str | regex.Pattern | None = None) -> regex.Pattern:
+    """Return what finds addresses, and what another expression finds.
+
+    Texts of several sentences, or with tags, keep their addresses by default. A single sentence is what `generate()`
+    writes.
+    """
+    if keep is None:
+        return keep_pattern(ADDRESSES)
+    flags = 0
+    if isinstance(keep, regex.Pattern):
+        flags = keep.flags
+        keep = keep.pattern
+    # It could be wrong by itself, and right with more behind it.
+    keep_pattern(keep)
+    # It comes first, so that the numbers of its groups stay.
+    return regex.compile(f"{keep}|{ADDRESSES}", flags)

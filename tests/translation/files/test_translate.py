@@ -29,8 +29,8 @@ from hf_capsule_mt.translation.files import windows as file_windows
 from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions, changed_settings
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.tags.segments import keep_pattern
 from hf_capsule_mt.translation.terms.glossary import Glossary
+from hf_capsule_mt.translation.text.words import keep_pattern
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]
