@@ -21,6 +21,8 @@ from hf_capsule_mt.configuration import RNMTConfig, preset_config
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.arguments import parse_override
 
+METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
+"""What is measured if no method is named."""
 # Word pieces in a sentence: about those of newstest under 32,000 joint merges.
 MEDIAN_LENGTH = 24
 LENGTH_SPREAD = 0.5

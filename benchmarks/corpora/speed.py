@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from benchmarks.decoding.decode import ctranslate2_translator, for_ctranslate2
+from benchmarks.common.ctranslate2_models import ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.configuration import preset_config
 from hf_capsule_mt.data.lines import read_lines

@@ -7,22 +7,20 @@ transformer on a CPU (pip install "hf-capsule-mt[benchmark]").
 """
 
 import argparse
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
+from benchmarks.common.ctranslate2_models import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from benchmarks.common.records import Record
 from benchmarks.common.tables import GENERATE
 from benchmarks.common.workload import (
-    FIRST_WORD,
     LENGTH_LIMITS,
+    METHODS,
     Batch,
     Measured,
     add_row_options,
@@ -38,14 +36,12 @@ from benchmarks.common.workload import (
     without_labels,
 )
 from benchmarks.decoding.decoding_tables import decoders_report, memory_report
-from benchmarks.training.train import METHODS
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.decoding.products.products import precisions_on
 
 Decoder = Callable[[Batch, int], object]
 """Decodes a batch into translations of so many tokens."""
-CTRANSLATE2_PRECISIONS = ("float32", "int8")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +60,7 @@ def measure(args: argparse.Namespace) -> Measured:
         runs: dict[str, Decoder] = {}
         if isinstance(config, MarianConfig | RNMTConfig):
             plain = new_model(plain_config(config), args.device)
-            runs[f"plain {GENERATE}"] = partial(_generate, plain, args.num_beams, None)
+            runs[f"plain {GENERATE}"] = partial(generate_batch, plain, args.num_beams, None)
         runs |= decoders(new_model(config, args.device), args.num_beams)
         memory = {} if args.memory_length is None else _memory(args, runs)
         measured[row] = {"rates": _rates(args, runs), "memory": memory}
@@ -98,14 +94,14 @@ def _memory(args: argparse.Namespace, runs: Mapping[str, Decoder]) -> dict[str, 
 
 def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
     """Return all that can decode with the weights of a model, by name."""
-    runs: dict[str, Decoder] = {GENERATE: partial(_generate, model, num_beams, None)}
+    runs: dict[str, Decoder] = {GENERATE: partial(generate_batch, model, num_beams, None)}
     try:
         engine_of(model)
     except UnsupportedModelError:
         pass
     else:
         for precision in precisions_on(model.device):
-            runs[f"engine {precision}"] = partial(_generate, model, num_beams, precision)
+            runs[f"engine {precision}"] = partial(generate_batch, model, num_beams, precision)
     plain = for_ctranslate2(model)
     if plain is not None:
         for precision in CTRANSLATE2_PRECISIONS:
@@ -113,7 +109,9 @@ def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
     return runs
 
 
-def _generate(model: PreTrainedModel, num_beams: int, precision: str | None, batch: Batch, new_tokens: int) -> Tensor:
+def generate_batch(
+    model: PreTrainedModel, num_beams: int, precision: str | None, batch: Batch, new_tokens: int
+) -> Tensor:
     """Decode by the engine in a precision, which reads the sources too. Without one only the model decodes.
 
     Args:
@@ -131,18 +129,6 @@ def _generate(model: PreTrainedModel, num_beams: int, precision: str | None, bat
     encoded = engine_of(model, precision).encode(**batch)
     engine = partial(generate, dtype=precision)
     return decode(model, batch, new_tokens, num_beams, custom_generate=engine, encoder_outputs=encoded)
-
-
-def for_ctranslate2(model: PreTrainedModel) -> MarianMTModel | None:
-    """Return the model as Marian has it. None if it has other weights, is not on a CPU, or there is no CTranslate2."""
-    if find_spec("ctranslate2") is None or model.device.type != "cpu" or not isinstance(model.config, MarianConfig):
-        return None
-    plain = MarianMTModel(plain_config(model.config)).eval()
-    weights = model.state_dict()
-    if plain.state_dict().keys() != weights.keys():
-        return None
-    plain.load_state_dict(weights)
-    return plain
 
 
 def ctranslate2_decoder(model: MarianMTModel, num_beams: int, precision: str) -> Decoder:
@@ -164,41 +150,3 @@ def ctranslate2_decoder(model: MarianMTModel, num_beams: int, precision: str) ->
         return [[int(word) for word in result.hypotheses[0]] for result in results]
 
     return run
-
-
-def ctranslate2_translator(model: MarianMTModel, precision: str) -> Any:
-    """Return CTranslate2's translator of a model. Its words are the token ids, as text."""
-    import ctranslate2
-
-    spec = ctranslate2_spec(model, [str(word) for word in range(model.config.vocab_size)])
-    spec.optimize()
-    with TemporaryDirectory() as folder:
-        spec.save(folder)
-        return ctranslate2.Translator(folder, compute_type=precision, intra_threads=torch.get_num_threads())
-
-
-def ctranslate2_spec(model: MarianMTModel, words: Sequence[str]) -> Any:
-    """Return a model as CTranslate2 writes it.
-
-    Args:
-        model: in float32.
-        words: its vocabulary.
-    """
-    from ctranslate2.converters.transformers import BartLoader
-
-    # Shallow copies share the weights, and the given configuration stays as it is.
-    model = copy.copy(model)
-    config = copy.copy(model.config)
-    model.config = config
-    # As its loader of Marian has it, which also drops the last word and the start token's embedding, for OPUS-MT.
-    config.normalize_before = False
-    config.normalize_embedding = False
-    spec = BartLoader().get_model_spec(model)
-    spec.register_source_vocabulary(words)
-    spec.register_target_vocabulary(words)
-    spec.config.bos_token = words[config.decoder_start_token_id]
-    spec.config.decoder_start_token = words[config.decoder_start_token_id]
-    spec.config.eos_token = words[config.eos_token_id]
-    spec.config.unk_token = words[FIRST_WORD - 1]
-    spec.validate()
-    return spec

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from benchmarks.common.ctranslate2_models import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from benchmarks.common.workload import Measured, clock, seconds
-from benchmarks.decoding.decode import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from benchmarks.decoding.decoding_tables import file_report
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.lines import read_lines

@@ -97,7 +97,7 @@ def measure_decode(args: argparse.Namespace, done: set[str]) -> Measured:
     import torch
 
     from benchmarks.common.workload import decoding_batches, new_model
-    from benchmarks.decoding.decode import _generate
+    from benchmarks.decoding.decode import generate_batch
 
     beams = 4
     new_tokens = 2 if args.quick else 24
@@ -106,10 +106,10 @@ def measure_decode(args: argparse.Namespace, done: set[str]) -> Measured:
     half = new_model(model.config, args.device)
     half.load_state_dict(model.state_dict())
     systems = {
-        "generate() float32": partial(_generate, model, beams, None),
-        "generate() bfloat16": partial(_generate, half.bfloat16(), beams, None),
-        "engine float32": partial(_generate, model, beams, "float32"),
-        "engine bfloat16": partial(_generate, model, beams, "bfloat16"),
+        "generate() float32": partial(generate_batch, model, beams, None),
+        "generate() bfloat16": partial(generate_batch, half.bfloat16(), beams, None),
+        "engine float32": partial(generate_batch, model, beams, "float32"),
+        "engine bfloat16": partial(generate_batch, model, beams, "bfloat16"),
     }
     counts = (1, 2) if args.quick else (1, 32, 64, 256, 512, 1024)
     for count in counts:
@@ -130,7 +130,7 @@ def measure_profile(args: argparse.Namespace, done: set[str]) -> Measured:
     import torch
 
     from benchmarks.common.workload import decoding_batches, make_trainer, new_model, training_batches
-    from benchmarks.decoding.decode import _generate
+    from benchmarks.decoding.decode import generate_batch
 
     new_tokens = 2 if args.quick else 24
     workload = _workload(args, rounds=1, batch_size=2 if args.quick else 64)
@@ -145,7 +145,7 @@ def measure_profile(args: argparse.Namespace, done: set[str]) -> Measured:
         if name not in done and method != _MARIAN:
             model = new_model(config, args.device)
             [batch] = decoding_batches(workload)
-            search = partial(_generate, model, 4, "bfloat16", batch, new_tokens)
+            search = partial(generate_batch, model, 4, "bfloat16", batch, new_tokens)
             yield name, _profile(search, args.device, steps=new_tokens)
 
 

@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers.decoders import ByteLevel
 from transformers import AutoTokenizer, MarianMTModel, PreTrainedTokenizerBase
 
-from benchmarks.decoding.decode import ctranslate2_spec
+from benchmarks.common.ctranslate2_models import ctranslate2_spec
 from benchmarks.decoding.opus_mt import check_same_logits, enlarged
 from hf_capsule_mt.files import write_json
 

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, pipeline
 
-from benchmarks.decoding.decode import ctranslate2_translator, for_ctranslate2
+from benchmarks.common.ctranslate2_models import ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.settings import ServerSettings

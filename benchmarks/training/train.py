@@ -23,6 +23,7 @@ from benchmarks.common.records import Record
 from benchmarks.common.tables import Table, ratio_cell
 from benchmarks.common.workload import (
     MEDIAN_LENGTH,
+    METHODS,
     Batch,
     Measured,
     add_row_options,
@@ -43,7 +44,6 @@ from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.loading import count_parameters
 
-METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
 MEMORY_LENGTH = 128  # words of source and target of every sentence, where memory is measured
 _PLAIN = {"marian": "plain `transformers.MarianMTModel`", "rnmt": "RNMT without capsules"}
 _SITES = ("encoder_self", "cross", "decoder_self")
