@@ -27,7 +27,6 @@ from .settings import (
     has_limit,
     most_new_tokens,
     settings_of,
-    with_tokenizer,
 )
 
 logger = logging.get_logger(__name__)
@@ -123,7 +122,10 @@ class Decoder:
             options.setdefault("max_length", None)
         self.settings = settings_of(model, options)
         """Those of `generate()`."""
-        self._options = with_tokenizer(self.settings, tokenizer, options)
+        if self.settings.stop_strings is not None:
+            # Without strings to stop at, generate() refuses a tokenizer.
+            options.setdefault("tokenizer", tokenizer)
+        self._options = options
         self._is_fast = engine == "fast" and engine_takes(self.settings, self._options)
         self._vocabulary_size = model.get_input_embeddings().weight.shape[0]
         self._searches: dict[int | None, tuple[Engine, Settings]] = {}

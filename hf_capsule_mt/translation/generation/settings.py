@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation import GenerationMode
 
 from hf_capsule_mt.data.encoding import positions
@@ -48,19 +48,9 @@ def engine_takes(settings: GenerationConfig, options: Mapping[str, Any]) -> bool
     return settings.get_generation_mode() in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
 
 
-def with_tokenizer(
-    settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase | None, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return options of `generate()` with the tokenizer, if something stops at strings. Others must not have it."""
-    if settings.stop_strings is None or "tokenizer" in options:
-        return dict(options)
-    return {**options, "tokenizer": tokenizer}
-
-
 def has_limit(options: Mapping[str, Any]) -> bool:
-    """Return whether options of `generate()` limit the length of translations themselves."""
-    arguments = as_arguments(options)
-    return any(arguments.get(name) is not None for name in _OF_LENGTH)
+    """Return whether options of `generate()` limit the length of translations, without a generation config."""
+    return any(options.get(name) is not None for name in _OF_LENGTH)
 
 
 def most_new_tokens(
