@@ -61,14 +61,16 @@ class Call:
         self.owner = "-"
         """Of the key. It is known when the fields are read."""
         self.asked: TranslationRequest | None = None
-        """What is translated. The log describes it."""
+        """What is translated. It is known when the fields are understood, and the log describes it."""
         self.sentences = 0
         """How many sentences the model reads."""
         self._protocol = protocol
         self._settings = settings
 
-    async def fields(self) -> Fields:
+    async def read_fields(self) -> Fields:
         """Return the fields of the query and of the body, which is an object of JSON, or a form. A GET may have one.
+
+        The key is one of them, or in a header, and is checked.
 
         A field that comes several times in a form has a list of texts.
 
@@ -82,8 +84,8 @@ class Call:
         self._authorize(_checked(fields))
         return fields
 
-    async def upload(self) -> tuple[Fields, Upload]:
-        """Return the fields of a form and the file in its field `file`.
+    async def read_upload(self) -> tuple[Fields, Upload]:
+        """Return the fields of a form and the file in its field `file`. The key is checked.
 
         Raises:
             RequestError: if there is no file, the body is too large, too slow or compressed, or the key is wrong.

@@ -30,7 +30,7 @@ from .calls import EXPECTED_ERRORS, Call, Upload
 from .models import ServedModel
 from .refusals import BusyError, LateError, RequestError
 from .service import Service, in_pool
-from .texts import SourceText, TranslationRequest, join, prepare, read_sentences
+from .texts import SourceText, TranslationRequest, join, prepare, sentences_to_decode
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Files:
         try:
             async with asyncio.timeout(self._service.settings.file_timeout), self._turns:
                 prepared = await in_pool(self._thread, prepare, file)
-                sentences = read_sentences(prepared)
+                sentences = sentences_to_decode(prepared)
                 call.sentences = len(sentences)
                 ranked: list[Ranked] = []
                 for start in range(0, len(sentences), _PART):

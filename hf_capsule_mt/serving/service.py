@@ -26,7 +26,7 @@ from .operators.metrics import Metrics
 from .queue.batcher import Batcher
 from .refusals import RequestError
 from .settings import ServerSettings
-from .texts import SourceText, TranslatedText, TranslationRequest, join, prepare, read_sentences
+from .texts import SourceText, TranslatedText, TranslationRequest, join, prepare, sentences_to_decode
 
 logger = logging.getLogger(__name__)
 
@@ -140,12 +140,13 @@ class Service:
         """
         call.asked = request
         self._check_size(request)
+        pool = self._pool_for(request)
         with self.batcher.admitted(request.characters // _CHARACTERS_OF_TOKEN):
-            prepared = await self._in_thread_if_long(request, prepare, request)
-            call.sentences = len(read_sentences(prepared))
+            prepared = await in_pool(pool, prepare, request)
+            call.sentences = len(sentences_to_decode(prepared))
             decoding = self._decoding(request, prepared)
         decoded = await call.answered(_all_of(decoding), self.settings.timeout)
-        translated = await self._in_thread_if_long(request, join, request, prepared, decoded)
+        translated = await in_pool(pool, join, request, prepared, decoded)
         self.note(request, translated)
         return translated
 
@@ -159,22 +160,17 @@ class Service:
 
     async def detecting(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns that may detect languages, in a thread if detection takes time."""
-        if self.detector.takes_time:
-            return await self.in_thread(function, *arguments)
-        return function(*arguments)
+        return await in_pool(self._for_short if self.detector.takes_time else None, function, *arguments)
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns that takes some time, without holding up other requests."""
         return await in_pool(self._for_short, function, *arguments)
 
-    async def _in_thread_if_long(
-        self, request: TranslationRequest, function: Callable[..., Any], *arguments: Any
-    ) -> Any:
-        """Return what a function returns that prepares or joins texts, in a thread if they are long."""
+    def _pool_for(self, request: TranslationRequest) -> ThreadPoolExecutor | None:
+        """Return the thread that prepares and joins the texts of a request, or None if they are short and plain."""
         if request.characters < _FEW and not any(source.may_have_parts for source in request.sources):
-            return function(*arguments)
-        pool = self._for_short if request.characters < _SHORT else self._for_long
-        return await in_pool(pool, function, *arguments)
+            return None
+        return self._for_short if request.characters < _SHORT else self._for_long
 
     def _check_size(self, request: TranslationRequest) -> None:
         if len(request.sources) > self.settings.max_texts:
@@ -194,7 +190,7 @@ class Service:
         for name, texts in texts_of.items():
             future = self.batcher.submit(
                 name,
-                read_sentences(texts),
+                sentences_to_decode(texts),
                 seconds=self.settings.timeout,
                 alternatives=request.alternatives,
                 rereads=request.wants_quality,
@@ -213,8 +209,16 @@ async def _all_of(decoding: Mapping[str, asyncio.Future]) -> dict[str, list[Rank
     return dict(zip(decoding, ranked, strict=True))
 
 
-async def in_pool(pool: ThreadPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function returns in a thread. If nobody waits for it any more, it ends at its next step."""
+async def in_pool(pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns in a thread. If nobody waits for it any more, it ends at its next step.
+
+    Args:
+        pool: the thread. None calls the function at once, which is faster if it takes almost no time.
+        function: the work.
+        *arguments: of the function.
+    """
+    if pool is None:
+        return function(*arguments)
     work = LongWork()
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work.run, function, *arguments)

@@ -68,8 +68,8 @@ def prepare(request: TranslationRequest) -> list[PreparedText]:
     return [source.model.prepare(source.text, source.options, source.markup) for source in request.sources]
 
 
-def read_sentences(prepared: Iterable[PreparedText]) -> list[Sentence]:
-    """Return the sentences of texts that the model reads. The others are copied."""
+def sentences_to_decode(prepared: Iterable[PreparedText]) -> list[Sentence]:
+    """Return the sentences of texts that the model decodes. The others are copied."""
     sentences: list[Sentence] = []
     for text in prepared:
         sentences += [sentence for sentence in text.sentences if sentence.token_ids]
@@ -84,7 +84,7 @@ def join(
     Args:
         request: what a client asked for.
         prepared: its texts.
-        decoded: by the name of a model, what it wrote for the sentences that it reads, in their order.
+        decoded: by the name of a model, what it wrote for the sentences of [`sentences_to_decode`].
     """
     remaining = {name: iter(ranked) for name, ranked in decoded.items()}
     translated = []

@@ -17,7 +17,7 @@ from hf_capsule_mt.serving.calls import Upload
 from hf_capsule_mt.serving.files import read_file
 from hf_capsule_mt.serving.models import ServedModel
 from hf_capsule_mt.serving.settings import ServerSettings
-from hf_capsule_mt.serving.texts import join, prepare, read_sentences
+from hf_capsule_mt.serving.texts import join, prepare, sentences_to_decode
 from hf_capsule_mt.translation.generation.decoder import Decoded
 
 PARTS = 60
@@ -78,7 +78,7 @@ def test_a_file_is_read_and_written_in_steps(model, name):
 
     request = counted(read_file, Upload(name, FILES[name].encode()), model)
     prepared = counted(prepare, request)
-    decoded = [(Decoded([], text=upper(sentence.segment)),) for sentence in read_sentences(prepared)]
+    decoded = [(Decoded([], text=upper(sentence.segment)),) for sentence in sentences_to_decode(prepared)]
     translated = counted(join, request, prepared, {model.name: decoded})
 
     def write():

@@ -77,7 +77,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _translate(service: Service, call: Call) -> Response:
-    fields = await call.fields()
+    fields = await call.read_fields()
     request = await _request(fields, service, call.owner)
     entries = []
     for source, text in zip(request.sources, await service.translate(call, request), strict=True):
@@ -105,7 +105,7 @@ async def _request(fields: Fields, service: Service, owner: str) -> TranslationR
 
 async def _languages(service: Service, call: Call) -> Response:
     """Return the source or target languages."""
-    fields = await call.fields()
+    fields = await call.read_fields()
     kind = fields.get("type", "source")
     if kind not in ("source", "target"):
         raise RequestError(400, "Value for 'type' not supported.")
@@ -117,7 +117,7 @@ async def _languages(service: Service, call: Call) -> Response:
 
 
 async def _usage(service: Service, call: Call) -> Response:
-    await call.fields()
+    await call.read_fields()
     return JSONResponse({"character_count": service.translated_characters, "character_limit": _NO_LIMIT})
 
 

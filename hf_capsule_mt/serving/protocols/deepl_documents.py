@@ -77,7 +77,7 @@ class _Documents:
 
     async def upload(self, service: Service, call: Call) -> Response:
         """Take a document, and translate it in the background."""
-        fields, upload = await call.upload()
+        fields, upload = await call.read_upload()
         if isinstance(fields.get("filename"), str):
             upload = replace(upload, name=fields["filename"])
         _check_fields(fields, PurePosixPath(upload.name).suffix)
@@ -125,7 +125,7 @@ class _Documents:
 
     async def _asked(self, call: Call) -> _Document:
         """Return a document, whose key the client must know."""
-        fields = await call.fields()
+        fields = await call.read_fields()
         document = self._documents.get(call.request.path_params["number"])
         key = fields.get("document_key")
         if document is None or not isinstance(key, str) or not compare_digest(document.key.encode(), key.encode()):

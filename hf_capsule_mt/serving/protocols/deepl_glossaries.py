@@ -35,14 +35,14 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _pairs(service: Service, call: Call) -> Response:
-    await call.fields()
+    await call.read_fields()
     pairs = language_pairs(service.models)
     supported = [{"source_lang": source, "target_lang": target} for source, target in pairs]
     return JSONResponse({"supported_languages": supported})
 
 
 async def _create(service: Service, call: Call) -> Response:
-    fields = await call.fields()
+    fields = await call.read_fields()
     check_known(fields, _OF_DICTIONARY | {"name", "auth_key"})
     dictionary = await _read(service, fields)
     glossary = ClientGlossary(call.owner, _text(fields, "name"), [dictionary])
@@ -51,7 +51,7 @@ async def _create(service: Service, call: Call) -> Response:
 
 
 async def _create_multilingual(service: Service, call: Call) -> Response:
-    fields = await call.fields()
+    fields = await call.read_fields()
     check_known(fields, frozenset(("name", "dictionaries", "auth_key")))
     asked = fields.get("dictionaries")
     if not isinstance(asked, list) or not asked or not all(isinstance(item, dict) for item in asked):
@@ -69,7 +69,7 @@ async def _create_multilingual(service: Service, call: Call) -> Response:
 
 
 async def _list(service: Service, call: Call) -> Response:
-    await call.fields()
+    await call.read_fields()
     # Version 2 has no glossaries of several pairs.
     described = []
     for glossary in service.glossaries.of(call.owner):
@@ -79,7 +79,7 @@ async def _list(service: Service, call: Call) -> Response:
 
 
 async def _list_multilingual(service: Service, call: Call) -> Response:
-    await call.fields()
+    await call.read_fields()
     glossaries = service.glossaries.of(call.owner)
     return JSONResponse({"glossaries": [_described_multilingual(glossary) for glossary in glossaries]})
 
@@ -107,13 +107,13 @@ async def _entries_multilingual(service: Service, call: Call) -> Response:
 
 
 async def _delete(service: Service, call: Call) -> Response:
-    await call.fields()
+    await call.read_fields()
     service.glossaries.remove(call.owner, call.request.path_params["number"])
     return Response(status_code=204)
 
 
 async def _asked(service: Service, call: Call) -> ClientGlossary:
-    await call.fields()
+    await call.read_fields()
     return service.glossaries.find(call.owner, call.request.path_params["number"])
 
 

@@ -41,7 +41,7 @@ def routes(service: Service, files: Files) -> list[Route]:
 
 
 async def _translate(service: Service, call: Call) -> Response:
-    fields = await call.fields()
+    fields = await call.read_fields()
     request = await _request(fields, service)
     translated = await service.translate(call, request)
     return JSONResponse(_answer(fields, request, translated))
@@ -81,7 +81,7 @@ def _answer(fields: Fields, request: TranslationRequest, translated: Sequence[Tr
 
 
 async def _detect(service: Service, call: Call) -> Response:
-    fields = await call.fields()
+    fields = await call.read_fields()
     check_known(fields, _FIELDS_OF_DETECTION)
     texts = _texts(fields)
     if isinstance(fields["q"], list):
@@ -122,7 +122,7 @@ async def _settings(service: Service, call: Call) -> Response:
 
 
 async def _translate_file(files: Files, service: Service, call: Call) -> Response:
-    fields, upload = await call.upload()
+    fields, upload = await call.read_upload()
     check_known(fields, _FIELDS_OF_FILE)
     source = _text(fields, "source")
     if source == _AUTO:
