@@ -1,8 +1,7 @@
-"""Corpora of many files in the command `translate`: its options, and what it says at the end."""
+"""Corpora of many files in the command `translate`: its checks, its work, and what it says at the end."""
 
 import argparse
 import logging
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,34 +28,6 @@ _OF_TEXT_FILES = (
     *("output_file", "report_file", "calibration", "interactive", "documents", "glossary"),
     *("n_best", "alignments"),
 )
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for rows."""
-    rows = parser.add_argument_group("corpora", "Files of plain text, or rows of Parquet and JSONL, with --output_dir.")
-    rows.add_argument(
-        "--text_column", default="text", metavar="NAME", help="Column to translate (default: %(default)s)."
-    )
-    rows.add_argument(
-        "--translation_column",
-        default="translation",
-        metavar="NAME",
-        help="New column for translations (default: %(default)s).",
-    )
-    rows.add_argument(
-        "--report_column", metavar="NAME", help="Add a column with numbers of sentences: cut, empty, repeating ..."
-    )
-    rows.add_argument(
-        "--part", type=share, default=(1, 1), metavar="I/N", help="Translate share I of N of the files, such as 3/100."
-    )
-
-
-def share(text: str) -> tuple[int, int]:
-    """Return the two numbers of "3/100"."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise argparse.ArgumentTypeError(f"{text} is no share of the files. Write 3/100 for the third of 100.")
-    return int(match[1]), int(match[2])
 
 
 def translate_rows(args: argparse.Namespace) -> None:

@@ -73,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         with direction.spoken_by(tokenizer):
             shortlist = count_words(tokenizer, each_line(args.input_file), always, args.min_count)
     write_words(args.output_file, tokenizer, shortlist.counts)
-    print(f"{args.output_file}: {len(shortlist.counts):,} of {config.vocab_size:,} words.")
+    num_words = len(shortlist.counts)
+    print(f"{args.output_file}: {num_words:,} of {config.vocab_size:,} words.")
     if args.script is None:
         print(_coverage(shortlist, tokenizer))
 

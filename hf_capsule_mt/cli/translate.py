@@ -37,6 +37,7 @@ Several files, of plain text or of rows of Parquet and JSONL, such as web corpor
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_texts(parser)
     _add_terms(parser)
     _add_answers(parser)
-    corpora.add_options(parser)
+    _add_corpora(parser)
     search = parser.add_argument_group("decoding")
     add_decoding(search)
     search.add_argument(
@@ -194,6 +195,34 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
     )
     add_glossary_languages(group)
     add_vocabulary(group)
+
+
+def _add_corpora(parser: argparse.ArgumentParser) -> None:
+    """Add the options for rows."""
+    rows = parser.add_argument_group("corpora", "Files of plain text, or rows of Parquet and JSONL, with --output_dir.")
+    rows.add_argument(
+        "--text_column", default="text", metavar="NAME", help="Column to translate (default: %(default)s)."
+    )
+    rows.add_argument(
+        "--translation_column",
+        default="translation",
+        metavar="NAME",
+        help="New column for translations (default: %(default)s).",
+    )
+    rows.add_argument(
+        "--report_column", metavar="NAME", help="Add a column with numbers of sentences: cut, empty, repeating ..."
+    )
+    rows.add_argument(
+        "--part", type=_share, default=(1, 1), metavar="I/N", help="Translate share I of N of the files, such as 3/100."
+    )
+
+
+def _share(text: str) -> tuple[int, int]:
+    """Return the two numbers of "3/100"."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise argparse.ArgumentTypeError(f"{text} is no share of the files. Write 3/100 for the third of 100.")
+    return int(match[1]), int(match[2])
 
 
 @report_user_errors()
