@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 IMPORT_ALL = """
 import importlib, os, pkgutil, torch
 del os.fork, os.register_at_fork
@@ -13,6 +15,7 @@ for module in pkgutil.walk_packages(hf_capsule_mt.__path__, "hf_capsule_mt."):
 """
 
 
+@pytest.mark.slow
 def test_every_module_imports_without_fork():
     ended = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
