@@ -11,6 +11,7 @@ import html
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, chain
 
 import regex
@@ -20,14 +21,15 @@ from hf_capsule_mt.long_work import next_step
 from ..text.segments import Segment
 from ..text.words import Align, Span, Weights, word_spans
 from .markup import Item, Run
-from .placement import DisjointRanges, Node
-from .writer import SentenceWriter
+from .placement import Node
+from .writer import KeptParts, SentenceWriter
 
 Cut = Callable[[str], list[str]]
 """From a text to its parts that are translated one by one. Joined, they are the text."""
 Escape = Callable[[str], str]
 """Writes characters as references, such as `&amp;`, if they would look like tags."""
 
+_escaped = partial(html.escape, quote=False)
 _WHITE_SPACE = regex.compile(r"\s*")
 _BREAKABLE = regex.compile(r"[ \t\r\n]+")
 
@@ -58,7 +60,8 @@ class MarkedSegment(Segment):
 
     def put_back(self, translation: str, align: Align | None = None) -> str:
         """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
-        copies = self._copies(translation)
+        kept = KeptParts(self.text, self.words, self.kept)
+        copies = kept.copies_in(translation)
         spans_of_copies = set(chain.from_iterable(copies.values()))
         words = word_spans(translation, sorted(spans_of_copies))
         number_of = {span: number for number, span in enumerate(words)}
@@ -69,67 +72,8 @@ class MarkedSegment(Segment):
         weights: Weights = [()] * len(words)
         if align is not None and self.needs_alignment:
             weights = align(self.words, words)
-        writer = SentenceWriter(translation, words, weights, words_of_copies, self._with_twins(), self.escape)
+        writer = SentenceWriter(translation, words, weights, words_of_copies, kept.with_twins(), self.escape)
         return writer.write(self.root)
-
-    def _with_twins(self) -> set[int]:
-        """Return the words of kept parts whose text also stands elsewhere in the sentence, where it is translated.
-
-        `:` is one in "Write <code>:</code> at the end: it is needed."
-        """
-        twins = self._copies(self.text, outside_of=self.kept_spans)
-        return {word for word, spans in twins.items() if spans}
-
-    def _copies(self, text: str, outside_of: Sequence[Span] = ()) -> dict[int, list[Span]]:
-        """Return the places of copies of kept parts in a text, by their words in the source.
-
-        Copies do not overlap. A copy is part of a longer word only if the kept part is, too. Kept parts with the same
-        text share their copies.
-        """
-
-        def rank(word: int) -> tuple[int, bool]:
-            # The longest first: one may be part of another. Equal texts: first those that must be words of their own.
-            return -len(self.kept[word]), any(self._is_joined(word))
-
-        taken = DisjointRanges(outside_of)
-        kept = DisjointRanges(self.kept_spans)
-        shared: dict[tuple[str, bool, bool], list[Span]] = {}
-        copies: dict[int, list[Span]] = {}
-        for word in sorted(self.kept, key=rank):
-            key = (self.kept[word], *self._is_joined(word))
-            if key not in shared:
-                shared[key] = _free_copies(text, *key, taken)
-                if self._is_across(self.kept[word], kept):
-                    shared[key] = self._most_similar(text, shared[key], word)
-                for span in shared[key]:
-                    taken.add(span)
-            copies[word] = shared[key]
-        return copies
-
-    def _is_across(self, text: str, kept: DisjointRanges) -> bool:
-        """Return whether the text of a kept part also stands partly in another one, and partly outside of it.
-
-        `--` does in "Use <code>--</code> for <code>-</code>-prefixed flags."
-        """
-        for match in regex.finditer(regex.escape(text), self.text):
-            if kept.overlap(*match.span()) and not kept.contain(*match.span()):
-                return True
-        return False
-
-    def _most_similar(self, text: str, copies: Sequence[Span], word: int) -> list[Span]:
-        """Return as many copies of a kept part as the source has, first those with letters on the same sides.
-
-        The others may be a shorter kept part with text next to it, which must not get lost.
-        """
-        sides = _letters_next_to(self.text, self.words[word])
-        ranked = sorted(copies, key=lambda span: _letters_next_to(text, span) != sides)
-        number = list(self.kept.values()).count(self.kept[word])
-        return sorted(ranked[:number])
-
-    def _is_joined(self, word: int) -> tuple[bool, bool]:
-        """Return whether a kept part is joined to a letter or digit before it, and to one after it."""
-        start, end = self.words[word]
-        return _is_in_word(self.text, start), _is_in_word(self.text, end)
 
 
 def marked_segments(
@@ -174,7 +118,7 @@ def _run_segments(run: Run, keep: regex.Pattern | None, cut: Cut | None, escape:
     line = run.line
     for end in _ends(run.text, items, cut):
         last = len(items) if end == len(run.text) else _divide(items, first, end)
-        yield _Stretch(run.text, start, end, items[first:last], line, escape).segment()
+        yield _segment(run.text, start, end, items[first:last], line, escape)
         line += run.text.count("\n", start, end)
         start = end
         first = last
@@ -228,112 +172,91 @@ def _divide(items: Sequence[Item], first: int, end: int) -> int:
     return last
 
 
-@dataclass
-class _Stretch:
-    """A part of a run from `start` to `end`, with its items, and the line of the source on which it begins."""
+def _segment(text: str, start: int, end: int, items: Sequence[Item], line: int, escape: Escape) -> Segment:
+    """Return the segment of a part of a run. Without letters to translate, all of it is white space.
 
-    run_text: str
-    start: int
-    end: int
-    items: list[Item]
-    line: int
-    escape: Escape
-
-    def segment(self) -> Segment:
-        """Return the segment of this stretch. Without letters to translate, all of it is white space."""
-        if not self._has_letters():
-            return Segment(self._written(self.end, self.items, self.escape), "", "")
-        ahead, origin, begin = self._ahead()
-        behind = self._behind(len(ahead))
-        items = self.items[len(ahead) : len(self.items) - len(behind)]
-        part = self.run_text[origin : self.end]
-        sentence = " ".join(part.split())
-        spans = _sentence_spans(part, [(item.at - origin, item.end - origin) for item in items])
-        kept_spans = [span for item, span in zip(items, spans) if item.kind == "kept"]
-        words = word_spans(sentence, kept_spans)
-        number_of = {span: number for number, span in enumerate(words)}
-        kept = {}
-        for start, end in kept_spans:
-            kept[number_of[start, end]] = sentence[start:end]
-        return MarkedSegment(
-            before=self._written(begin, ahead, self.escape),
-            text=sentence,
-            after=self._written(self.end, behind, self.escape, origin + len(part.rstrip())),
-            line=self.line + self.run_text.count("\n", self.start, begin),
-            words=tuple(words),
-            root=_tree(self.run_text, items, [place for place, _ in spans], words),
-            kept=kept,
-            escape=self.escape,
-        )
-
-    def _has_letters(self) -> bool:
-        """Return whether there are letters outside of tags and kept parts."""
-        without_items = [item._replace(raw="") for item in self.items]
-        return any(map(str.isalpha, self._written(self.end, without_items, str)))
-
-    def _ahead(self) -> tuple[list[Item], int, int]:
-        """Return the items in front of the sentence, the place after the last of them, and where words begin.
-
-        These are kept parts that lead a line, and points in white space, which stay there.
-        """
-        ahead: list[Item] = []
-        origin = self.start
-        begin = self._first_word(origin)
-        for item in self.items:
-            if item.may_lead and item.at == begin:
-                origin = item.end
-                begin = self._first_word(origin)
-            elif item.kind != "point" or item.at >= begin:
-                break
-            ahead.append(item)
-        return ahead, origin, begin
-
-    def _behind(self, first: int) -> list[Item]:
-        """Return the points in the white space behind the sentence, which stay there. Items before `first` stay."""
-        end = self.start + len(self.run_text[self.start : self.end].rstrip())
-        start = len(self.items)
-        while start > first:
-            item = self.items[start - 1]
-            if item.kind != "point" or item.at <= end:
-                break
-            start -= 1
-        return self.items[start:]
-
-    def _first_word(self, place: int) -> int:
-        """Return the place of the next character that is no white space."""
-        while place < self.end and self.run_text[place].isspace():
-            place += 1
-        return place
-
-    def _written(self, until: int, items: Sequence[Item], escape: Escape, begin: int | None = None) -> str:
-        """Return the text up to a place with these items. It begins with the stretch, or at another place."""
-        written = []
-        place = self.start if begin is None else begin
-        for item in items:
-            written.append(escape(self.run_text[place : item.at]))
-            written.append(item.raw)
-            place = item.end
-        written.append(escape(self.run_text[place:until]))
-        return "".join(written)
-
-
-def _free_copies(
-    translation: str, text: str, joined_before: bool, joined_after: bool, taken: DisjointRanges
-) -> list[Span]:
-    """Return the places of a text in a translation that no other copy has.
-
-    A copy stands inside a word only on the sides where the kept part does.
+    Args:
+        text: of the run.
+        start: where the part begins in it.
+        end: the place behind the part.
+        items: of the part.
+        line: of the source, on which the part begins.
+        escape: writes characters as references.
     """
-    copies = []
-    for match in regex.finditer(regex.escape(text), translation):
-        start, end = match.span()
-        if _is_in_word(translation, start) and not joined_before:
-            continue
-        if _is_in_word(translation, end) and not joined_after:
-            continue
-        if not taken.overlap(start, end):
-            copies.append((start, end))
-    return copies
+    without_items = [item._replace(raw="") for item in items]
+    if not any(map(str.isalpha, _written(text, start, end, without_items, str))):
+        return Segment(_written(text, start, end, items, escape), "", "")
+    num_ahead, origin = _ahead(text, start, end, items)
+    begin = _first_word(text, origin, end)
+    num_inside = len(items) - num_ahead - _num_behind(text, start, end, items[num_ahead:])
+    ahead = items[:num_ahead]
+    inside = items[num_ahead : num_ahead + num_inside]
+    behind = items[num_ahead + num_inside :]
+    part = text[origin:end]
+    sentence = " ".join(part.split())
+    spans = _sentence_spans(part, [(item.at - origin, item.end - origin) for item in inside])
+    kept_spans = [span for item, span in zip(inside, spans) if item.kind == "kept"]
+    words = word_spans(sentence, kept_spans)
+    number_of = {span: number for number, span in enumerate(words)}
+    kept = {}
+    for first, behind_last in kept_spans:
+        kept[number_of[first, behind_last]] = sentence[first:behind_last]
+    return MarkedSegment(
+        before=_written(text, start, begin, ahead, escape),
+        text=sentence,
+        after=_written(text, origin + len(part.rstrip()), end, behind, escape),
+        line=line + text.count("\n", start, begin),
+        words=tuple(words),
+        root=_tree(text, inside, [place for place, _ in spans], words),
+        kept=kept,
+        escape=escape,
+    )
+
+
+def _ahead(text: str, start: int, end: int, items: Sequence[Item]) -> tuple[int, int]:
+    """Return how many items stay in front of the sentence of a part, and the place behind the last kept one.
+
+    These are kept parts that lead a line, and points in white space.
+    """
+    origin = start
+    begin = _first_word(text, origin, end)
+    for number, item in enumerate(items):
+        if item.may_lead and item.at == begin:
+            origin = item.end
+            begin = _first_word(text, origin, end)
+        elif item.kind != "point" or item.at >= begin:
+            return number, origin
+    return len(items), origin
+
+
+def _num_behind(text: str, start: int, end: int, items: Sequence[Item]) -> int:
+    """Return how many items stay behind the sentence of a part: the points in its last white space."""
+    end_of_words = start + len(text[start:end].rstrip())
+    number = 0
+    for item in reversed(items):
+        if item.kind != "point" or item.at <= end_of_words:
+            break
+        number += 1
+    return number
+
+
+def _first_word(text: str, place: int, end: int) -> int:
+    """Return the place of the next character that is no white space."""
+    while place < end and text[place].isspace():
+        place += 1
+    return place
+
+
+def _written(text: str, start: int, end: int, items: Sequence[Item], escape: Escape) -> str:
+    """Return a text from one place to another, with its items."""
+    written = []
+    place = start
+    for item in items:
+        written.append(escape(text[place : item.at]))
+        written.append(item.raw)
+        place = item.end
+    written.append(escape(text[place:end]))
+    return "".join(written)
 
 
 def _sentence_spans(part: str, spans: Sequence[Span]) -> list[Span]:
@@ -416,17 +339,3 @@ def _point(run_text: str, item: Item, following: Item | None, space_end: int, fi
         # A space that must not break a line stays one.
         space = _BREAKABLE.sub(" ", _WHITE_SPACE.match(run_text, item.at, space_end)[0])
     return Node(item.raw, first=first, last=first, follows=is_behind_word and ends_word, space=space)
-
-
-def _letters_next_to(text: str, span: Span) -> tuple[bool, bool]:
-    """Return whether a letter or digit stands before a place, and behind it."""
-    start, end = span
-    return text[max(start - 1, 0) : start].isalnum(), text[end : end + 1].isalnum()
-
-
-def _is_in_word(text: str, place: int) -> bool:
-    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text, quote=False)

@@ -4,10 +4,12 @@ Time grows with the number of elements times its logarithm, and with the size of
 target words times that of source words.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+
+import regex
 
 from ..text.words import Span, Weights
-from .placement import ChildRanges, Copies, Node, TagAlignment, owners_of, replaceable_words
+from .placement import ChildRanges, Copies, DisjointRanges, Node, TagAlignment, owners_of, replaceable_words
 
 
 class SentenceWriter:
@@ -110,3 +112,107 @@ class SentenceWriter:
             self._written.append(self._escape(text))
             self._last_character = text[-1:]
         self._space = ""
+
+
+class KeptParts:
+    """The kept parts of a sentence, and their copies in a translation.
+
+    Args:
+        text: the sentence.
+        words: the places of its words. A kept part is one word.
+        kept: the kept parts by the numbers of their words.
+    """
+
+    def __init__(self, text: str, words: Sequence[Span], kept: Mapping[int, str]) -> None:
+        self._text = text
+        self._words = words
+        self._kept = kept
+        self._spans = [words[word] for word in kept]
+
+    def with_twins(self) -> set[int]:
+        """Return the words of kept parts whose text also stands elsewhere in the sentence, where it is translated.
+
+        `:` is one in "Write <code>:</code> at the end: it is needed."
+        """
+        twins = self.copies_in(self._text, outside_of=self._spans)
+        return {word for word, spans in twins.items() if spans}
+
+    def copies_in(self, text: str, outside_of: Sequence[Span] = ()) -> dict[int, list[Span]]:
+        """Return the places of copies of kept parts in a text, by their words in the source.
+
+        Copies do not overlap. A copy is part of a longer word only if the kept part is, too. Kept parts with the same
+        text share their copies.
+        """
+
+        def rank(word: int) -> tuple[int, bool]:
+            # The longest first: one may be part of another. Equal texts: first those that must be words of their own.
+            return -len(self._kept[word]), any(self._is_joined(word))
+
+        taken = DisjointRanges(outside_of)
+        kept = DisjointRanges(self._spans)
+        shared: dict[tuple[str, bool, bool], list[Span]] = {}
+        copies: dict[int, list[Span]] = {}
+        for word in sorted(self._kept, key=rank):
+            key = (self._kept[word], *self._is_joined(word))
+            if key not in shared:
+                shared[key] = _free_copies(text, *key, taken)
+                if self._is_across(self._kept[word], kept):
+                    shared[key] = self._most_similar(text, shared[key], word)
+                for span in shared[key]:
+                    taken.add(span)
+            copies[word] = shared[key]
+        return copies
+
+    def _is_across(self, text: str, kept: DisjointRanges) -> bool:
+        """Return whether the text of a kept part also stands partly in another one, and partly outside of it.
+
+        `--` does in "Use <code>--</code> for <code>-</code>-prefixed flags."
+        """
+        for match in regex.finditer(regex.escape(text), self._text):
+            if kept.overlap(*match.span()) and not kept.contain(*match.span()):
+                return True
+        return False
+
+    def _most_similar(self, text: str, copies: Sequence[Span], word: int) -> list[Span]:
+        """Return as many copies of a kept part as the source has, first those with letters on the same sides.
+
+        The others may be a shorter kept part with text next to it, which must not get lost.
+        """
+        sides = _letters_next_to(self._text, self._words[word])
+        ranked = sorted(copies, key=lambda span: _letters_next_to(text, span) != sides)
+        number = list(self._kept.values()).count(self._kept[word])
+        return sorted(ranked[:number])
+
+    def _is_joined(self, word: int) -> tuple[bool, bool]:
+        """Return whether a kept part is joined to a letter or digit before it, and to one after it."""
+        start, end = self._words[word]
+        return _is_in_word(self._text, start), _is_in_word(self._text, end)
+
+
+def _free_copies(
+    translation: str, text: str, joined_before: bool, joined_after: bool, taken: DisjointRanges
+) -> list[Span]:
+    """Return the places of a text in a translation that no other copy has.
+
+    A copy stands inside a word only on the sides where the kept part does.
+    """
+    copies = []
+    for match in regex.finditer(regex.escape(text), translation):
+        start, end = match.span()
+        if _is_in_word(translation, start) and not joined_before:
+            continue
+        if _is_in_word(translation, end) and not joined_after:
+            continue
+        if not taken.overlap(start, end):
+            copies.append((start, end))
+    return copies
+
+
+def _letters_next_to(text: str, span: Span) -> tuple[bool, bool]:
+    """Return whether a letter or digit stands before a place, and behind it."""
+    start, end = span
+    return text[max(start - 1, 0) : start].isalnum(), text[end : end + 1].isalnum()
+
+
+def _is_in_word(text: str, place: int) -> bool:
+    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
