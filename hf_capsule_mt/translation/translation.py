@@ -6,7 +6,7 @@ from typing import Any
 
 from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 
-from .alignment.links import LinkedPart, WordLink, copied_words, joined_links
+from .alignment.links import WordLink, copied_words, joined_links
 from .text.segments import Segment
 
 
@@ -91,14 +91,14 @@ class PreparedText:
 
     def _links(self, translations: Sequence[Translation], target: str) -> tuple[WordLink, ...]:
         """Return which words of the text and of its translation belong together."""
-        parts: list[LinkedPart] = []
+        parts: list[tuple[str, str, Sequence[WordLink]]] = []
         for sentence, translation in zip(self.sentences, translations, strict=True):
             before = sentence.segment.before
             after = sentence.segment.after
             # What has no letters, such as a number between two sentences, stands there too.
-            parts.append(LinkedPart(before, before, copied_words(before, before)))
-            parts.append(LinkedPart(sentence.segment.text, translation.text, translation.links or ()))
-            parts.append(LinkedPart(after, after, copied_words(after, after)))
+            parts.append((before, before, copied_words(before, before)))
+            parts.append((sentence.segment.text, translation.text, translation.links or ()))
+            parts.append((after, after, copied_words(after, after)))
         return joined_links(parts, self.text, target)
 
 

@@ -52,19 +52,14 @@ def copied_words(source: str, copy: str) -> tuple[WordLink, ...]:
     return tuple(links)
 
 
-class LinkedPart(NamedTuple):
-    """A part of a source, the same part of its translation, and the links between both."""
-
-    source: str
-    target: str
-    links: Sequence[WordLink]
-
-
-def joined_links(parts: Sequence[LinkedPart], source: str, target: str) -> tuple[WordLink, ...]:
+def joined_links(
+    parts: Sequence[tuple[str, str, Sequence[WordLink]]], source: str, target: str
+) -> tuple[WordLink, ...]:
     """Return the links of all parts with their places and numbers in the whole texts.
 
     Args:
-        parts: in the order of the texts. White space in their sources may have become single spaces.
+        parts: parts of the source, the same parts of the translation, and the links between both, in the order of the
+            texts. White space in their sources may have become single spaces.
         source: the whole source.
         target: the whole translation. Joined, the translations of the parts are it.
 
@@ -75,8 +70,9 @@ def joined_links(parts: Sequence[LinkedPart], source: str, target: str) -> tuple
     target_starts = [start for start, _ in word_spans(target)]
     begin = 0
     links = []
-    for part, places in zip(parts, _places_in_text(source, [part.source for part in parts]), strict=True):
-        for link in part.links:
+    all_places = _places_in_text(source, [of_source for of_source, _, _ in parts])
+    for (_, of_target, links_of_part), places in zip(parts, all_places, strict=True):
+        for link in links_of_part:
             start, end = link.source_span
             source_span = (places[start], places[end - 1] + 1)
             start, end = link.target_span
@@ -84,7 +80,7 @@ def joined_links(parts: Sequence[LinkedPart], source: str, target: str) -> tuple
             source_number = bisect_right(source_starts, source_span[0]) - 1
             target_number = bisect_right(target_starts, target_span[0]) - 1
             links.append(WordLink(source_number, target_number, source_span, target_span))
-        begin += len(part.target)
+        begin += len(of_target)
     return tuple(links)
 
 

@@ -160,7 +160,6 @@ def is_untranslated(tag: str) -> bool:
 
 def _edited(piece: _Piece, edit: Callable[[str], str]) -> _Piece:
     """Return a piece in which a function has edited the tag, if it is an opening or empty one."""
-    next_step()
     tag = None if piece.kind == "text" else _TOKEN.fullmatch(piece.raw)
     is_start = tag is not None and tag["name"] and not tag["end"]
     return piece._replace(raw=edit(piece.raw)) if is_start else piece
