@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -31,7 +30,7 @@ from .products.finite_scores import FiniteScores
 from .products.products import HALVES
 from .search.constraints import Constraints, NewTokenLimits
 from .search.search import DecodedTokens, Settings
-from .search.term_automaton import Forms, WordBoundaries
+from .search.term_automaton import Forms
 from .search.term_banks import TermBanks, default_bank_width
 
 logger = logging.get_logger(__name__)
@@ -75,9 +74,6 @@ def generate(
     generation_config: GenerationConfig | None = None,
     dtype: str = "float32",
     terms: Sequence[Sequence[Forms]] | None = None,
-    boundaries: WordBoundaries | None = None,
-    bank_width: int | None = None,
-    num_translations: int | None = None,
     return_scores: bool = False,
     **model_kwargs: Any,
 ) -> Any:
@@ -98,18 +94,14 @@ def generate(
             but for the rounding of what is multiplied in fewer bits.
         terms: what the translation of each sentence must have: for each sentence its terms, for each term its forms,
             for each form its token ids. `force_words_ids` of `generate()` is the same for all sentences.
-        boundaries: which tokens may stand in one word, so that forms are whole words.
-        bank_width: how many hypotheses there are for each number of written terms. See [`default_bank_width`].
-        num_translations: how many translations of a sentence with terms are returned. It may be larger than the number
-            of beams. The default is `num_return_sequences`. A search finds at most 8, or the width of its banks if that
-            is larger. If it finds fewer than are asked for, the last one is repeated.
         return_scores: whether the engine returns an object with `sequences` and `sequences_scores`, not only token ids.
             Greedy search has no scores. Where Transformers decodes, it returns what `generation_config` says.
         model_kwargs: the encoder's output, and other arguments of the model.
 
     Returns:
         Token ids with the start tokens, `[sentences * translations, length]`, or what Transformers returns.
-        A translation without all terms comes last. It is only there if they have no room.
+        A translation without all terms comes last. It is only there if they have no room. If a search with terms finds
+        fewer than were asked for, the last one is repeated.
 
     Raises:
         UserError: if there are terms and the engine cannot decode, or a form of a term has no tokens. Also if
@@ -146,13 +138,10 @@ def generate(
         mask = mask[:: settings.num_beams]
     banks = None
     if terms is not None:
-        width = bank_width or default_bank_width(settings.num_beams)
         # A bank is as wide as the number of translations that it returns, or more.
-        banks = TermBanks.of(terms, max(width, settings.num_return_sequences), boundaries)
+        width = max(default_bank_width(settings.num_beams), settings.num_return_sequences)
+        banks = TermBanks.of(terms, width)
     translations = engine.translate(encoded, mask, settings, limits, banks)
-    if num_translations is not None:
-        # Transformers allows no more than there are beams.
-        settings = replace(settings, num_return_sequences=num_translations)
     output = _output_of(translations, settings, input_ids.device)
     return output if return_scores else output.sequences
 

@@ -318,7 +318,7 @@ def test_a_sentence_does_not_depend_on_the_terms_of_others():
     chance = random.Random(10)
     terms = [[[(chance.randrange(3, size),)]] for _ in range(8)]
     terms[3] = [[(chance.randrange(3, size),)] for _ in range(7)]
-    options = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": LONGEST, "bank_width": 2}
+    options = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": LONGEST}
     together = model.generate(**source, custom_generate=partial(generate, terms=terms), **options)
     together = together.unflatten(0, (8, 2))
     for row in range(8):
@@ -341,14 +341,11 @@ def test_the_last_of_too_few_translations_is_repeated():
 def test_there_may_be_more_translations_than_beams():
     """Those that have ended, so that one without copies is among them."""
     model = ending("marian")
-    source = sources(1)
-    options = {"num_beams": 2, "max_new_tokens": LONGEST}
-    best = model.generate(**source, custom_generate=partial(generate, terms=[[[(40,)]]]), **options)
-    call = partial(generate, terms=[[[(40,)]]], num_translations=5)
-    several = model.generate(**source, custom_generate=call, **options)
-    assert several[0, : best.shape[1]].tolist() == best[0].tolist()
-    assert len({tuple(row) for row in several.tolist()}) == 5
-    assert all(40 in row for row in several.tolist())
+    banks = TermBanks.of([[[(40,)]]], default_bank_width(2))
+    [found] = translate(model, sources(1), settings(model), [LONGEST], banks)
+    translations = {tuple(row) for row in found.sequences.tolist()}
+    assert len(translations) >= 5
+    assert all(40 in tokens for tokens in translations)
 
 
 def test_behind_its_end_a_translation_is_filled_up_as_by_generate():
