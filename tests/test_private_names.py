@@ -88,8 +88,6 @@ LIST = [
     # Pipelines of Transformers
     PrivateName("_forward", Pipeline, "Every pipeline of Transformers defines it."),
     PrivateName("_sanitize_parameters", Pipeline, "Every pipeline of Transformers defines it."),
-    PrivateName("_preprocess_params", Pipeline.__init__, "A call is checked with the options that a pipeline has."),
-    PrivateName("_forward_params", Pipeline.__init__, "A call is checked with the options that a pipeline has."),
     PrivateName("_load_feature_extractor", Pipeline, OF_PIPELINES),
     PrivateName("_load_image_processor", Pipeline, OF_PIPELINES),
     PrivateName("_load_processor", Pipeline, OF_PIPELINES),

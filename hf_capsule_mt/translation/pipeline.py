@@ -128,7 +128,7 @@ class TranslationPipeline(ChunkPipeline):
                 logger.warning_once(f"A pipeline returns texts, so {name} has no effect. Call generate() for it.")
         answers = _taken_out(options, _OF_ANSWERS)
         as_objects = _taken_out(options, ("return_objects",))
-        self._check_alignable({**options, **answers})
+        _check_alignable({**options, **answers})
         if answers.get("return_alignments"):
             # Words are not aligned with kept parts.
             options["translate_addresses"] = True
@@ -155,13 +155,6 @@ class TranslationPipeline(ChunkPipeline):
             shortlist = ShortlistLogitsProcessor(read_words(Path(vocabulary), self.tokenizer))
             options["logits_processor"] = LogitsProcessorList([*(options.get("logits_processor") or ()), shortlist])
         return options
-
-    def _check_alignable(self, options: dict[str, Any]) -> None:
-        """Raise a UserError if options, with those that the pipeline has already, align texts with tags."""
-        has_already = {**getattr(self, "_preprocess_params", {}), **getattr(self, "_forward_params", {})}
-        options = {**has_already, **options}
-        if options.get("return_alignments") and (options.get("tags") or options.get("keep") is not None):
-            raise UserError(NOT_ALIGNABLE)
 
     def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
         """Translate a text, a list of texts, or an iterable of texts, which is read as it is translated.
@@ -218,10 +211,13 @@ class TranslationPipeline(ChunkPipeline):
             postprocess_params: options of [`postprocess`].
 
         Raises:
-            UserError: if there is no such `batch_size`, and as [`preprocess`] and [`postprocess`] do.
+            UserError: if there is no such `batch_size`, or texts with tags are to be aligned, and as [`preprocess`]
+                and [`postprocess`] do.
         """
         if batch_size < 1:
             raise UserError(f"batch_size is {batch_size}. Give 1 or more.")
+        # Some of these options may be those of the pipeline, others those of the call.
+        _check_alignable({**preprocess_params, **forward_params})
         sentences = self._sentences(inputs, preprocess_params)
         of_text = []
         while batch := list(islice(sentences, batch_size)):
@@ -472,6 +468,12 @@ def _warn_of_lost_sentences(source: str, translation: str) -> None:
             "A text has several sentences, and its translation has fewer. Most models translate only one at a time. "
             "Give the language of documents, such as documents='en'."
         )
+
+
+def _check_alignable(options: dict[str, Any]) -> None:
+    """Raise a UserError if options ask for an alignment of texts with tags."""
+    if options.get("return_alignments") and (options.get("tags") or options.get("keep") is not None):
+        raise UserError(NOT_ALIGNABLE)
 
 
 def _taken_out(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
