@@ -130,8 +130,11 @@ def _settings(votes: Tensor, input_activations: Tensor, schedule: tuple[float, .
 @triton.jit
 def _of_assignment(inputs, outputs, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr):
     """Return where the entries of an assignment `[I, N]` are, and which exist."""
-    i, n = tl.arange(0, INPUTS)[:, None], tl.arange(0, OUTPUTS)[None, :]
-    return i * outputs + n, (i < inputs) & (n < outputs)
+    i = tl.arange(0, INPUTS)[:, None]
+    n = tl.arange(0, OUTPUTS)[None, :]
+    place = i * outputs + n
+    exist = (i < inputs) & (n < outputs)
+    return place, exist
 
 
 @triton.jit
@@ -139,14 +142,19 @@ def _of_votes(inputs, outputs, width, INPUTS: tl.constexpr, OUTPUTS: tl.constexp
     """Return where votes `[I, N, D]` are, and which exist."""
     place, exist = _of_assignment(inputs, outputs, INPUTS, OUTPUTS)
     d = tl.arange(0, WIDTH)[None, None, :]
-    return place[:, :, None] * width + d, exist[:, :, None] & (d < width)
+    place = place[:, :, None] * width + d
+    exist = exist[:, :, None] & (d < width)
+    return place, exist
 
 
 @triton.jit
 def _of_capsules(outputs, width, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr):
     """Return where the output capsules `[N, D]` are, and which of their numbers exist."""
-    n, d = tl.arange(0, OUTPUTS)[:, None], tl.arange(0, WIDTH)[None, :]
-    return n * width + d, (n < outputs) & (d < width)
+    n = tl.arange(0, OUTPUTS)[:, None]
+    d = tl.arange(0, WIDTH)[None, :]
+    place = n * width + d
+    exist = (n < outputs) & (d < width)
+    return place, exist
 
 
 @triton.jit
@@ -178,11 +186,15 @@ def _m_step(coefficients, votes, activations, floor, beta_a, beta_u, temperature
 @triton.jit
 def _e_step(votes, mean, variance, log_deviation, logits, outputs):
     """Eq. 15-16, as `_e_step` of em_routing.py."""
-    # log sigmoid, without an exponential of a large number.
-    per_output = tl.minimum(logits, 0.0) - tl.log(1.0 + tl.exp(-tl.abs(logits))) - log_deviation
+    # Without an exponential of a large number.
+    log_one_plus = tl.log(1.0 + tl.exp(-tl.abs(logits)))
+    log_sigmoid = tl.minimum(logits, 0.0) - log_one_plus
+    per_output = log_sigmoid - log_deviation
     deviation = votes - mean[None, :, :]
-    scores = tl.sum(deviation * deviation * (-0.5 / variance)[None, :, :], 2) + per_output[None, :]
-    scores = tl.where(tl.arange(0, votes.shape[1])[None, :] < outputs, scores, float("-inf"))
+    factor = (-0.5 / variance)[None, :, :]
+    scores = tl.sum(deviation * deviation * factor, 2) + per_output[None, :]
+    n = tl.arange(0, votes.shape[1])[None, :]
+    scores = tl.where(n < outputs, scores, float("-inf"))
     exponentials = tl.exp(scores - tl.max(scores, 1)[:, None])
     return exponentials / tl.sum(exponentials, 1)[:, None]
 
@@ -202,7 +214,8 @@ def _load(
     n = tl.arange(0, OUTPUTS)
     beta_a = tl.load(beta_a_at + n, mask=n < outputs, other=0.0)
     beta_u = tl.load(beta_u_at + n, mask=n < outputs, other=0.0)
-    uniform = tl.where(n < outputs, 1.0 / outputs, 0.0)[None, :] + tl.zeros([INPUTS, OUTPUTS], tl.float32)
+    of_each_input = tl.where(n < outputs, 1.0 / outputs, 0.0)
+    uniform = of_each_input[None, :] + tl.zeros([INPUTS, OUTPUTS], tl.float32)
     return votes, activations, tl.load(floor_at + position), beta_a, beta_u, uniform
 
 
@@ -228,7 +241,8 @@ def _route(
     probability = tl.sigmoid(logits)
     position = tl.program_id(0).to(tl.int64)
     place, exist = _of_capsules(outputs, width, OUTPUTS, WIDTH)
-    tl.store(capsules_at + position * outputs * width + place, probability[:, None] * mean, mask=exist)
+    capsules = probability[:, None] * mean
+    tl.store(capsules_at + position * outputs * width + place, capsules, mask=exist)
     place, exist = _of_assignment(inputs, outputs, INPUTS, OUTPUTS)
     tl.store(coefficients_at + position * inputs * outputs + place, coefficients, mask=exist)
     n = tl.arange(0, OUTPUTS)
