@@ -83,7 +83,8 @@ class Fingerprint:
         for module, names in zip((model, *self._parts), self._settings, strict=True):
             attributes = vars(module)
             # Whatever is added, such as a forward of its own, makes them more.
-            state += (type(module), len(attributes), id(attributes.get("config")), id(attributes.get("forward")))
+            state += (type(module), len(attributes))
+            state += (id(attributes.get("config")), id(attributes.get("forward")))
             state += map(attributes.get, names)
             for parts in _parts_of(module):
                 state += map(id, parts.values())
