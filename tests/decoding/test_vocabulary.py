@@ -127,9 +127,9 @@ def _follow(cache, steps, at_once, parents_of):
             cache.reserve(min(at_once, steps - step), steps - step)
         mask = cache.begin_step(step if at_once == 1 else torch.tensor([step]))
         numbers = 1 + step * BEAMS + torch.arange(BEAMS)
-        cache.layers[0][: cache.sentences, 0, 0, cache.new_slots, 0] = numbers.float()
+        cache.layers[0][0, : cache.sentences, 0, cache.new_slots, 0] = numbers.float()
         lines = [[line + [number] for line, number in zip(beams, numbers.tolist())] for beams in lines]
-        seen = cache.layers[0][: cache.sentences, 0, 0, cache.read_slots, 0]
+        seen = cache.layers[0][0, : cache.sentences, 0, cache.read_slots, 0]
         positions = cache.positions[:, cache.read_slots]
         for sentence, beams in enumerate(lines):
             for beam, line in enumerate(beams):

@@ -53,8 +53,6 @@ class M2M100Adapter(_PreNormAdapter):
         A model can write padding, whose position has the row of padding.
         """
         row = position + self.padding + 1
-        if isinstance(row, Tensor):
-            row = row.clamp(max=len(self.positions) - 1)
         rows = torch.where(tokens == self.padding, self.padding, row)
         embedded = self.embedded(tokens)
         return torch.add(self.positions[rows], embedded, alpha=self.scale)
@@ -74,7 +72,5 @@ class MBartAdapter(_PreNormAdapter):
 
     def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
         """Return the normalised embeddings `[rows, d]` of tokens `[rows]` with that of their position."""
-        if isinstance(position, Tensor):
-            position = position.clamp(max=len(self.positions) - 1)
         embedded = self.embedded(tokens)
         return self.first_norm(torch.add(self.positions[position], embedded, alpha=self.scale))

@@ -28,7 +28,7 @@ class TargetCache:
         self.sentences = like.shape[0]
         self.num_beams = num_beams
         self.num_layers = num_layers
-        # Keys and values, `[sentences or more, 2, heads, slots, d / heads]`. The first rows are in use.
+        # Keys and values, `[2, sentences or more, heads, slots, d / heads]`. The first sentences are in use.
         self.layers: list[Tensor] = []
         # The slots that the next step writes: a slice, or a tensor that is counted up if several steps are reserved.
         self.new_slots: slice | Tensor = slice(0, 0)
@@ -96,7 +96,8 @@ class TargetCache:
         """Keep only some sentences, as [`Decoding.select`] says."""
         self.sentences = len(rows)
         for layer in self.layers:
-            moved_rows(layer[:, :, :, : self._slots], rows, moved)
+            for keys_or_values in layer[:, :, :, : self._slots]:
+                moved_rows(keys_or_values, rows, moved)
         if self._mask is not None:
             self._mask = self._mask[rows]
         if self.positions is not None:
@@ -126,7 +127,7 @@ class TargetCache:
 
     def _make_layers(self, slots: int) -> None:
         """Make so many empty slots."""
-        shape = (self.sentences, 2, self._heads, slots, self._width)
+        shape = (2, self.sentences, self._heads, slots, self._width)
         self.layers = [self._step_mask.new_zeros(shape) for _ in range(self.num_layers)]
         self._add_positions(slots)
         if self.num_beams > 1:
@@ -164,10 +165,10 @@ class TargetCache:
     def _move_to_front(self, slots: Tensor) -> None:
         """Let the first slots be those with these numbers, `[sentences, slots]`, and hide all others."""
         count = slots.shape[1]
-        indices = slots[:, None, None, :, None]
-        indices = indices.expand(-1, 2, self._heads, -1, self._width)
+        indices = slots[:, None, :, None]
+        indices = indices.expand(2, -1, self._heads, -1, self._width)
         for layer in self.layers:
-            in_use = layer[: self.sentences]
+            in_use = layer[:, : self.sentences]
             in_use[:, :, :, :count] = in_use.gather(3, indices)
         if self.positions is not None:
             self.positions[:, :count] = self.positions.gather(1, slots)

@@ -95,19 +95,16 @@ class DecoderLayer(ABC):
         Returns:
             A new tensor, `[sentences * beams, d]`.
         """
-        # `[sentences, 2, heads, slots, d / heads]`.
-        cache = targets.layers[index][: targets.sentences]
-        width = cache.shape[-1]
+        sentences = targets.sentences
+        # `[2, sentences or more, heads, slots, d / heads]`.
+        cache = targets.layers[index]
         projected = self.target_projections(hidden)
-        by_head = projected.view(cache.shape[0], -1, 3, self.heads, width)
+        by_head = projected.view(sentences, -1, 3, self.heads, cache.shape[-1])
         # `[3, sentences, heads, beams, d / heads]`.
         by_head = by_head.permute(2, 0, 3, 1, 4)
         query = by_head[0]
-        keys_and_values = by_head[1:]
-        cache[:, :, :, targets.new_slots] = keys_and_values.transpose(0, 1)
-        attended_slots = cache[:, :, :, targets.read_slots]
-        keys = attended_slots[:, 0]
-        values = attended_slots[:, 1]
+        cache[:, :sentences, :, targets.new_slots] = by_head[1:]
+        keys, values = cache[:, :sentences, :, targets.read_slots]
         attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.target_scale)
         return self.target_output(attended.transpose(1, 2).reshape(hidden.shape[0], -1))
 
@@ -208,8 +205,7 @@ class TransformerDecoding(Decoding):
             hidden = layer(hidden, self, index, target_mask)
             outputs.append(hidden)
         hidden = self.adapter.finish(outputs)
-        if isinstance(self.position, Tensor):
-            self.targets.end_step()
+        self.targets.end_step()
         self.position += 1
         return hidden if self.routed is None else self.guide(hidden)
 
@@ -275,8 +271,7 @@ class TransformerAdapter(Adapter):
 
         Args:
             tokens: token ids, `[rows]`, all at the same position.
-            position: the number of tokens before them, or a tensor of it, `[1]`. It can be beyond the last position
-                after the last step of a sentence that is finished.
+            position: the number of tokens before them, or a tensor of it, `[1]`.
         """
 
     def finish(self, outputs: list[Tensor]) -> Tensor:
@@ -302,7 +297,5 @@ class MarianAdapter(TransformerAdapter):
 
     def embed(self, tokens: Tensor, position: int | Tensor) -> Tensor:
         """Return the embeddings `[rows, d]` of tokens `[rows]` with that of their position."""
-        embedded = F.embedding(tokens, self.embeddings)
-        if isinstance(position, Tensor):
-            position = position.clamp(max=len(self.positions) - 1)
+        embedded = self.embeddings.index_select(0, tokens)
         return torch.add(self.positions[position], embedded, alpha=self.scale)
