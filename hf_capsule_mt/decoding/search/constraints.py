@@ -81,6 +81,8 @@ class Constraints:
         self._first_token: int | None = None
         # Tokens that are suppressed together, by which of `_suppressing` act.
         self._suppressed: dict[tuple[bool, ...], Tensor | None] = {}
+        # What [`at`] returns, by the length. Every sentence asks again.
+        self._at: dict[int, tuple[int | None, bool, Tensor | None]] = {}
         self.renormalizes = bool(processors) and type(processors[-1]) is hf.LogitNormalization
         """Whether the probabilities of tokens that are not suppressed are made to sum to 1."""
         if self.renormalizes:
@@ -106,12 +108,14 @@ class Constraints:
             as 0. Then whether more than suppressing happens, which needs all scores. Last the tokens that cannot
             follow, `[tokens]`, or None if there are none: the same tensor whenever the same processors act.
         """
-        forced = self._first_token if length == 1 else None
-        needs_all_scores = any(acts(length) for acts in self._acting)
-        acting = tuple(acts(length) for _, acts in self._suppressing)
-        if acting not in self._suppressed:
-            self._suppressed[acting] = self._joined(acting)
-        return forced, needs_all_scores, self._suppressed[acting]
+        if length not in self._at:
+            forced = self._first_token if length == 1 else None
+            needs_all_scores = any(acts(length) for acts in self._acting)
+            acting = tuple(acts(length) for _, acts in self._suppressing)
+            if acting not in self._suppressed:
+                self._suppressed[acting] = self._joined(acting)
+            self._at[length] = (forced, needs_all_scores, self._suppressed[acting])
+        return self._at[length]
 
     def __call__(self, prefixes: Tensor, scores: Tensor) -> Tensor:
         """Run every processor on scores `[rows, vocabulary]` of what follows `prefixes` `[rows, length]`."""

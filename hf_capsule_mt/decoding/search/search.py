@@ -88,8 +88,9 @@ class Search(ABC):
         self.device = device
         self.eos = settings.eos.to(device)
         self.steps_to_a_check = _STEPS_TO_A_CHECK[device.type]
-        # Where checks cost nothing, operations that change nothing are left out.
-        self.checks_every_step = self.steps_to_a_check == 1
+        # Several steps without a check are the same, so they can be a graph. None: each step is checked. Then the host
+        # reads what it likes, and leaves out operations that change nothing.
+        self.graph = StepGraph(device) if self.steps_to_a_check > 1 else None
         # The indices of the sentences that are left, `[sentences]`.
         self.sentences = torch.arange(sentences, device=device)
         # The last column that a sentence can fill, `[sentences]`. The start token is in column 0.
@@ -111,8 +112,6 @@ class Search(ABC):
         self.suppressed: Tensor | None = None
         self.forced: int | None = None
         self.needs_all_scores = False
-        # Where nothing waits for a device, a step is not recorded.
-        self.graph = None if self.checks_every_step else StepGraph(device)
 
     def finish(self) -> list[DecodedTokens]:
         """Return the translations of all sentences, in their order."""
@@ -171,13 +170,14 @@ class Search(ABC):
 
     def _leave(self) -> list[tuple[int, DecodedTokens]]:
         """Let sentences that are done leave the batch, once they are enough. Return them with their indices."""
-        finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
-        count = len(self.sentences)
-        one_in = _DROPPED if self.checks_every_step else _DROPPED_FROM_GRAPH
-        are_all = len(finished) == count
-        are_enough = are_all or len(finished) * one_in >= count
-        if not finished or not are_enough:
+        is_done = self.done.tolist()
+        count = len(is_done)
+        num_finished = sum(is_done)
+        one_in = _DROPPED if self.graph is None else _DROPPED_FROM_GRAPH
+        are_enough = num_finished == count or num_finished * one_in >= count
+        if num_finished == 0 or not are_enough:
             return []
+        finished = [row for row in range(count) if is_done[row]]
         translations = self._translations_of(finished)
         rows, moved = _fill_places(finished, count)
         self._keep(rows, moved)
@@ -298,13 +298,17 @@ class BeamSearch(Search):
         # Only the best `beams` candidates may end, `[candidates]`.
         self.may_end = torch.arange(self.num_candidates, device=self.device) < beams
         # Whether a sentence may have as many ended translations as beams. Before that none can be finished.
-        self.any_complete = not self.checks_every_step
+        self.any_complete = self.graph is not None
+        # The divisors of the scores of translations, by their length. There is none for no token.
+        columns = self.tokens.shape[2]
+        penalties = [1.0, *map(self._penalty, range(1, columns))]
+        self.penalties = torch.tensor(penalties, dtype=torch.float32, device=self.device)
 
     def _extend(self, hidden: Tensor) -> None:
         candidates = self._candidates(hidden)
         is_at_limit = self.last_columns <= self.device_column
         is_ending = torch.isin(candidates.tokens, self.eos) | is_at_limit.unsqueeze(-1)
-        any_ending = not self.checks_every_step or bool(is_ending.any())
+        any_ending = self.graph is not None or bool(is_ending.any())
         if any_ending:
             self._collect(candidates, is_ending)
             self._continue(self._best_running(candidates, is_ending))
@@ -354,8 +358,7 @@ class BeamSearch(Search):
         parents = candidates.beams[:, :beams]
         self.scores.copy_(candidates.scores[:, :beams])
         self.latest.copy_(candidates.tokens[:, :beams])
-        so_far = self.tokens[:, :, : self.column] if self.checks_every_step else self.tokens
-        so_far.copy_(rows_of(so_far, parents))
+        self.tokens.copy_(rows_of(self.tokens, parents))
         self.tokens.index_copy_(2, self.device_column, self.latest.unsqueeze(-1))
         self.decoding.reorder(parents)
 
@@ -376,7 +379,7 @@ class BeamSearch(Search):
         self.ended_lengths.copy_(all_lengths.gather(1, chosen))
         all_tokens = torch.cat([self.ended, tokens], dim=1)
         self.ended.copy_(rows_of(all_tokens, chosen))
-        if self.checks_every_step:
+        if self.graph is None:
             self.any_complete = bool(self.is_complete.all(-1).any())
 
     def _scores_of_ends(self, candidates: Candidates, is_ending: Tensor) -> Tensor:
@@ -388,8 +391,7 @@ class BeamSearch(Search):
             candidates: the continuations of every sentence.
             is_ending: whether they end, `[sentences, candidates]`.
         """
-        length = self.column if self.checks_every_step else self.device_column
-        scores = candidates.scores / self._penalty(length)
+        scores = candidates.scores / self._present_penalty()
         # Sums, as in `generate()`: with one score for all of them, others of those that cannot be chosen would follow.
         # A sentence that is finished collects no more, or its result would depend on when its rows leave.
         scores = scores + self.done.unsqueeze(-1).float() * NEVER
@@ -400,10 +402,9 @@ class BeamSearch(Search):
         settings = self.settings
         if settings.early_stopping == "never" and settings.length_penalty > 0:
             # The longer a translation, the better is its score.
-            longest: int | Tensor = settings.max_length - 1
+            best_running = self.scores[:, :1] / self._penalty(settings.max_length - 1)
         else:
-            longest = self.column if self.checks_every_step else self.device_column
-        best_running = self.scores[:, :1] / self._penalty(longest)
+            best_running = self.scores[:, :1] / self._present_penalty()
         # Every beam is better than a place that has no translation yet.
         worst_ended = self.ended_scores.amin(1, keepdim=True).where(self.is_complete, NEVER)
         can_improve = (best_running > worst_ended).any(-1)
@@ -411,12 +412,14 @@ class BeamSearch(Search):
         if settings.early_stopping is True:
             self.done |= self.is_complete.all(-1)
 
-    def _penalty(self, length: int | Tensor) -> float | Tensor:
-        """Return the divisor of the scores of translations of a length, a number or `[1]`."""
-        if isinstance(length, int):
-            return length**self.settings.length_penalty
-        # In float64, as Python computes it. In float32 other translations would be the best ones.
-        return length.double().pow(self.settings.length_penalty).float()
+    def _present_penalty(self) -> Tensor:
+        """Return the divisor of the scores of translations that end with the next token, `[1]`."""
+        return self.penalties.index_select(0, self.device_column)
+
+    def _penalty(self, length: int) -> float:
+        """Return the divisor of the scores of translations of a length."""
+        # A power in float32 would make other translations the best ones.
+        return length**self.settings.length_penalty
 
     def _translation(self, ended: Tensor, scores: Tensor, lengths: Tensor) -> DecodedTokens:
         """Cut the best of the translations `[beams, columns]`. Those that are shorter are filled up from the start."""
