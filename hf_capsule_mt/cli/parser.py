@@ -191,7 +191,7 @@ def add_languages(parser: OptionHolder) -> None:
 
 
 def add_vocabulary(parser: OptionHolder) -> None:
-    """Add the option that names a set of words."""
+    """Add the option that names a shortlist."""
     parser.add_argument(
         "--vocabulary",
         type=Path,

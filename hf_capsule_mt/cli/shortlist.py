@@ -20,7 +20,13 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.languages import Direction, KnownLanguages
 from hf_capsule_mt.data.lines import each_line
-from hf_capsule_mt.data.word_sets import Shortlist, always_needed, count_words, words_of_script, write_words
+from hf_capsule_mt.data.shortlists import (
+    Shortlist,
+    always_needed,
+    count_shortlist,
+    shortlist_of_script,
+    write_shortlist,
+)
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
@@ -28,7 +34,7 @@ from .common import check_distinct, check_output_file, check_text_file, report_u
 from .parser import CommandParser, add_model, at_least
 
 _GOAL = 0.9995
-"""The share of held-out words that a set should cover."""
+"""The share of held-out words that a shortlist should cover."""
 _MOST_MISSING = 10
 """Missing words that are named."""
 
@@ -68,11 +74,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if direction.first_token is not None:
         always.append(direction.first_token)
     if args.script is not None:
-        shortlist = words_of_script(tokenizer, args.script, always)
+        shortlist = shortlist_of_script(tokenizer, args.script, always)
     else:
         with direction.spoken_by(tokenizer):
-            shortlist = count_words(tokenizer, each_line(args.input_file), always, args.min_count)
-    write_words(args.output_file, tokenizer, shortlist.counts)
+            shortlist = count_shortlist(tokenizer, each_line(args.input_file), always, args.min_count)
+    write_shortlist(args.output_file, tokenizer, shortlist.counts)
     num_words = len(shortlist.counts)
     print(f"{args.output_file}: {num_words:,} of {config.vocab_size:,} words.")
     if args.script is None:

@@ -120,7 +120,7 @@ def generate(
         engine, settings = search_settings(model, **prepared, dtype=dtype, **model_kwargs)
         limits = _limits(engine, len(input_ids), stopping_criteria, generation_config)
         if terms is not None and settings.constraints.shortlist is not None:
-            raise UnsupportedError("a set of words may lack those of a term")
+            raise UnsupportedError("a shortlist may lack the words of a term")
     except UnsupportedError as reason:
         if terms is not None:
             raise UserError(f"Only the engine writes terms, and it cannot decode here: {reason}.") from reason
@@ -382,7 +382,7 @@ def _settings(
     # So many candidates are compared. With fewer tokens, some of them would be the same.
     candidates = max(2, 1 + len(eos)) * config.num_beams
     if shortlist is not None and len(shortlist.token_ids) < candidates:
-        raise UnsupportedError(f"the set has only {len(shortlist.token_ids)} words")
+        raise UnsupportedError(f"the shortlist has only {len(shortlist.token_ids)} tokens")
     return Settings(
         constraints=constraints,
         start=int(input_ids[0, 0]),

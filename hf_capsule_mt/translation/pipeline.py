@@ -15,7 +15,7 @@ from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
 from hf_capsule_mt.data.languages import OF_FUNCTIONS, Direction
-from hf_capsule_mt.data.word_sets import read_words
+from hf_capsule_mt.data.shortlists import read_shortlist
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
@@ -152,7 +152,7 @@ class TranslationPipeline(ChunkPipeline):
             options["glossary"] = Glossary.read(glossary, *languages)
         vocabulary = options.pop("vocabulary", None)
         if vocabulary is not None:
-            shortlist = ShortlistLogitsProcessor(read_words(Path(vocabulary), self.tokenizer))
+            shortlist = ShortlistLogitsProcessor(read_shortlist(Path(vocabulary), self.tokenizer))
             options["logits_processor"] = LogitsProcessorList([*(options.get("logits_processor") or ()), shortlist])
         return options
 

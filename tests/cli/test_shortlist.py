@@ -14,8 +14,14 @@ from transformers import PreTrainedTokenizerFast
 from hf_capsule_mt import pipeline
 from hf_capsule_mt.cli import distill, evaluate, shortlist, translate
 from hf_capsule_mt.data.languages import KnownLanguages
+from hf_capsule_mt.data.shortlists import (
+    count_shortlist,
+    read_shortlist,
+    shortlist_of_script,
+    spelling_ids,
+    write_shortlist,
+)
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
-from hf_capsule_mt.data.word_sets import count_words, read_words, spelling_ids, words_of_script, write_words
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
@@ -56,11 +62,11 @@ def test_the_words_of_a_text(checkpoint, words):
     # No letter of the script is missing, also if the text has none.
     assert tokens["G"] == 0
     assert list(tokens.values()) == sorted(tokens.values(), reverse=True)
-    ids = read_words(words, tokenizer)
+    ids = read_shortlist(words, tokenizer)
     assert tokenizer.convert_ids_to_tokens(ids) == list(tokens)
     # Whatever language it is set to.
     tokenizer.src_lang = "fra_Latn"
-    assert read_words(words, tokenizer) == ids
+    assert read_shortlist(words, tokenizer) == ids
 
 
 def test_the_coverage_is_that_of_lines_that_were_held_out(checkpoint, tmp_path, capsys):
@@ -71,7 +77,7 @@ def test_the_coverage_is_that_of_lines_that_were_held_out(checkpoint, tmp_path, 
     command = ["--model", checkpoint, "--target_lang", "deu_Latn", "--input_file", str(tmp_path / "de")]
     shortlist.main([*command, "--output_file", str(tmp_path / "words")])
     printed = capsys.readouterr().out
-    kept = set(read_words(tmp_path / "words", tokenizer))
+    kept = set(read_shortlist(tmp_path / "words", tokenizer))
     held_out = tokenizer(lines[9], add_special_tokens=False)["input_ids"]
     covered = sum(token_id in kept for token_id in held_out) / len(held_out)
     assert f"They cover {covered:.2%} of the words of 2 lines that were held out." in printed
@@ -83,7 +89,7 @@ def test_coverage_and_missing_words():
     """With words that are longer than a letter."""
     tokenizer = tiny_multilingual.nllb()[1]
     tokenizer.add_tokens(["Haus", "Hund"])
-    rare = count_words(tokenizer, ["Haus"] * 9 + ["Haus Hund Hund"], [])
+    rare = count_shortlist(tokenizer, ["Haus"] * 9 + ["Haus Hund Hund"], [])
     [hund] = tokenizer.convert_tokens_to_ids(["Hund"])
     assert rare.missing(5) == [hund]
     assert hund not in rare.counts
@@ -92,8 +98,8 @@ def test_coverage_and_missing_words():
     assert rare.lines == 1
     haus = tokenizer.convert_tokens_to_ids("Haus")
     assert rare.counts[haus] == 9
-    assert haus not in count_words(tokenizer, ["Haus"] * 9, [], min_count=10).counts
-    assert count_words(tokenizer, ["Haus"], []).coverage is None
+    assert haus not in count_shortlist(tokenizer, ["Haus"] * 9, [], min_count=10).counts
+    assert count_shortlist(tokenizer, ["Haus"], []).coverage is None
 
 
 def test_letters_of_a_script():
@@ -106,12 +112,12 @@ def test_letters_of_a_script():
     assert both - latin == {"ж", "▁д"}
     # One quoted word does not bring its script.
     text = ["das alte Haus ist alt"] * 300
-    assert tokenizer.convert_tokens_to_ids("▁д") not in count_words(tokenizer, [*text, "ж"], []).counts
-    of_script = words_of_script(tokenizer, "Cyrl", [2]).counts
+    assert tokenizer.convert_tokens_to_ids("▁д") not in count_shortlist(tokenizer, [*text, "ж"], []).counts
+    of_script = shortlist_of_script(tokenizer, "Cyrl", [2]).counts
     assert {"ж", "▁д", "жд", "7", "!"} <= set(tokenizer.convert_ids_to_tokens(of_script))
     assert not {"a", "ab7", "rus_Cyrl"} & set(tokenizer.convert_ids_to_tokens(of_script))
     with pytest.raises(UserError, match="--script is 'Xxxx'"):
-        words_of_script(tokenizer, "Xxxx", [])
+        shortlist_of_script(tokenizer, "Xxxx", [])
 
 
 def test_bytes_spell_every_word():
@@ -129,17 +135,17 @@ def test_a_script_of_tokens_of_bytes():
     alte = tokenizer("alte", add_special_tokens=False)["input_ids"]
     # The test would show nothing if the words were spelled by single bytes.
     assert max(len(old), len(alte)) <= 2
-    of_script = words_of_script(tokenizer, "Cyrl", [])
+    of_script = shortlist_of_script(tokenizer, "Cyrl", [])
     assert set(old) <= set(of_script.counts)
     assert not set(alte) & set(of_script.counts)
-    latin = words_of_script(tokenizer, "Latn", [])
+    latin = shortlist_of_script(tokenizer, "Latn", [])
     assert set(alte) <= set(latin.counts)
     assert not set(old) & set(latin.counts)
     # The bytes with which every word can be spelled have no letters of their own.
     spelled = tokenizer("đ☃", add_special_tokens=False)["input_ids"]
     assert set(spelled) <= set(of_script.counts)
     with pytest.raises(UserError, match="no word with letters of --script Grek"):
-        words_of_script(tokenizer, "Grek", [])
+        shortlist_of_script(tokenizer, "Grek", [])
 
 
 def test_a_script_instead_of_text(checkpoint, tmp_path, capsys):
@@ -165,7 +171,7 @@ def test_commands_write_with_these_words(checkpoint, words, tmp_path, engine_cal
     found = (tmp_path / "out").read_text().splitlines()
     loaded = DecodingOptions(checkpoint).load(torch.device("cpu"))
     model, tokenizer = loaded
-    kept = set(read_words(words, tokenizer))
+    kept = set(read_shortlist(words, tokenizer))
     expected = []
     for source in SOURCES:
         ids = model.generate(
@@ -229,12 +235,12 @@ def test_the_option(command, checkpoint, tmp_path, capsys):
 
 def test_what_is_refused(checkpoint, words, tmp_path, capsys):
     tokenizer = DecodingOptions(checkpoint).tokenizer()
-    with pytest.raises(UserError, match="no set of words of this tokenizer"):
-        read_words(words, tiny_tokenizer())
+    with pytest.raises(UserError, match="no shortlist of this tokenizer"):
+        read_shortlist(words, tiny_tokenizer())
     damaged = tmp_path / "damaged"
     damaged.write_text(words.read_text() + "Haus 3\n")
     with pytest.raises(UserError, match="is not a token and its count: 'Haus 3'"):
-        read_words(damaged, tokenizer)
+        read_shortlist(damaged, tokenizer)
     translator = pipeline(checkpoint, device="cpu", src_lang="eng_Latn", vocabulary=words)
     with pytest.raises(UserError, match="lacks the token that a translation must have"):
         translator("the house", tgt_lang="fra_Latn")
@@ -246,7 +252,7 @@ def test_what_is_refused(checkpoint, words, tmp_path, capsys):
     assert "--vocabulary may lack words of a --glossary" in capsys.readouterr().err
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(UserError, match="There is no text"):
-        count_words(tokenizer, [""], [])
+        count_shortlist(tokenizer, [""], [])
 
 
 def test_a_tokenizer_of_two_vocabularies(tmp_path, capsys):
@@ -262,5 +268,5 @@ def test_a_tokenizer_of_two_vocabularies(tmp_path, capsys):
 def test_tokens_with_line_breaks(tmp_path):
     vocabulary = {token: index for index, token in enumerate(["a", "\n", "\u2028", "\t", "", '"'])}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="a")))
-    write_words(tmp_path / "words", tokenizer, dict.fromkeys(range(6), 3))
-    assert read_words(tmp_path / "words", tokenizer) == list(range(6))
+    write_shortlist(tmp_path / "words", tokenizer, dict.fromkeys(range(6), 3))
+    assert read_shortlist(tmp_path / "words", tokenizer) == list(range(6))

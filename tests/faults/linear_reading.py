@@ -40,7 +40,7 @@ NOT_COLLECTED = {
     ("analysis.routing_report", "_write_figures"): "titles of the report itself",
     ("cli.corpora", "share"): "an option of a command",
     ("data.corpus_files", "_matched"): "names of files, which are short",
-    ("data.word_sets", "words_of_script"): "tokens of a vocabulary, against one class of characters",
+    ("data.shortlists", "shortlist_of_script"): "tokens of a vocabulary, against one class of characters",
     ("training.checkpoint_folders", "step_of"): "names of folders",
     ("translation.formats.placeholders", "_without_sign"): "one sign, in possessive repetitions",
     ("translation.formats.placeholders", "with_placeholders_of"): "at most a hundred placeholders, without repetitions",

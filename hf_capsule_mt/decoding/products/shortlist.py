@@ -28,7 +28,7 @@ class ShortlistLogitsProcessor(LogitsProcessor):
     def __init__(self, token_ids: Iterable[int]) -> None:
         self.token_ids = tuple(sorted({int(token_id) for token_id in token_ids}))
         if not self.token_ids or self.token_ids[0] < 0:
-            raise UserError("A set of words needs token ids, and none below 0.")
+            raise UserError("A shortlist needs token ids, and none below 0.")
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the log-probabilities of the tokens, `[rows, vocabulary]`, which are -inf for all others."""
@@ -37,25 +37,25 @@ class ShortlistLogitsProcessor(LogitsProcessor):
         kept = torch.full_like(scores, -torch.inf)
         kept[:, allowed] = scores[:, allowed]
         if (kept.amax(-1) == -torch.inf).any():
-            raise UserError(_NO_WORD)
+            raise UserError(_NO_FORCED_TOKEN)
         return kept.log_softmax(-1)
 
     def check_within(self, size: int) -> None:
         """Raise a UserError if a token is not in a vocabulary of this size."""
         if self.token_ids[-1] >= size:
             raise UserError(
-                f"The set of words has token {self.token_ids[-1]}, but the model has {size} tokens. It is another "
-                "model's set."
+                f"The shortlist has token {self.token_ids[-1]}, but the model has {size} tokens. It is another "
+                "model's shortlist."
             )
 
     def check_begins_with(self, token: int | None) -> None:
-        """Raise a UserError if translations are made to begin with a token that is not in the set."""
+        """Raise a UserError if translations are made to begin with a token that is not in the shortlist."""
         if token is not None and token not in self.token_ids:
-            raise UserError(_NO_WORD)
+            raise UserError(_NO_FORCED_TOKEN)
 
 
-_NO_WORD = (
-    "The set of words lacks the token that a translation must have, such as its language. Make the set with the same "
+_NO_FORCED_TOKEN = (
+    "The shortlist lacks the token that a translation must have, such as its language. Make it with the same "
     "--target_lang."
 )
 
@@ -91,7 +91,7 @@ class ShortlistVocabulary:
         return copied
 
     def places_of(self, tokens: Tensor | None) -> Tensor | None:
-        """Return the places in the set of those of some tokens `[tokens]` that are in it, or None if there are none."""
+        """Return the places of those of some tokens `[tokens]` that are in the shortlist, or None if there are none."""
         if tokens is None:
             return None
         places = torch.isin(self._token_ids, tokens).nonzero().flatten()
@@ -108,14 +108,14 @@ class ShortlistVocabulary:
     def best(
         self, hidden: Tensor, beam_scores: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool = True
     ) -> Candidates:
-        """Return the best continuations of each sentence. Probabilities sum to 1 over the set.
+        """Return the best continuations of each sentence. Probabilities sum to 1 over the shortlist.
 
         Args:
             hidden: states, `[sentences * beams, d]`.
             beam_scores: the scores of the beams so far, `[sentences, beams]`.
             count: the number of continuations.
-            suppressed: places in the set that cannot be chosen, `[places]`, or None.
-            renormalizes: has no effect, because the set is always normalised.
+            suppressed: places in the shortlist that cannot be chosen, `[places]`, or None.
+            renormalizes: has no effect, because a shortlist is always normalised.
         """
         candidates = self._part.best(hidden, beam_scores, count, suppressed, renormalizes=True)
         return candidates._replace(tokens=self._token_ids[candidates.tokens])

@@ -245,7 +245,7 @@ class Decoder:
         if not self._forces_end:
             settings = replace(settings, max_length=_max_length(max(limits)))
         if terms is not None and settings.constraints.shortlist is not None:
-            raise UserError("A set of words may lack those of a term. Leave out vocabulary, or glossary.")
+            raise UserError("A shortlist may lack the words of a term. Leave out vocabulary, or glossary.")
         encoded = engine.encode(**source)
         translations = engine.translate(encoded, source["attention_mask"], settings, limits, terms)
         decoded = []

@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_capsule_mt.data.word_sets import read_words
+from hf_capsule_mt.data.shortlists import read_shortlist
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products.int8 import Int8Choice, int8_choice, use_int8_choice
 from hf_capsule_mt.decoding.products.products import multiplies_as_they_are, precisions_on
@@ -177,7 +177,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 @lru_cache(4)
 def _read_shortlist(path: Path, changed: int, model: str, revision: str | None) -> ShortlistLogitsProcessor:
     """Return the shortlist in a file that was `changed` then, for the tokenizer of a model."""
-    return ShortlistLogitsProcessor(read_words(path, load_tokenizer(model, revision)))
+    return ShortlistLogitsProcessor(read_shortlist(path, load_tokenizer(model, revision)))
 
 
 def is_of_engine(dtype: str | torch.dtype | None) -> bool:

@@ -1,4 +1,4 @@
-"""Sets of words that translations into a language need, counted in text of the language."""
+"""Shortlists of words that translations into a language need, counted in text of the language."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ _SCRIPTS_OF_CODES = {
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Tokens with the number of times that they were counted, 0 for those that every set has."""
+    """Tokens with the number of times that they were counted, 0 for those that every shortlist has."""
 
     counts: dict[int, int]
     held_out: Counter[int]
@@ -46,7 +46,7 @@ class Shortlist:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the held-out tokens that are in the set. None: there are none."""
+        """The share of the held-out tokens that are in the shortlist. None: there are none."""
         total = self.held_out.total()
         if not total:
             return None
@@ -54,12 +54,12 @@ class Shortlist:
         return covered / total
 
     def missing(self, most: int) -> list[int]:
-        """Return the held-out tokens that are not in the set, those that are most frequent first."""
+        """Return the held-out tokens that are not in the shortlist, those that are most frequent first."""
         ordered = [token_id for token_id, _ in self.held_out.most_common() if token_id not in self.counts]
         return ordered[:most]
 
 
-def count_words(
+def count_shortlist(
     tokenizer: PreTrainedTokenizerBase, lines: Iterable[str], always: Iterable[int], min_count: int = 1
 ) -> Shortlist:
     """Return the tokens of text in the target language, and those with which every word can be spelled.
@@ -101,7 +101,7 @@ def count_words(
     return Shortlist(chosen, held_out, held_out_lines)
 
 
-def words_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always: Iterable[int]) -> Shortlist:
+def shortlist_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always: Iterable[int]) -> Shortlist:
     """Return all tokens with letters of a script only, or with none.
 
     Args:
@@ -178,8 +178,8 @@ def _vocabulary_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(tokens.encode()).hexdigest()[:16]
 
 
-def write_words(path: Path, tokenizer: PreTrainedTokenizerBase, counts: dict[int, int]) -> None:
-    """Write a set of words: the tokenizer's hash, then a token and its count on each line, the most frequent first."""
+def write_shortlist(path: Path, tokenizer: PreTrainedTokenizerBase, counts: dict[int, int]) -> None:
+    """Write a shortlist: the tokenizer's hash, then a token and its count on each line, the most frequent first."""
     ordered = sorted(counts, key=lambda token_id: (-counts[token_id], token_id))
     tokens = tokenizer.convert_ids_to_tokens(ordered)
     lines = [f"tokenizer\t{_vocabulary_hash(tokenizer)}"]
@@ -191,8 +191,8 @@ def write_words(path: Path, tokenizer: PreTrainedTokenizerBase, counts: dict[int
         file.write(text_bytes(lines))
 
 
-def read_words(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the tokens of a file by [`write_words`].
+def read_shortlist(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the tokens of a file by [`write_shortlist`].
 
     Raises:
         UserError: if it is no such file, or of another tokenizer.
@@ -200,7 +200,7 @@ def read_words(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     lines = each_line(path)
     if next(lines, "").split("\t") != ["tokenizer", _vocabulary_hash(tokenizer)]:
         raise UserError(
-            f"{path} is no set of words of this tokenizer. Make it with hf-capsule-mt shortlist and the same --model."
+            f"{path} is no shortlist of this tokenizer. Make it with hf-capsule-mt shortlist and the same --model."
         )
     tokens = []
     for number, line in enumerate(lines, 2):

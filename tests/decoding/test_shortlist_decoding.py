@@ -1,4 +1,4 @@
-"""A set of words in the engine: what `generate()` writes if all others are suppressed, normalised over the set."""
+"""A shortlist in the engine: what `generate()` writes if all others are suppressed, normalised over the shortlist."""
 
 from functools import partial
 
