@@ -81,7 +81,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
     check_pairs(args)
     check_output_file(args.output_file)
-    check_distinct([("--output_file", args.output_file)], [args.input_file, args.references])
+    check_distinct([("--output_file", args.output_file)], [args.input_file, args.references, args.vocabulary])
 
 
 def _translate(args: argparse.Namespace, model: DecodingOptions, state: PartialState) -> list[dict[str, Any]] | None:

@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for file in args.output_file:
         check_output_file(Path(file))
     outputs = [("--output_file", Path(file)) for file in args.output_file]
-    check_distinct(outputs, [*_files(args), *_files_of_dataset(args)])
+    check_distinct(outputs, [*_files(args), *_files_of_dataset(args), args.vocabulary])
     state = decoding.process_state(args.device)
     # The first process writes for all.
     folder = Path(f"{args.output_file[0]}.distilling")

@@ -238,6 +238,7 @@ def _check_files(args: argparse.Namespace) -> None:
         args.hypotheses,
         args.input_file,
         args.terms,
+        args.vocabulary,
         *args.references,
         *(args.compare or ()),
         *(args.alignment_data or ()),

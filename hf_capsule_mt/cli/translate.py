@@ -48,7 +48,7 @@ from hf_capsule_mt.data.lines import each_line, text_bytes, without_compression
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file
 from hf_capsule_mt.translation.files.lines import translate_windows
-from hf_capsule_mt.translation.files.options import STANDARD_INPUT, FileOptions
+from hf_capsule_mt.translation.files.options import STANDARD_INPUT, FileOptions, is_pharaoh
 from hf_capsule_mt.translation.files.whole import check_readable
 from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise
 from hf_capsule_mt.translation.preparation import TextOptions
@@ -277,7 +277,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "report_file", "alignments")]
     for _, path in outputs:
         check_output_file(path)
-    check_distinct(outputs, [args.input_file or STANDARD_INPUT, args.calibration])
+    inputs = [args.input_file or STANDARD_INPUT, args.calibration, args.glossary, args.vocabulary]
+    check_distinct(outputs, inputs)
     if args.calibration is not None and args.report_file is None:
         raise UserError("--calibration adds fields to the report. Give --report_file.")
     _check_answers(args)
@@ -304,8 +305,7 @@ def _check_answers(args: argparse.Namespace) -> None:
         return
     if args.tags or args.keep is not None:
         raise UserError("--alignments is for text without tags and kept parts. Leave out --tags and --keep.")
-    is_pharaoh = not args.alignments.name.endswith((".jsonl", ".jsonl.gz"))
-    if is_pharaoh and args.documents is not None:
+    if is_pharaoh(args.alignments) and args.documents is not None:
         raise UserError("Pharaoh's format is for lines, and --documents joins them. Give --alignments FILE.jsonl.")
 
 

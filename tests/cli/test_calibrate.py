@@ -45,6 +45,7 @@ def options_of(folder, sources, references):
         ("val.en", "val.en", [], "are the same file"),
         ("val.en", "none.de", [], "--references: there is no file"),
         ("val.en", "val.de", ["--output_file", "val.en"], "another file of this command"),
+        ("val.en", "val.de", ["--vocabulary", "few.en", "--output_file", "few.en"], "another file of this command"),
     ],
 )
 def test_mistakes(folder, capsys, monkeypatch, sources, references, options, words):

@@ -160,6 +160,7 @@ def error_of(arguments, capsys):
         (["--train_file", "long.en"], "The first reason: source too long for the teacher"),
         (["--output_file", "a.en", "./a.en"], "--output_file names a.en, another file"),
         (["--output_file", "train.en", "train.de"], "--output_file names train.en, another file"),
+        (["--vocabulary", "long.en", "--output_file", "long.en", "b.en"], "--output_file names long.en, another file"),
         (["--output_file", "out.csv"], "out.csv"),
     ],
 )

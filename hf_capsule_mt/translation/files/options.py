@@ -27,8 +27,8 @@ class FileOptions:
         input_file: the text. None is standard input.
         output_file: where the translations go. None gives them to the caller.
         report_file: where a line of JSON for each sentence goes.
-        alignments_file: where the alignments of words go: a line of JSON for each sentence if its name ends in .jsonl
-            or .jsonl.gz, otherwise a line of Pharaoh's format for each line.
+        alignments_file: where the alignments of words go: a line of Pharaoh's format for each line, or a line of JSON
+            for each sentence, see [`is_pharaoh`].
         device: name of the device. None is that of the process.
         chunk_size: number of lines that are read, sorted and written at a time.
         interactive: whether each line is translated as soon as it arrives.
@@ -64,11 +64,6 @@ class FileOptions:
         """The files that are written next to the output, by their names in the folder of an unfinished one."""
         files = {"report": self.report_file, "alignments": self.alignments_file}
         return {name: file for name, file in files.items() if file is not None}
-
-    @property
-    def is_pharaoh(self) -> bool:
-        """Whether alignments are in Pharaoh's format."""
-        return not str(self.alignments_file).endswith((".jsonl", ".jsonl.gz"))
 
     def pinned(self) -> "FileOptions":
         """Return options for all processes, with the products in int8 of the interrupted run if there is one."""
@@ -110,6 +105,11 @@ class FileOptions:
         if texts.glossary is not None:
             settings["glossary"] = _hash_terms(texts.glossary)
         return settings
+
+
+def is_pharaoh(alignments_file: Path) -> bool:
+    """Return whether a file of alignments is in Pharaoh's format. Otherwise it has lines of JSON."""
+    return not alignments_file.name.endswith((".jsonl", ".jsonl.gz"))
 
 
 def _hash_terms(glossary: Glossary) -> str:

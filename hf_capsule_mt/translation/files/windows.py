@@ -23,7 +23,7 @@ from ..quality.report import report_record
 from ..terms.forcing import check_glossary
 from ..text.segments import Segment
 from ..translation import PreparedText, Sentence, Translation
-from .options import STANDARD_INPUT, FileOptions
+from .options import STANDARD_INPUT, FileOptions, is_pharaoh
 from .partial_output import PartialOutput
 
 logger = logging.getLogger(__name__)
@@ -295,7 +295,8 @@ class WindowReader:
         if options.report_file is not None:
             more_lines["report"] = window.report(finished, options.calibration)
         if options.alignments_file is not None:
-            more_lines["alignments"] = window.pharaoh(finished) if options.is_pharaoh else window.alignments(finished)
+            written = window.pharaoh if is_pharaoh(options.alignments_file) else window.alignments
+            more_lines["alignments"] = written(finished)
         return more_lines
 
     def finish(self) -> None:

@@ -196,15 +196,17 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
         ({"--output_file": "out.xz"}, "only .gz and .zst are written compressed"),
         ({"--output_file": "link.en"}, "--output_file names link.en, another file of this command"),
         ({"--report_file": "./out.de"}, "--report_file names out.de, another file of this command"),
+        ({"--glossary": "pairs.tsv", "--output_file": "pairs.tsv"}, "--output_file names pairs.tsv, another file"),
+        ({"--vocabulary": "tag.en", "--report_file": "tag.en"}, "--report_file names tag.en, another file"),
         ({"--chunk_size": 0}, "0 is too small. It must be at least 1"),
         ({"--documents": None}, "argument --documents: expected one argument"),
-        ({"--sentences": "eng"}, "'eng' is no language"),
+        ({"--sentences": "xx"}, "'xx' is no language"),
         ({"--max_tokens_per_batch": 9}, "Line 8 has 10 tokens. Raise max_tokens_per_batch (9)"),
         ({"--keep": "("}, "keep is '(', which is not a regular expression"),
     ],
     ids=[
         *("no model", "no encoder-decoder", "no input", "no UTF-8", "pairs", "tag", "int8", "no folder", "xz", "link"),
-        *("report", "chunk", "no language", "language", "budget", "expression"),
+        *("report", "glossary", "vocabulary", "chunk", "no language", "language", "budget", "expression"),
     ],
 )
 def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch, change, words):
