@@ -93,7 +93,7 @@ async def _translate(service: Service, call: Call) -> Response:
 
 
 async def _request(fields: Fields, service: Service, owner: str) -> TranslationRequest:
-    """Return what a client asks for, who is the owner of a key."""
+    """Return what a client asks for. Its glossaries belong to the owner of its key."""
     check_known(fields, _FIELDS | REFUSED | _WITHOUT_EFFECT)
     texts = _texts(fields)
     check_refused(fields)

@@ -55,7 +55,7 @@ class WaitingRequest:
 
 @dataclass(frozen=True)
 class Place:
-    """A sentence of a request."""
+    """A sentence of a request, and so where its translation goes."""
 
     request: WaitingRequest
     index: int
