@@ -43,7 +43,7 @@ NOT_COLLECTED = {
     ("data.shortlists", "shortlist_of_script"): "tokens of a vocabulary, against one class of characters",
     ("training.checkpoint_folders", "step_of"): "names of folders",
     ("translation.formats.placeholders", "_without_sign"): "one sign, in possessive repetitions",
-    ("translation.formats.placeholders", "with_placeholders_of"): "at most a hundred placeholders, without repetitions",
+    ("translation.formats.placeholders", "_without_signs"): "at most a hundred placeholders, without repetitions",
     ("translation.tags.writer", "_free_copies"): "one word, without repetitions",
     ("translation.tags.writer", "_is_across"): "one kept part, without repetitions",
     ("translation.text.words", "keep_pattern"): "what the user asks for",

@@ -2,6 +2,7 @@
 
 import html
 from collections import Counter
+from collections.abc import Sequence
 
 import regex
 
@@ -97,31 +98,62 @@ def with_placeholders_of(source: str, translation: str, is_format: bool = False,
     signs += "{}"
     if is_format or any(placeholder.startswith("%") for placeholder in placeholders):
         signs += "%"
-
-    def read(message: str) -> tuple[Counter, list[str], Counter]:
-        placeholders, rest = _split(message, expression)
-        if "%" not in signs:
-            # "50% o più" has no placeholder.
-            placeholders = [placeholder for placeholder in placeholders if not placeholder.startswith("% ")]
-        in_order = list(filter(_TAKES_THE_NEXT_VALUE.match, placeholders))
-        return Counter(placeholders), in_order, Counter(character for character in rest if character in signs)
-
-    expected = read(source)
-    if read(translation) == expected:
+    expected = _read(source, expression, signs)
+    if _read(translation, expression, signs) == expected:
         return translation
+    # A sign of the source may be the one in the translation.
+    new_signs = [sign for sign in signs if sign not in rest]
+    mended = _without_signs(translation, placeholders, expression, new_signs)
+    if mended is None or _read(mended, expression, signs) != expected:
+        return None
+    return mended
+
+
+def _read(message: str, expression: regex.Pattern, signs: str) -> tuple[Counter, list[str], Counter]:
+    """Return what a program reads in a message.
+
+    Args:
+        message: the message.
+        expression: finds placeholders.
+        signs: characters that the program reads.
+
+    Returns:
+        Its placeholders, those that take one value after the other in their order, and its signs elsewhere.
+    """
+    placeholders, rest = _split(message, expression)
+    if "%" not in signs:
+        # "50% o più" has no placeholder.
+        placeholders = [placeholder for placeholder in placeholders if not placeholder.startswith("% ")]
+    in_order = list(filter(_TAKES_THE_NEXT_VALUE.match, placeholders))
+    return Counter(placeholders), in_order, Counter(character for character in rest if character in signs)
+
+
+def _without_signs(
+    translation: str, placeholders: Sequence[str], expression: regex.Pattern, signs: Sequence[str]
+) -> str | None:
+    """Return a translation without signs that only the model wrote.
+
+    Args:
+        translation: the translation.
+        placeholders: those of the source, which stay, as tags do.
+        expression: finds placeholders.
+        signs: those that are left out.
+
+    Returns:
+        The translation, or None if the model wrote a placeholder, or there are too many.
+    """
     longest_first = sorted(set(placeholders), key=len, reverse=True)
     if len(longest_first) > _MOST_MENDED:
         return None
-    pieces = regex.split("|".join([f"({_TAG.pattern}", *map(regex.escape, longest_first)]) + ")", translation)
-    # Behind a placeholder, which may be a number, comes a piece that the model wrote.
+    stays = "|".join([_TAG.pattern, *map(regex.escape, longest_first)])
+    # What stays has odd numbers, and what the model wrote has even ones.
+    pieces = regex.split(f"({stays})", translation)
     if any(map(expression.search, pieces[::2])):
         return None
     for sign in signs:
-        if sign not in rest:
-            may_be_percent = sign == "%" and "%%" not in placeholders
-            pieces[::2] = [_without_sign(piece, sign, may_be_percent) for piece in pieces[::2]]
-    mended = "".join(pieces)
-    return mended if read(mended) == expected else None
+        may_be_percent = sign == "%" and "%%" not in placeholders
+        pieces[::2] = [_without_sign(piece, sign, may_be_percent) for piece in pieces[::2]]
+    return "".join(pieces)
 
 
 def _split(message: str, expression: regex.Pattern) -> tuple[list[str], str]:
