@@ -15,6 +15,6 @@ notices that a model has changed.
 from .engine import Engine, adapter_for
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .generation import engine_of, generate, release
-from .products.finite_scores import FiniteScores
 from .products.shortlist import ShortlistLogitsProcessor
+from .products.vocabulary import FiniteScores
 from .search.constraints import NewTokenLimits

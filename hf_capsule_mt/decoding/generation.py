@@ -26,8 +26,8 @@ from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 from .engine import Engine
 from .fingerprint import UnsupportedError, UnsupportedModelError
-from .products.finite_scores import FiniteScores
 from .products.products import HALVES
+from .products.vocabulary import FiniteScores
 from .search.constraints import Constraints, NewTokenLimits
 from .search.search import DecodedTokens, Settings
 from .search.term_automaton import Forms

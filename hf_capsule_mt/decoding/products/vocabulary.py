@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel
 
 from hf_capsule_mt.errors import UserError
 
@@ -58,6 +59,32 @@ class FiniteSum:
                 f"The scores of {name or 'the model'} in {precision} are not finite. Decode in float32. If that does "
                 "not help, the training diverged: take an earlier checkpoint."
             )
+
+
+class FiniteScores(LogitsProcessor):
+    """Notes in each step of Transformers' own loops whether the best scores are finite. It does not change them.
+
+    Args:
+        model: the model that decodes.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._name = model.name_or_path
+        self._precision = str(model.dtype).removeprefix("torch.")
+        # It is made on the device of the scores. Weights on disk have another.
+        self._sum: FiniteSum | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores `[rows, vocabulary]` as they are."""
+        if self._sum is None:
+            self._sum = FiniteSum(scores.device)
+        self._sum.add(scores.amax(-1))
+        return scores
+
+    def check(self) -> None:
+        """Raise a UserError if the best of the scores were not finite in every step."""
+        if self._sum is not None:
+            self._sum.check(self._name, self._precision)
 
 
 class Vocabulary:
