@@ -26,7 +26,7 @@ from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import Sentence
 
-from ..formats.base import FileFormat, Text
+from ..formats.base import Document, FileFormat, Text
 from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents
 
 if TYPE_CHECKING:
@@ -77,12 +77,7 @@ def translate_file(
         UserError: if the file is no text, of no format that is supported, or damaged, or there is no such language.
     """
     input_file = Path(input_file)
-    with opened(input_file) as file:
-        data = file.read()
-    recognised = recognise_contents(input_file, data[:HEAD_BYTES], file_format)
-    if recognised is None:
-        raise UserError(f"{input_file} has lines of text, and no format. For these use translate, or documents=.")
-    check_readable(recognised, language)
+    mark, document = _read(input_file, file_format, language, target_lang)
     translator = getattr(translator, "texts", translator)
     direction = _direction(translator, source_lang, target_lang)
     pattern = None if keep is None else keep_pattern(keep)
@@ -90,9 +85,6 @@ def translate_file(
         pattern = with_addresses(pattern)
     if glossary is not None:
         check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
-    mark = byte_order_mark(data)
-    with _named_in_errors(input_file):
-        document = recognised.read(data.removeprefix(mark), target_lang)
     reading = TextOptions(language, keep=pattern, glossary=glossary)
     translate = partial(_translations, translator, reading, direction, max_tokens_per_batch, options)
     with ExitStack() as stack:
@@ -111,6 +103,19 @@ def translate_file(
             file.write(written)
         if kept is not None:
             kept.discard()
+
+
+def _read(path: Path, file_format: str | None, language: str, target_lang: str | None) -> tuple[bytes, Document]:
+    """Return the mark at the beginning of a file, and the file behind it. Arguments and errors: [`translate_file`]."""
+    with opened(path) as file:
+        data = file.read()
+    recognised = recognise_contents(path, data[:HEAD_BYTES], file_format)
+    if recognised is None:
+        raise UserError(f"{path} has lines of text, and no format. For these use translate, or documents=.")
+    check_readable(recognised, language)
+    mark = byte_order_mark(data)
+    with _named_in_errors(path):
+        return mark, recognised.read(data.removeprefix(mark), target_lang)
 
 
 @contextmanager

@@ -124,11 +124,13 @@ def read_markup(source: str, ignored: Container[str] = (), edit: Callable[[str],
     """
     runs = []
     line = 0
-    for _, pieces in groupby(_Reader(source, ignored).pieces(), key=lambda piece: piece.kind == "block"):
-        pieces = list(pieces)
-        edited = pieces if edit is None else [_edited(piece, edit) for piece in pieces]
-        runs.append(_run(edited, line))
-        line += sum(piece.raw.count("\n") for piece in pieces)
+    for _, group in groupby(_Reader(source, ignored).pieces(), key=lambda piece: piece.kind == "block"):
+        pieces = list(group)
+        num_lines = sum(piece.raw.count("\n") for piece in pieces)
+        if edit is not None:
+            pieces = [_edited(piece, edit) for piece in pieces]
+        runs.append(_run(pieces, line))
+        line += num_lines
     return runs
 
 

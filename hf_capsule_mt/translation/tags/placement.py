@@ -75,7 +75,10 @@ class DisjointRanges:
     def contain(self, start: int, end: int) -> bool:
         """Return whether one range has everything from `start` to `end`."""
         index = bisect_right(self._ranges, start, key=itemgetter(1))
-        return index < len(self._ranges) and self._ranges[index][0] <= start and end <= self._ranges[index][1]
+        if index == len(self._ranges):
+            return False
+        first, last = self._ranges[index]
+        return first <= start and end <= last
 
     def moved_out(self, place: int, forwards: bool) -> int:
         """Return a place between two words, moved to the end or the start of the range that it is in, if any."""

@@ -211,7 +211,9 @@ def _free_copies(
 def _letters_next_to(text: str, span: Span) -> tuple[bool, bool]:
     """Return whether a letter or digit stands before a place, and behind it."""
     start, end = span
-    return text[max(start - 1, 0) : start].isalnum(), text[end : end + 1].isalnum()
+    before = text[max(start - 1, 0) : start]
+    behind = text[end : end + 1]
+    return before.isalnum(), behind.isalnum()
 
 
 def _is_in_word(text: str, place: int) -> bool:
