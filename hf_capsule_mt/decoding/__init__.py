@@ -2,7 +2,7 @@
 
 model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.generate)
 
-To read it, begin with generation.py, which Transformers calls, and engine.py, which holds the snapshot. fingerprint.py
+To read it, begin with generation.py, which Transformers calls, and engine.py, which holds the snapshots. fingerprint.py
 notices that a model has changed.
 
 * search/: greedy search and beam search, search with terms, and what may be written. step_graph.py makes a step one
@@ -12,9 +12,9 @@ notices that a model has changed.
   and int8.py in int8.
 """
 
-from .engine import Engine, adapter_for
+from .engine import Engine, adapter_for, engine_of, release
 from .fingerprint import UnsupportedError, UnsupportedModelError
-from .generation import engine_of, generate, release
+from .generation import generate
 from .products.shortlist import ShortlistLogitsProcessor
 from .products.vocabulary import FiniteScores
 from .search.constraints import NewTokenLimits

@@ -2,10 +2,12 @@
 
 import ctypes
 import math
+import os
 import sys
 from collections.abc import Sequence
 from functools import cached_property
-from threading import Lock
+from threading import Lock, RLock
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -188,6 +190,68 @@ class Engine:
                     vocabulary = self._adapter.vocabulary_of(shortlist.token_ids)
             kept[shortlist.token_ids] = vocabulary
             return vocabulary
+
+
+_MAKING = RLock()
+"""Held while an engine is looked up or made."""
+
+
+def _renew_lock() -> None:
+    global _MAKING
+    _MAKING = RLock()
+
+
+# The thread that holds the lock does not exist in a forked process, so nobody would ever release it there.
+# Windows has no fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+_engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
+"""Engines of each model, by their precision."""
+
+
+def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
+    """Return an engine for a model: the one made before in this precision, unless the model has changed.
+
+    Raises:
+        UnsupportedModelError: if the engine cannot decode this model.
+        UserError: if there is no such precision on its device.
+    """
+    with _MAKING:
+        known = known_engine(model, dtype)
+        if known is not None:
+            return known
+        if any(module.training for module in model.modules()):
+            # Whoever trains it may write to weights in a way that leaves no trace.
+            release(model)
+            raise UnsupportedModelError("the model, or a part of it, is in training mode")
+        if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
+            release(model)
+        engines = _engines.setdefault(model, {})
+        engines[dtype] = Engine(model, dtype)
+        return engines[dtype]
+
+
+def known_engine(model: PreTrainedModel, dtype: str = "float32") -> Engine | None:
+    """Return the engine that was made before in this precision, unless the model has changed.
+
+    Then the model is in evaluation mode, as it was when the engine was made.
+    """
+    with _MAKING:
+        known = _engines.get(model, {}).get(dtype)
+        # One sentence notices how long it takes to compare. So no other engine is compared.
+        if known is not None and known.is_of(model):
+            return known
+    return None
+
+
+def release(model: PreTrainedModel) -> None:
+    """Free the engines of a model. The next call of [`engine_of`] makes another.
+
+    Call it after writing to a weight through `.data`, which is not noticed.
+    """
+    with _MAKING:
+        _engines.pop(model, None)
 
 
 def _return_freed_memory() -> None:

@@ -1,11 +1,8 @@
 """The engine behind `generate()`: `model.generate(..., custom_generate=hf_capsule_mt.decoding.generate)`."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from threading import RLock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -24,7 +21,7 @@ from transformers.utils import ModelOutput, logging
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.transformers_versions import CACHE
 
-from .engine import Engine
+from .engine import Engine, engine_of
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .products.products import HALVES
 from .products.vocabulary import FiniteScores
@@ -35,22 +32,6 @@ from .search.term_banks import TermBanks, default_bank_width
 
 logger = logging.get_logger(__name__)
 
-_MAKING = RLock()
-"""Held while an engine is looked up or made."""
-
-
-def _renew_lock() -> None:
-    global _MAKING
-    _MAKING = RLock()
-
-
-# The thread that holds the lock does not exist in a forked process, so nobody would ever release it there.
-# Windows has no fork.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
-
-_engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
-"""Engines of each model, by their precision."""
 _MODES_OF_TRANSFORMERS = (
     GenerationMode.GREEDY_SEARCH,
     GenerationMode.SAMPLE,
@@ -245,50 +226,6 @@ def _every_nth_row(encoded: ModelOutput, n: int) -> ModelOutput:
     """Return the encoder's output for every nth row of the batch."""
     tensors = {name: value[::n] for name, value in encoded.items() if isinstance(value, Tensor)}
     return type(encoded)(**tensors)
-
-
-def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
-    """Return an engine for a model: the one made before in this precision, unless the model has changed.
-
-    Raises:
-        UnsupportedModelError: if the engine cannot decode this model.
-        UserError: if there is no such precision on its device.
-    """
-    with _MAKING:
-        known = known_engine(model, dtype)
-        if known is not None:
-            return known
-        if any(module.training for module in model.modules()):
-            # Whoever trains it may write to weights in a way that leaves no trace.
-            release(model)
-            raise UnsupportedModelError("the model, or a part of it, is in training mode")
-        if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
-            release(model)
-        engines = _engines.setdefault(model, {})
-        engines[dtype] = Engine(model, dtype)
-        return engines[dtype]
-
-
-def known_engine(model: PreTrainedModel, dtype: str = "float32") -> Engine | None:
-    """Return the engine that was made before in this precision, unless the model has changed.
-
-    Then the model is in evaluation mode, as it was when the engine was made.
-    """
-    with _MAKING:
-        known = _engines.get(model, {}).get(dtype)
-        # One sentence notices how long it takes to compare. So no other engine is compared.
-        if known is not None and known.is_of(model):
-            return known
-    return None
-
-
-def release(model: PreTrainedModel) -> None:
-    """Free the engines of a model. The next call of [`generate`] makes another.
-
-    Call it after writing to a weight through `.data`, which is not noticed.
-    """
-    with _MAKING:
-        _engines.pop(model, None)
 
 
 def _check_length_penalty(config: GenerationConfig) -> None:

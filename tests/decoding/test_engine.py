@@ -394,9 +394,7 @@ def test_folded_aggregation(kind, context, parameterization):
         )
 
 
-@pytest.mark.parametrize(
-    ("owner", "name"), [(generation.Engine, "__init__"), (int8, "_pack")], ids=["engines", "packing"]
-)
+@pytest.mark.parametrize(("owner", "name"), [(Engine, "__init__"), (int8, "_pack")], ids=["engines", "packing"])
 def test_a_process_that_is_forked_meanwhile(owner, name, monkeypatch):
     """A thread that makes an engine, or packs its weights, does not exist in the child. Its locks must not be held."""
     model, source = ending("marian"), sources(2)

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, generate
-from hf_capsule_mt.decoding.generation import engine_of
+from hf_capsule_mt.decoding.engine import engine_of
 from hf_capsule_mt.decoding.search.constraints import Constraints
 from hf_capsule_mt.decoding.search.search import Settings
 from hf_capsule_mt.decoding.search.term_automaton import State, TermAutomaton, WordBoundaries

@@ -685,7 +685,7 @@ def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(bf16, pair
     trainer.train()
     assert found == expected
     assert len(set(map(str, expected))) == len(set(engines)) == 3
-    assert trainer.model not in decoding.generation._engines
+    assert trainer.model not in decoding.engine._engines
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from transformers.utils import logging
 
 from hf_capsule_mt.data.encoding import positions
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedError, UnsupportedModelError
-from hf_capsule_mt.decoding.engine import Engine
-from hf_capsule_mt.decoding.generation import engine_of, known_engine, search_settings
+from hf_capsule_mt.decoding.engine import Engine, engine_of, known_engine
+from hf_capsule_mt.decoding.generation import search_settings
 from hf_capsule_mt.decoding.search.search import Settings
 from hf_capsule_mt.decoding.search.term_banks import TermBanks
 from hf_capsule_mt.errors import UserError
