@@ -66,10 +66,10 @@ def test_files_that_pages_name_exist(page):
 
 
 def test_the_readme_is_easy_to_read():
+    # Six minutes are enough for all of it, with its tables.
+    assert len(README.split()) <= 1100
     text = re.sub(r"^```.*?^```$|^\|.*?$|^<!--.*?$|^#.*?$", "", README, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"\]\([^)]*\)|[*`\[\]]", "", text)
-    # Ten minutes are enough for this and its tables.
-    assert len(text.split()) <= 900
     for paragraph in re.split(r"\n\s*\n", text):
         assert all(len(line.split()) <= 90 for line in paragraph.splitlines()), paragraph
         assert ";" not in paragraph
