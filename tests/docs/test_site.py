@@ -1,6 +1,7 @@
 """The site, which looks at nothing outside. A warning, such as of a link that leads nowhere, is an error."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,14 @@ def site(tmp_path_factory):
     return folder
 
 
+def pages_of(navigation):
+    """The pages that a part of the navigation has, as mkdocs.yml writes it."""
+    if isinstance(navigation, str):
+        return [navigation]
+    parts = navigation.values() if isinstance(navigation, dict) else navigation
+    return [page for part in parts for page in pages_of(part)]
+
+
 def options_of(site, command):
     """What the page of a command says of the values of each option, without marks of HTML."""
     page = (site / "commands" / command / "index.html").read_text(encoding="utf-8")
@@ -34,6 +43,31 @@ def options_of(site, command):
 
 def test_the_site_is_built_without_a_warning(site):
     assert (site / "index.html").is_file()
+
+
+def test_the_first_page_leads_to_every_page():
+    from mkdocs.config import load_config
+
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)}
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    for page in pages_of(config.nav):
+        if page == "index.md":
+            continue
+        if page.startswith("commands/"):
+            link = config.site_url + page.removesuffix("index.md")
+        elif page.startswith("benchmarks/"):
+            link = f"../{page}"
+        else:
+            link = page
+        assert link in links
+
+
+def test_the_first_page_names_every_extra():
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = re.findall(r"^\| `(\w+)` \| ", text, flags=re.MULTILINE)
+    assert sorted(named) == sorted(extras.keys() - {"all", "docs", "test"})
 
 
 def test_pages_of_commands_name_values_and_what_is_required(site):
