@@ -408,7 +408,7 @@ def test_a_model_that_the_engine_does_not_know_is_named():
         (
             [[], []],
             {"logits_processor": LogitsProcessorList([ShortlistLogitsProcessor(range(99))])},
-            "may lack those of a term",
+            "may lack the words of a term",
         ),
         (None, {"constraints": [object()], "num_beams": 2}, "does not know constraints. Give force_words_ids"),
     ],
