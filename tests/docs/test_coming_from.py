@@ -1,12 +1,16 @@
 """The tables of docs/coming_from.md: old names are gone, and new ones work."""
 
+import importlib
 import re
 from functools import partial
 
 import pytest
+import sacrebleu
 import torch
 import transformers
+from accelerate import Accelerator
 from code_blocks import ROOT
+from peft import LoraConfig, get_peft_model
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -38,6 +42,7 @@ def code(cell):
 
 PYTHON = [row for title in ("Pipelines", "Tokenizers and models", "Training in Python") for row in rows(title)]
 COMMAND = rows("`run_translation.py`")
+TOOLS = rows("Evaluate, Accelerate and PEFT")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +75,8 @@ def names(tmp_path_factory):
 def test_the_tables_are_read():
     assert len(PYTHON) > 40
     assert len(COMMAND) > 10
-    assert all(len(row) == 2 for row in [*PYTHON, *COMMAND])
+    assert len(TOOLS) > 7
+    assert all(len(row) == 2 for row in [*PYTHON, *COMMAND, *TOOLS])
 
 
 @pytest.mark.parametrize(("old", "new"), PYTHON)
@@ -101,3 +107,38 @@ def test_command(old, new):
             assert new_code.split()[1] in hf_capsule_mt_command.COMMANDS
     for old_code in code(old):
         assert old_code.startswith("--")
+
+
+@pytest.mark.parametrize(("old", "new"), TOOLS)
+def test_commands_of_other_tools(old, new):
+    for command in code(new):
+        words = command.replace("accelerate launch ", "").replace("-m hf_capsule_mt", "hf-capsule-mt").split()
+        if words[0] == "hf-capsule-mt":
+            parser = importlib.import_module(f"hf_capsule_mt.cli.{words[1]}").build_parser()
+            known = {option for action in parser._actions for option in action.option_strings}
+            assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_scores_of_sacrebleu():
+    [python] = [cell for _, new in TOOLS for cell in code(new) if "corpus_bleu" in cell]
+    texts = ["Zwei Hunde laufen schnell."]
+    assert eval(python, {"sacrebleu": sacrebleu, "hypotheses": texts, "references": texts}).score == pytest.approx(100)
+
+
+def test_a_loop_of_ones_own_with_an_adapter(names):
+    """As with any model of Transformers: Accelerate prepares it, and PEFT wraps it."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(ROOT / "checkpoints" / "tatoeba-en-de-em-routing")
+    targets = hf_capsule_mt.LORA_TARGETS[model.config.model_type]
+    model = get_peft_model(model, LoraConfig(r=2, task_type="SEQ_2_SEQ_LM", target_modules=targets))
+    optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=1e-2)
+    accelerator = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    batch = names["tokenizer"](names["sources"], text_target=names["targets"], return_tensors="pt")
+    losses = []
+    for _ in range(3):
+        loss = model(**batch).loss
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
