@@ -17,8 +17,8 @@ from hf_capsule_mt.evaluation.head_choice import heads_report, rate_heads, store
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding
-from .common import check_pairs, read_pairs, report_user_errors
-from .parser import CommandParser, add_batches, add_languages
+from .common import check_pairs, import_code, read_pairs, report_user_errors
+from .parser import CommandParser, add_batches, add_import, add_languages
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -26,6 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     files = parser.add_argument_group("input and output")
     files.add_argument("--model", required=True, metavar="FOLDER", help="Folder of a checkpoint. The heads go there.")
+    add_import(files)
     files.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line.")
     files.add_argument("--references", type=Path, required=True, metavar="FILE", help="Their translations.")
     add_languages(parser.add_argument_group("languages"))
@@ -37,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Rate the heads, store the best, and print a table."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     _check_arguments(args)
     sources, targets = read_pairs(args)
     state = decoding.process_state(args.device)

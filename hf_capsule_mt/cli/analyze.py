@@ -30,7 +30,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import new_folder
 
 from . import decoding
-from .common import check_new_folder, check_text_file, read_pairs, report_user_errors
+from .common import check_new_folder, check_text_file, import_code, read_pairs, report_user_errors
 from .parser import CommandParser, add_decoding, add_model
 
 _DRAWN = 3
@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate unless there are references, measure, draw, and write the report."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     _check_arguments(args)
     options = decoding.decoding_options(args).pinned()
     config = options.config()

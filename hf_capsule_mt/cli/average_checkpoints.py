@@ -15,8 +15,8 @@ from pathlib import Path
 
 from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
 
-from .common import report_user_errors
-from .parser import CommandParser, at_least
+from .common import import_code, report_user_errors
+from .parser import CommandParser, add_import, at_least
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -27,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     source.add_argument("--checkpoints", type=Path, nargs="+", metavar="FOLDER", help="Folders to average.")
     source.add_argument("--run_dir", type=Path, help="Output folder of a training run, with --last or --best.")
     folders.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not exist.")
+    add_import(folders)
     choice = parser.add_argument_group("choice", "The checkpoints of --run_dir.")
     number = choice.add_mutually_exclusive_group()
     number.add_argument("--last", type=at_least(1), metavar="N", help="Take the N newest checkpoints of the run.")
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Average the chosen checkpoints into a new folder."""
     parser = build_parser()
     args = parser.parse_args(argv)
+    import_code(args.imports)
     if (args.run_dir is None) != (args.last is None and args.best is None):
         parser.error("--run_dir needs --last N or --best N, and --checkpoints takes neither.")
     checkpoints = args.checkpoints

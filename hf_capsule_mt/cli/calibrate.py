@@ -27,7 +27,15 @@ from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 
 from . import decoding, quality
-from .common import check_distinct, check_output_file, check_pairs, leave_group_at_exit, read_pairs, report_user_errors
+from .common import (
+    check_distinct,
+    check_output_file,
+    check_pairs,
+    import_code,
+    leave_group_at_exit,
+    read_pairs,
+    report_user_errors,
+)
 from .parser import CommandParser, add_decoding, add_languages, add_model, add_vocabulary
 
 
@@ -59,6 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate, score, write the calibration, and say how well it fits."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     _check_arguments(args)
     sources, references = read_pairs(args)
     state = decoding.process_state(args.device)

@@ -4,6 +4,8 @@ import argparse
 import atexit
 import errno
 import gc
+import importlib
+import importlib.util
 import logging
 import os
 import sys
@@ -110,6 +112,50 @@ def check_new_folder(path: Path) -> None:
     if path.is_symlink() or os.path.ismount(path) or path.resolve() == Path.cwd():
         raise FileExistsError(f"{path} cannot be replaced. Name a folder in it, such as {path / 'new'}.")
     check_output_folder(path.absolute().parent)
+
+
+def import_code(names: Iterable[str]) -> None:
+    """Import what the user names with `--import`: code that enters routings or aggregations of his own.
+
+    Nothing else is imported in this way, and never what a checkpoint names. An error of the code keeps its traceback.
+
+    Args:
+        names: files that end with `.py`, and modules that Python finds. What was imported already is not run again.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        UserError: if there is no such module, or a file has the name of another module.
+    """
+    for name in names:
+        if name.endswith(".py"):
+            _import_file(Path(name))
+            continue
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            # The code may lack another module.
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise UserError(
+                f"--import: there is no module {name}. Name a file that ends with .py, or install the module."
+            ) from error
+
+
+def _import_file(path: Path) -> None:
+    """Import a file as a module of its name, which processes find that are started with Python's path."""
+    if not path.is_file():
+        raise FileNotFoundError(f"--import: there is no file {path}.")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        # Not in front: files beside this one must not take the place of installed modules.
+        sys.path.append(folder)
+    spec = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
+    if spec is None or spec.origin is None or Path(spec.origin).resolve() != path.resolve():
+        raise UserError(
+            f"--import: {path} cannot be imported as {path.stem}. Give the file another name, of letters, digits and "
+            "underscores, that no other module has."
+        )
+    importlib.import_module(path.stem)
 
 
 def usable_device(name: str | torch.device) -> torch.device:

@@ -30,8 +30,8 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 from . import decoding
-from .common import report_user_errors
-from .parser import CommandParser, add_device, add_languages
+from .common import import_code, report_user_errors
+from .parser import CommandParser, add_device, add_import, add_languages
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="Offer no other checkpoints. It is always so with a --host that others can reach.",
     )
+    add_import(model)
     add_languages(model)
     add_device(model)
     page = parser.add_argument_group("page")
@@ -75,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve the page until interrupted."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     host = args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     if not is_loopback(host) and not args.models:
         raise UserError(f"Others can open a page at {host}. Name the checkpoints that it offers with --models.")

@@ -43,7 +43,7 @@ from hf_capsule_mt.translation.files.lines import translate_windows
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 from . import decoding
-from .common import check_distinct, check_output_file, leave_group_at_exit, report_user_errors
+from .common import check_distinct, check_output_file, import_code, leave_group_at_exit, report_user_errors
 from .parser import CommandParser, add_columns, add_decoding, add_model, add_vocabulary, at_least, finite
 
 logger = logging.get_logger(__name__)
@@ -112,6 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate as `translate` does, and write what comes out as a corpus."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     decoding.check_options(args)
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:

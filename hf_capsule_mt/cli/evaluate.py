@@ -45,7 +45,7 @@ from hf_capsule_mt.translation.text.segments import texts_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import decoding, evaluate_options, quality
-from .common import check_line_counts, leave_group_at_exit, report_user_errors
+from .common import check_line_counts, import_code, leave_group_at_exit, report_user_errors
 from .parser import CommandParser
 
 
@@ -77,6 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print each table as soon as it is made, and write the record if there is an --output_file."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     if args.quality is not None:
         quality.check_report(args)
         print(quality.measure_report(args))

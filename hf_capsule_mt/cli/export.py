@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hf_capsule_mt.hub.exporting import SUFFIXES, export_checkpoint
 
-from .common import check_new_folder, report_user_errors
+from .common import check_new_folder, import_code, report_user_errors
 from .parser import CommandParser, add_model
 
 
@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Export, and say what was found."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     check_new_folder(args.output_dir)
     difference = export_checkpoint(args.model, args.output_dir, args.format, args.revision or "main")
     names = sorted(file.name for file in args.output_dir.iterdir())

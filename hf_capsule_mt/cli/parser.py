@@ -176,6 +176,20 @@ def add_model(parser: OptionHolder, *, required: bool = True) -> None:
     """Add the options that name the model."""
     parser.add_argument("--model", required=required, help="Folder of a checkpoint, or name of a model on the Hub.")
     parser.add_argument("--revision", help="Branch, tag or commit of a model on the Hub (default: main).")
+    add_import(parser)
+
+
+def add_import(parser: OptionHolder) -> None:
+    """Add the option that names Python code of the user, which [`import_code`] imports."""
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="CODE",
+        help="Run this Python file, or import this module, before the model is made, such as my_routing.py with a "
+        "routing of your own. May be given several times.",
+    )
 
 
 def add_languages(parser: OptionHolder) -> None:

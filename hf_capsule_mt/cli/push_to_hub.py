@@ -28,8 +28,8 @@ from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
 from hf_capsule_mt.hub.push import CARD, files_to_push, push_checkpoint
 from hf_capsule_mt.training.averaging import averaged_checkpoints
 
-from .common import report_user_errors
-from .parser import CommandParser
+from .common import import_code, report_user_errors
+from .parser import CommandParser, add_import
 
 _RECORD = "run_record.json"
 
@@ -50,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     files.add_argument(
         "--evaluations", type=Path, nargs="+", default=[], metavar="FILE", help="Records of hf-capsule-mt evaluate."
     )
+    add_import(files)
     upload = parser.add_argument_group("upload")
     upload.add_argument("--dry_run", action="store_true", help="Write the card, list the files, and send nothing.")
     upload.add_argument("--private", action="store_true", help="Make a new repository private.")
@@ -65,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the card where it is needed, push, and say how the result loads."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     _write_card(args)
     if args.dry_run:
         print(f"The card is {args.model / CARD}. These files would be sent: {', '.join(files_to_push(args.model))}")

@@ -27,9 +27,9 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 
 from . import decoding
-from .common import report_user_errors
+from .common import import_code, report_user_errors
 from .demo import EXAMPLES, is_loopback
-from .parser import CommandParser, add_decoding, at_least, finite
+from .parser import CommandParser, add_decoding, add_import, at_least, finite
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -62,6 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="PAIR=FILE",
         help="Calibrations by calibrate, such as en-de=calibration.json. Clients may then ask for quality.",
     )
+    add_import(models)
     _add_clients(parser)
     _add_texts(parser)
     _add_limits(parser)
@@ -158,6 +159,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Load the models, and serve until a signal ends it."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     _check_arguments(args)
     from hf_capsule_mt.serving.app import build_app
     from hf_capsule_mt.serving.models import load_models, with_calibrations

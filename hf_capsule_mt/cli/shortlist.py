@@ -30,7 +30,7 @@ from hf_capsule_mt.data.shortlists import (
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
-from .common import check_distinct, check_output_file, check_text_file, report_user_errors
+from .common import check_distinct, check_output_file, check_text_file, import_code, report_user_errors
 from .parser import CommandParser, add_model, at_least
 
 _GOAL = 0.9995
@@ -60,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Count the words of the text, and write those that are needed."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     check_output_file(args.output_file)
     check_distinct([("--output_file", args.output_file)], [args.input_file])
     if args.input_file is not None:

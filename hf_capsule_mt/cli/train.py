@@ -54,8 +54,8 @@ from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 
-from .common import leave_group_at_exit, report_user_errors, warn_if_busy
-from .parser import CommandHelp, check_option_names
+from .common import import_code, leave_group_at_exit, report_user_errors, warn_if_busy
+from .parser import CommandHelp, add_import, check_option_names
 
 logger = logging.get_logger(__name__)
 
@@ -68,7 +68,7 @@ _ADDED_RATE = 1e-3
 # What people use, in this order: --help shows these, and --help_all all of them.
 _SHOWN = (
     *("train_file", "dataset_name", "source_lang", "target_lang", "validation_file", "general_validation_file"),
-    *("model", "method", "size", "tokenizer_name", "config_overrides", "lora_rank"),
+    *("model", "method", "size", "tokenizer_name", "config_overrides", "imports", "lora_rank"),
     *("output_dir", "overwrite_output_dir", "resume_from_checkpoint"),
     *("max_steps", "num_train_epochs", "max_tokens_per_batch", "max_general_loss"),
     *("gradient_accumulation_steps", "learning_rate", "warmup_steps", "eval_strategy", "eval_steps", "save_strategy"),
@@ -140,6 +140,7 @@ def _sort_into_groups(parser: HfArgumentParser) -> None:
     """Sort the options of data and training, over a hundred, into groups by their subject."""
     # argparse has no public lists of a parser's groups and options.
     of_classes = {group.title: group for group in parser._action_groups}
+    add_import(of_classes["model"])
     groups = {title: parser.add_argument_group(title) for title in _GROUPS}
     for title in ("data", "training"):
         for action in of_classes[title]._group_actions:
@@ -158,7 +159,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     _set_defaults(parser, arguments)
     # Transformers finds options that do not fit each other.
     with blamed_on_user():
-        data_args, model_args, args = parser.parse_args_into_dataclasses(arguments)
+        data_args, model_args, args, command_args = parser.parse_args_into_dataclasses(arguments)
+    import_code(command_args.imports)
     args.check_with(data_args)
     # Data is read after this, which can take hours.
     claim_folder(args, find_checkpoint(args.resume_from_checkpoint, args.output_dir), deletes=False)

@@ -60,7 +60,14 @@ from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import corpora, decoding
-from .common import check_distinct, check_output_file, check_text_file, leave_group_at_exit, report_user_errors
+from .common import (
+    check_distinct,
+    check_output_file,
+    check_text_file,
+    import_code,
+    leave_group_at_exit,
+    report_user_errors,
+)
 from .parser import (
     CommandParser,
     add_decoding,
@@ -229,6 +236,7 @@ def _share(text: str) -> tuple[int, int]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate. Each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
+    import_code(args.imports)
     if args.output_dir is not None:
         corpora.translate_rows(args)
         return

@@ -1,0 +1,102 @@
+"""`--import` runs Python code of the user, with routings and aggregations that the package does not have."""
+
+import importlib
+import sys
+
+import pytest
+from tiny_run import arguments
+
+import hf_capsule_mt_command as door
+from hf_capsule_mt.cli import average_checkpoints, train, translate
+from hf_capsule_mt.cli.common import import_code
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import read_json
+from hf_capsule_mt.modeling.routing import ROUTINGS
+
+ROUTING = """
+from hf_capsule_mt.modeling.routing import ROUTINGS, RoutingAlgorithm, simple_routing
+
+
+def halves(votes, num_iterations=3, mask=None, return_all_coefficients=False):
+    return simple_routing(votes / 2, num_iterations, mask, return_all_coefficients)
+
+
+ROUTINGS["halves_of_user"] = RoutingAlgorithm(halves)
+"""
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """A file that enters a routing. What it changes in this process ends with the test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "routing_of_user", None)
+    del sys.modules["routing_of_user"]
+    monkeypatch.setitem(ROUTINGS, "halves_of_user", None)
+    del ROUTINGS["halves_of_user"]
+    file = tmp_path / "routing_of_user.py"
+    file.write_text(ROUTING)
+    return file
+
+
+@pytest.mark.parametrize("name", sorted({*door.COMMANDS} - {"train_tokenizer", "quickstart"}))
+def test_every_command_that_makes_a_model_has_it(name):
+    parser = importlib.import_module(f"hf_capsule_mt.cli.{name}").build_parser()
+    [action] = [action for action in parser._actions if action.dest == "imports"]
+    assert action.option_strings[0] == "--import"
+
+
+def test_a_model_is_trained_averaged_and_translates_with_code_of_the_user(code, corpus, tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    options = {"import": code, "method": "transformer", "save_strategy": "steps", "save_steps": 1}
+    train.main(arguments(corpus, run, "layer_aggregation=halves_of_user", **options))
+    assert "halves_of_user" in ROUTINGS
+    assert f"--import {code}" in read_json(run / "run_record.json")["command"]
+
+    def forget():
+        monkeypatch.delitem(ROUTINGS, "halves_of_user")
+        monkeypatch.delitem(sys.modules, "routing_of_user")
+
+    average = tmp_path / "average"
+    forget()
+    average_checkpoints.main(
+        ["--import", str(code), "--run_dir", str(run), "--last", "2", "--output_dir", str(average)]
+    )
+    sources = tmp_path / "sources"
+    sources.write_text("a b c\n")
+    words = ["--model", str(average), "--input_file", str(sources)]
+    forget()
+    with pytest.raises(SystemExit, match="2"):
+        translate.main(words)
+    assert "There is no layer_aggregation 'halves_of_user'" in capsys.readouterr().err
+    translate.main([*words, "--import", str(code)])
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_a_file_runs_once_and_finds_its_neighbours(code, monkeypatch):
+    (code.parent / "neighbour_of_user.py").write_text("count = 0")
+    code.write_text("import neighbour_of_user\nneighbour_of_user.count += 1\n")
+    import_code([str(code), str(code)])
+    assert sys.modules.pop("neighbour_of_user").count == 1
+
+
+def test_no_file_takes_the_place_of_a_module(code):
+    for name in ("json", "my.routing", "my-routing"):
+        file = code.with_name(f"{name}.py")
+        file.write_text("raise SystemExit('It ran.')")
+        with pytest.raises(UserError, match="Give the file another name"):
+            import_code([str(file)])
+
+
+def test_code_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        import_code([str(tmp_path / "none.py")])
+    for name in ("no_module_of_user", "json.no_module_of_user"):
+        with pytest.raises(UserError, match=f"there is no module {name}"):
+            import_code([name])
+
+
+def test_an_error_of_the_code_keeps_its_traceback(code):
+    code.write_text("import no_module_of_user")
+    for name in (str(code), code.stem):
+        with pytest.raises(ModuleNotFoundError, match="'no_module_of_user'"):
+            import_code([name])
