@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.data_loader import DataLoaderShard
 from private_names import used_names
+from sacrebleu.metrics import CHRF
 from torch import nn
 from torch.distributed import distributed_c10d
 from transformers import (
@@ -66,6 +67,9 @@ LIST = [
     # accelerate
     PrivateName("_non_blocking", DataLoaderShard.__init__, "A loader takes this option under no other name."),
     PrivateName("_original_forward", Accelerator, "Scores in training need the forward without autocast for a while."),
+    # sacreBLEU
+    PrivateName("_extract_corpus_statistics", CHRF, "chrF gives its counts of a sentence under no public name."),
+    PrivateName("_compute_score_from_stats", CHRF, "The public methods compute chrF of texts only, not of counts."),
     # Models of Transformers
     PrivateName("_attn_implementation", PreTrainedConfig(), "A configuration has it under no other name."),
     PrivateName("_can_record_outputs", MarianDecoder, f"{OF_MODELS} which modules give hidden states and attentions."),

@@ -7,6 +7,7 @@
     hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4
     hf-capsule-mt evaluate --hypotheses out.tok.de --references test.tok.de --tokenize none --metrics bleu
     hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references test.de --significance sign
+    hf-capsule-mt evaluate --compare plain-1.de,plain-2.de gdr-1.de,gdr-2.de --references test.de
     hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --input_file test.en \\
         --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
     hf-capsule-mt evaluate --hypotheses out.de --references test.de --input_file test.en --metrics comet
@@ -36,7 +37,7 @@ from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_s
 from hf_capsule_mt.evaluation.drawing import draw_lengths, save_figure
 from hf_capsule_mt.evaluation.length import length_report, quantile_edges, score_by_length, split_words
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
-from hf_capsule_mt.evaluation.significance import compare_systems, comparison_report
+from hf_capsule_mt.evaluation.significance import compare_runs, compare_systems, comparison_report
 from hf_capsule_mt.evaluation.term_scores import measure_terms, read_terms, term_report, translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
 from hf_capsule_mt.translation.files.lines import translate_windows
@@ -117,10 +118,8 @@ def _read(args: argparse.Namespace) -> _Texts | None:
     """Read the texts, or translate. Processes that only help with translating get None."""
     files = []
     if not evaluate_options.translates(args):
-        files = args.compare or [args.hypotheses]
+        files = evaluate_options.compared_files(args) or [args.hypotheses]
     systems = {str(file): read_lines(file) for file in files}
-    if len(systems) < len(files):
-        raise UserError("--compare names a file twice.")
     references = [read_lines(file) for file in args.references]
     sources = None
     texts = dict(systems)
@@ -197,13 +196,28 @@ def _scores(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]
 
 def _comparison(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return how each system differs from the first one, the baseline."""
-    (baseline, translations), *systems = texts.systems.items()
-    options = {"test": args.significance, "num_samples": args.num_samples, "seed": args.seed}
+    runs_by_system = {}
+    for files in args.compare:
+        name = ",".join(map(str, files))
+        runs_by_system[name] = [texts.systems[str(file)] for file in files]
+    (baseline, baseline_runs), *systems = runs_by_system.items()
+    samples = {"num_samples": args.num_samples, "seed": args.seed}
+    has_runs = evaluate_options.has_runs(args)
     compared = {}
     # One system takes seconds, and needs no progress bar.
-    for name, other in tqdm(systems, unit=" systems", disable=len(systems) < 2):
-        compared[name] = compare_systems(translations, other, texts.references, **settings, **options)
-    return {"baseline": baseline, "settings": options, "systems": compared}
+    for name, runs in tqdm(systems, desc="comparing", unit=" systems", disable=len(systems) < 2):
+        if has_runs:
+            compared[name] = compare_runs(baseline_runs, runs, texts.references, **settings, **samples)
+            continue
+        [translations] = baseline_runs
+        [others] = runs
+        compared[name] = compare_systems(
+            translations, others, texts.references, test=args.significance, **settings, **samples
+        )
+    # sacreBLEU's bootstrap of one run each looks in one direction.
+    two_sided = has_runs or args.significance != "bootstrap"
+    test = {"test": args.significance, "two_sided": two_sided, **samples}
+    return {"baseline": baseline, "settings": test, "systems": compared}
 
 
 def _scores_by_length(args: argparse.Namespace, texts: _Texts) -> dict[str, Any]:
@@ -308,7 +322,7 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
         translation["vocabulary"] = _description(args.vocabulary)
     systems = None
     if args.compare is not None:
-        systems = [_description(file) for file in args.compare]
+        systems = [_description(file) for file in evaluate_options.compared_files(args)]
     return {
         "hypotheses": _description(args.hypotheses or args.translations_file),
         "translation": translation,

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from hf_capsule_mt.data.corpus_files import check_two_files
@@ -39,7 +40,12 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
     systems = group.add_mutually_exclusive_group()
     systems.add_argument("--hypotheses", type=Path, metavar="FILE", help="Translations to score, one sentence a line.")
     systems.add_argument(
-        "--compare", type=Path, nargs="+", metavar="FILE", help="Translations of a baseline and of other systems."
+        "--compare",
+        type=_files_of_runs,
+        nargs="+",
+        metavar="FILE[,FILE...]",
+        help="Translations of a baseline and of other systems. Join the files of several training runs of one system "
+        "by commas.",
     )
     group.add_argument(
         "--references", type=Path, nargs="+", default=[], metavar="FILE", help="One or more files of references."
@@ -52,6 +58,17 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
     group.add_argument("--output_file", type=Path, help="Write a record of the results in JSON.")
+
+
+def _files_of_runs(text: str) -> list[Path]:
+    """Return the files that commas separate: the translations by each training run of a system."""
+    # The name of one file may have a comma.
+    if Path(text).exists():
+        return [Path(text)]
+    names = text.split(",")
+    if "" in names:
+        raise argparse.ArgumentTypeError(f"{text} has an empty name. Join files by one comma, without spaces.")
+    return [Path(name) for name in names]
 
 
 def _add_scores(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +122,8 @@ def _add_significance(parser: argparse.ArgumentParser) -> None:
         "--significance",
         choices=TESTS,
         default="bootstrap",
-        help="Significance test: bootstrap (default, Koehn 2004), randomization, or sign (only BLEU, Collins 2005).",
+        help="Significance test: bootstrap (default, Koehn 2004), randomization, or sign (only BLEU, Collins 2005). "
+        "Several runs of a system have bootstrap.",
     )
     test.add_argument(
         "--num_samples",
@@ -173,6 +191,16 @@ def translates(args: argparse.Namespace) -> bool:
     return args.hypotheses is None and args.compare is None
 
 
+def compared_files(args: argparse.Namespace) -> list[Path]:
+    """Return the files of all runs that are compared."""
+    return list(chain.from_iterable(args.compare or ()))
+
+
+def has_runs(args: argparse.Namespace) -> bool:
+    """Return whether a compared system has several training runs."""
+    return any(len(files) > 1 for files in args.compare)
+
+
 def check(args: argparse.Namespace) -> None:
     """Complete the options, and find mistakes before any work is done."""
     _check_metrics(args)
@@ -213,6 +241,13 @@ def _check_comparison(args: argparse.Namespace) -> None:
         return
     if len(args.compare) < 2:
         raise UserError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
+    files = set()
+    for file in compared_files(args):
+        if file.resolve() in files:
+            raise UserError(f"--compare names {file} twice. Name each file once.")
+        files.add(file.resolve())
+    if has_runs(args) and args.significance != "bootstrap":
+        raise UserError(f"--significance {args.significance} compares one run of each system. Use bootstrap.")
     if args.significance == "sign" and args.metrics != ["bleu"]:
         raise UserError(f"The sign test is only for bleu, not for {', '.join(args.metrics)}. Use bootstrap.")
     args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.significance)
@@ -240,7 +275,7 @@ def _check_files(args: argparse.Namespace) -> None:
         args.terms,
         args.vocabulary,
         *args.references,
-        *(args.compare or ()),
+        *compared_files(args),
         *(args.alignment_data or ()),
     ]
     outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "figure_file", "translations_file")]

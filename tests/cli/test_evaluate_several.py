@@ -15,7 +15,7 @@ from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.adequacy import measure_adequacy
 from hf_capsule_mt.evaluation.alignment import align_by_attention
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.evaluation.significance import compare_systems
+from hf_capsule_mt.evaluation.significance import compare_runs, compare_systems
 
 TEXTS = {
     "source": ["a b c", "d e f g", "h i", "j k l m n o", "p q r", "s t u v w"],
@@ -55,19 +55,55 @@ def test_significance(files, capsys):
         name: compare_systems(TEXTS["base"], TEXTS[name], [TEXTS["reference"]], **options)["bleu"]
         for name in ("good", "bad")
     }
-    assert table[0] == ["system", "bleu", "Δ", "p"]
-    assert table[2] == ["base", f"{found['good']['baseline']:.2f}", "", ""]
+    assert table[0] == ["system", "bleu", "Δ", "95% interval", "p"]
+    assert table[2] == ["base", f"{found['good']['baseline']:.2f}", "", "", ""]
     assert [row[0] for row in table[3:]] == ["good", "bad"]
     for row, one in zip(table[3:], found.values(), strict=True):
         assert row[1].rstrip("†‡") == f"{one['score']:.2f}"
-        assert row[2:] == [f"{one['score'] - one['baseline']:+.2f}", f"{one['p_value']:.4f}"]
+        interval = f"{one['low']:+.2f} to {one['high']:+.2f}"
+        assert row[2:] == [f"{one['score'] - one['baseline']:+.2f}", interval, f"{one['p_value']:.4f}"]
     assert "paired bootstrap resampling (Koehn 2004), one-sided, 100 samples, seed 3" in caption[0]
-    assert "bs:100|seed:3" in caption[1]
+    assert caption[1].endswith("Another training run of the same model differs too.")
+    assert "bs:100|seed:3" in caption[2]
     record = json.loads((files / "record.json").read_text())
-    assert record["comparison"]["systems"]["bad"]["bleu"]["p_value"] == found["bad"]["p_value"]
-    assert record["comparison"]["settings"] == {"test": "bootstrap", "num_samples": 100, "seed": 3}
+    assert record["comparison"]["systems"]["bad"]["bleu"] == found["bad"]
+    assert record["comparison"]["settings"] == {"test": "bootstrap", "two_sided": False, "num_samples": 100, "seed": 3}
     assert [entry["file"] for entry in record["systems"]] == ["base", "good", "bad"]
     assert record["settings"]["metrics"] == ["bleu"]
+
+
+def test_runs_that_commas_join(files, capsys):
+    (files / "good-2").write_text("".join(f"{line}\n" for line in [*TEXTS["good"][:-1], "w v u"]))
+    (files / "bad,3").write_text("".join(f"{line}\n" for line in TEXTS["bad"]))
+    options = {"metrics": ["bleu", "chrf"], "num_samples": 100, "seed": 3}
+    shown = ["--metrics", "bleu", "chrf", "--num_samples", "100", "--seed", "3", "--output_file", "record.json"]
+    lengths = ["--input_file", "source", "--length_edges", "3"]
+    run("--compare", "base", "good,good-2", "bad,3", *shown, *lengths)
+    table, caption, by_length, _ = tables(capsys)
+    good_runs = [TEXTS["good"], (files / "good-2").read_text().splitlines()]
+    found = compare_runs([TEXTS["base"]], good_runs, [TEXTS["reference"]], **options)
+    columns = ["deviation", "Δ", "95% interval", "p"]
+    assert table[0] == ["system", "runs", "bleu", *columns, "chrf", *columns]
+    # The name of one file has a comma.
+    assert [row[:2] for row in table[2:]] == [["base", "1"], ["good,good-2", "2"], ["bad,3", "1"]]
+    bleu, chrf = found["bleu"], found["chrf"]
+    cells = []
+    for one in (bleu, chrf):
+        mark = "‡" if one["p_value"] < 0.01 else "†" if one["p_value"] < 0.05 else ""
+        cells += [f"{one['score']:.2f}{mark}", f"{one['deviation']:.2f}", f"{one['score'] - one['baseline']:+.2f}"]
+        cells += [f"{one['low']:+.2f} to {one['high']:+.2f}", f"{one['p_value']:.4f}"]
+    assert table[3][2:] == cells
+    assert "bootstrap over runs and sentences (Sellam et al. 2022), two-sided, 100 samples, seed 3" in caption[0]
+    assert "† means that p is below 0.05" in caption[0]
+    assert caption[1] == "p and the interval do not know how much another training run differs from base, bad,3."
+    assert caption[2].startswith("With two or three runs the interval is too narrow")
+    assert by_length[0] == ["source words", "sentences"] + [
+        cell for name in ("base", "good", "good-2", "bad,3") for cell in (f"{name}: BLEU", "words", "ratio")
+    ]
+    record = json.loads((files / "record.json").read_text())
+    assert record["comparison"]["systems"]["good,good-2"] == found
+    assert record["comparison"]["settings"]["two_sided"]
+    assert [entry["file"] for entry in record["systems"]] == ["base", "good", "good-2", "bad,3"]
 
 
 def test_sign_test_and_its_marks(files, capsys):
@@ -75,10 +111,10 @@ def test_sign_test_and_its_marks(files, capsys):
         (files / name).write_text("".join(f"{line}\n" for line in TEXTS[name] * 4))
     run("--compare", "base", "good", "--significance", "sign")
     table, caption = tables(capsys)
-    assert table[0] == ["system", "bleu", "Δ", "p", "+", "−"]
+    assert table[0] == ["system", "bleu", "Δ", "95% interval", "p", "+", "−"]
     assert table[3][1].endswith("‡")
     # Of six sentences one is the same; the others are better, four times.
-    assert table[3][3:] == ["< 0.0001", "20", "0"]
+    assert table[3][4:] == ["< 0.0001", "20", "0"]
     assert "sign test (Collins et al. 2005)" in caption[0]
 
 
@@ -170,7 +206,14 @@ ADEQUACY = [*BASE, "--adequacy", "--input_file", "source"]
         ([*BASE, "--tokenize", "moses"], "moses"),
         ([*BASE, "--output_file", "no/such/folder/record.json"], "The folder of no/such/folder/record.json does not"),
         (["--compare", "base"], "--compare needs a baseline and at least one other system"),
-        (["--compare", "base", "base"], "--compare names a file twice"),
+        (["--compare", "base,good"], "--compare needs a baseline and at least one other system"),
+        (["--compare", "base", "base"], "--compare names base twice"),
+        (["--compare", "base,good", "bad,./good"], "--compare names good twice"),
+        (["--compare", "base,", "good"], "base, has an empty name"),
+        (["--compare", "base,,bad", "good"], "base,,bad has an empty name"),
+        (["--compare", "base", "good,absent"], "absent"),
+        (["--compare", "base", "good,short"], "base has 6 lines, and short has 1"),
+        (["--compare", "base,bad", "good", "--significance", "sign"], "--significance sign compares one run of each"),
         (["--compare", "base", "good", "--significance", "sign", "--metrics", "ter"], "The sign test is only for bleu"),
         (LENGTHS, "--length_buckets and --length_edges need --input_file"),
         ([*LENGTHS, "2", "--input_file", "source"], "--length_edges 3 2 must rise"),

@@ -53,7 +53,8 @@ def _write_texts(folder):
     (folder / "memory.tmx").write_text(f'<tmx version="1.4"><header srclang="en"/><body>{body}</body></tmx>')
     pairs = zip(_lines(folder / "general.en"), _lines(folder / "general.de"))
     (folder / "deu.txt").write_text("".join(f"{source}\t{target}\tCC-BY\n" for source, target in pairs))
-    for name in ("baseline.de", "system.de"):
+    runs = ("plain-1.de", "plain-2.de", "plain-3.de", "caps-1.de", "caps-2.de")
+    for name in ("baseline.de", "system.de", *runs):
         shutil.copy(folder / "test.de", folder / name)
     _write(folder / "books.tok.en", [generator.choices(WORDS, k=5 + i % 24) for i in range(500)])
     # The last pair is longer than the model can read.
