@@ -77,12 +77,16 @@ def make_model_card(
     pair = _pair(*languages)
     method = _method(record["model"], config) or family
     title = _title(pair, method, record["model"].get("size"))
+    own_modules = {*record.get("own_aggregations", {}).values()}
+    # A program that was not imported has no name by which others could.
+    own_modules.discard("__main__")
     results = _results(evaluations, record["data"].get("dataset_name"))
     return ModelCard.from_template(
         _metadata(record, details, results, languages, family, title),
         template_path=str(TEMPLATE),
         title=title,
         record=record,
+        own_modules=own_modules,
         training=record["training"],
         details=details,
         config=config,

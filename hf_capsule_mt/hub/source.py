@@ -30,6 +30,8 @@ from ..version import __version__
 logger = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parents[1]
+_MODELING = f"{modeling.__name__}."
+"""How the names of modules begin that a checkpoint can carry."""
 _PIPELINE = "pipeline_translation"
 """What checkpoints call the file of their pipeline."""
 _CARRIED = f'''
@@ -79,7 +81,7 @@ def write_source(model: PreTrainedModel, folder: Path) -> PreTrainedConfig:
         if isinstance(model, plain_class) and is_plain(model.config):
             return _as_plain(model, plain_class, config_class)
     model_class = _class_of_package(model)
-    files = files_of(model_class, _aggregation_modules(model.config))
+    files = files_of(model_class, _carried_modules(model.config))
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     references: dict[str, Any] = {"auto_map": _auto_map(model_class)}
@@ -92,7 +94,7 @@ def write_source(model: PreTrainedModel, folder: Path) -> PreTrainedConfig:
 def _class_of_package(model: PreTrainedModel) -> type[PreTrainedModel]:
     """Return the class of a model. Sharding gives it another one, which is made from that of the package."""
     for model_class in type(model).__mro__:
-        if model_class.__module__.startswith(f"{modeling.__name__}."):
+        if model_class.__module__.startswith(_MODELING):
             return model_class
     raise TypeError(f"{type(model).__name__} is not a model of this package.")
 
@@ -127,31 +129,49 @@ def _as_plain(
     return SavedAsPlain.from_dict(fields)
 
 
-def _aggregation_modules(config: PreTrainedConfig) -> tuple[str, ...]:
-    """Return the modules of the package that define a model's aggregations. Warn of one from elsewhere."""
-    prefix = f"{modeling.__name__}."
-    names = set()
+def own_aggregations(config: PreTrainedConfig) -> dict[str, str]:
+    """Return which aggregations of a model stand outside the package. No checkpoint carries them.
+
+    Args:
+        config: of the model.
+
+    Returns:
+        The module of each, by the field of the configuration that names it.
+    """
+    modules = {}
+    for field_name, module in _aggregation_modules(config).items():
+        if not module.startswith(_MODELING):
+            modules[field_name] = module
+    return modules
+
+
+def _aggregation_modules(config: PreTrainedConfig) -> dict[str, str]:
+    """Return the module that defines each aggregation of a model, by the field of the configuration that names it."""
+    modules = {}
     for field_name in ("layer_aggregation", "head_aggregation"):
         aggregation = getattr(config, field_name, None)
         if field_name == "layer_aggregation" and aggregation in COMBINATIONS:
-            module = COMBINATIONS[aggregation].__module__
-            register = "COMBINATIONS"
+            modules[field_name] = COMBINATIONS[aggregation].__module__
         elif aggregation in ROUTINGS:
-            module = ROUTINGS[aggregation].route.__module__
-            register = "ROUTINGS"
-        else:
-            continue
-        if module.startswith(prefix):
-            names.add(module.removeprefix(prefix))
-        else:
-            logger.warning(
-                "The checkpoint does not carry the %s %r, which is defined in %s. To load it, first run the code "
-                "that enters it in %s. To carry it, move that code into hf_capsule_mt/modeling/.",
-                field_name,
-                aggregation,
-                module,
-                register,
-            )
+            modules[field_name] = ROUTINGS[aggregation].route.__module__
+    return modules
+
+
+def _carried_modules(config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return the modules of the package that define a model's aggregations. Warn of one from elsewhere."""
+    own_modules = own_aggregations(config)
+    for field_name, module in own_modules.items():
+        logger.warning(
+            "The checkpoint does not carry the %s %r of %s. Keep that code, and import it before you load the "
+            "checkpoint. Commands do so with --import.",
+            field_name,
+            getattr(config, field_name),
+            module,
+        )
+    names = set()
+    for field_name, module in _aggregation_modules(config).items():
+        if field_name not in own_modules:
+            names.add(module.removeprefix(_MODELING))
     return tuple(sorted(names))
 
 

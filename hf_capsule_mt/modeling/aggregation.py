@@ -12,7 +12,7 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from .linear import Linear, UnitGainLinear
 from .outputs import OutputRouting
-from .routing import ROUTINGS, CapsuleRouting
+from .routing import ROUTINGS, CapsuleRouting, unknown_name
 
 
 class BlockLinear(nn.Module):
@@ -161,8 +161,7 @@ class LayerAggregation(nn.Module):
         elif name in ROUTINGS:
             self.aggregator = RoutedAggregation(config, num_layers)
         else:
-            known = ", ".join([*COMBINATIONS, *ROUTINGS])
-            raise ValueError(f"There is no layer_aggregation {name!r:.80}. Use one of {known}.")
+            raise unknown_name("layer_aggregation", name, [*COMBINATIONS, *ROUTINGS])
         self.layer_norm = nn.LayerNorm(width)
         self.input_norm = config.layer_aggregation_input_norm
         is_residual = config.layer_aggregation_output == "residual"

@@ -6,7 +6,7 @@ is False, an input capsule contributes exactly nothing.
 Routing runs in float32 (float64 for float64 votes) and returns the dtype of the votes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -121,13 +121,25 @@ ROUTINGS = {"dynamic_routing": RoutingAlgorithm(dynamic_routing), "simple_routin
 """The algorithms by name. A module that adds one enters it here."""
 
 
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """Return the error for a routing or an aggregation that no code has entered.
+
+    Args:
+        kind: what it is.
+        name: its name in the configuration.
+        known: the names that were entered.
+    """
+    remedy = "If it is your own, import its code first. Commands do so with --import."
+    return ValueError(f"There is no {kind} {name!r:.80}. Use one of {', '.join(known)}. {remedy}")
+
+
 class CapsuleRouting(nn.Module):
     """Routes votes to N output capsules, and concatenates these. The algorithm is one of `ROUTINGS`."""
 
     def __init__(self, algorithm: str, config: PreTrainedConfig) -> None:
         super().__init__()
         if algorithm not in ROUTINGS:
-            raise ValueError(f"There is no routing {algorithm!r:.80}. Use one of {', '.join(ROUTINGS)}.")
+            raise unknown_name("routing", algorithm, ROUTINGS)
         self.algorithm = algorithm
         self.num_capsules = config.num_output_capsules or config.d_model
         self.num_iterations = config.routing_iterations

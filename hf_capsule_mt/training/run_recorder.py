@@ -13,6 +13,7 @@ from transformers import Trainer
 
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
+from hf_capsule_mt.hub.source import own_aggregations
 from hf_capsule_mt.loading import count_parameters
 
 from .arguments import DataArguments, ModelArguments
@@ -71,6 +72,7 @@ class RunRecorder:
             "data": asdict(self.data_args),
             "training": training,
             "config": trainer.model.config.to_diff_dict(),
+            "own_aggregations": own_aggregations(trainer.model.config),
             "parameters": count_parameters(trainer.model),
             "data_sha256": self.facts.sha256,
             "data_report": self.facts.report and asdict(self.facts.report),

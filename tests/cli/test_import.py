@@ -50,7 +50,10 @@ def test_a_model_is_trained_averaged_and_translates_with_code_of_the_user(code, 
     options = {"import": code, "method": "transformer", "save_strategy": "steps", "save_steps": 1}
     train.main(arguments(corpus, run, "layer_aggregation=halves_of_user", **options))
     assert "halves_of_user" in ROUTINGS
-    assert f"--import {code}" in read_json(run / "run_record.json")["command"]
+    record = read_json(run / "run_record.json")
+    assert f"--import {code}" in record["command"]
+    assert record["own_aggregations"] == {"layer_aggregation": "routing_of_user"}
+    assert "import routing_of_user  # not in this repository\n" in (run / "README.md").read_text()
 
     def forget():
         monkeypatch.delitem(ROUTINGS, "halves_of_user")

@@ -73,6 +73,18 @@ def test_a_card(record):
     assert not re.search(r"\n{3,}", text)
 
 
+@pytest.mark.parametrize(("module", "is_imported"), [("my_routing", True), ("__main__", False)])
+def test_code_that_the_checkpoint_lacks(record, module, is_imported):
+    assert "does not carry" not in make_model_card(record).text
+    record["config"] = preset_config("transformer", "tiny", layer_aggregation="my_own").to_diff_dict()
+    text = make_model_card(record | {"own_aggregations": {"layer_aggregation": module}}).text
+    assert "does not carry the layer_aggregation `my_own`." in text
+    assert "trust_remote_code" not in text
+    assert (f"import {module}" in text) == is_imported
+    assert (f"`{module}`" in text) == is_imported
+    assert not re.search(r"\n{3,}", text)
+
+
 def test_a_plain_model_is_marian(record):
     record["config"] = preset_config("transformer", "tiny").to_diff_dict()
     card = make_model_card(record)

@@ -207,9 +207,8 @@ def test_a_routing_that_is_not_carried_is_named(tmp_path, monkeypatch, caplog):
     assert not caplog.records
     save(tmp_path / "own", "transformer", head_aggregation="halves")
     (warning,) = caplog.records
-    assert "does not carry the head_aggregation 'halves'" in warning.getMessage()
-    assert "test_travelling" in warning.getMessage()
-    assert "ROUTINGS" in warning.getMessage()
+    assert "does not carry the head_aggregation 'halves' of test_travelling" in warning.getMessage()
+    assert "--import" in warning.getMessage()
     assert (tmp_path / "own" / "modeling_capsule_aggregated_marian.py").is_file()
 
 
@@ -224,13 +223,11 @@ def test_an_aggregation_that_is_not_carried_is_named(tmp_path, monkeypatch, capl
     assert not caplog.records
     save(tmp_path / "own", "transformer", layer_aggregation="maxpool")
     (warning,) = caplog.records
-    assert "does not carry the layer_aggregation 'maxpool'" in warning.getMessage()
-    assert "test_travelling" in warning.getMessage()
-    assert "COMBINATIONS" in warning.getMessage()
+    assert "does not carry the layer_aggregation 'maxpool' of test_travelling" in warning.getMessage()
     AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own")
     monkeypatch.delitem(COMBINATIONS, "maxpool")
     names = "linear, dynamic, attention, dynamic_routing, simple_routing, em_routing"
-    with pytest.raises(ValueError, match=rf"There is no layer_aggregation 'maxpool'. Use one of {names}\."):
+    with pytest.raises(ValueError, match=rf"There is no layer_aggregation 'maxpool'. Use one of {names}\..*--import"):
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own")
 
 
