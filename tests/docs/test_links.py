@@ -65,6 +65,12 @@ def test_files_that_pages_name_exist(page):
     assert [file for file in files if not (ROOT / file).is_file()] == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_a_page_is_for_one_task(page):
+    """A longer page is two, split by what the reader wants to do."""
+    assert len((ROOT / page).read_text(encoding="utf-8").split()) <= 2500
+
+
 def test_the_readme_is_easy_to_read():
     # Six minutes are enough for all of it, with its tables.
     assert len(README.split()) <= 1100
