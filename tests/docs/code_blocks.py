@@ -12,7 +12,7 @@ import hf_capsule_mt_command
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 NEEDS = {"needs the Hub", "waits for lines", "needs the package index", "needs several machines", "asks for a token"}
-NEEDS |= {"serves until it is stopped", "needs your own change", "works in a clone", "needs Ray or datatrove"}
+NEEDS |= {"serves until it is stopped", "works in a clone", "needs Ray or datatrove"}
 NEEDS |= {"needs Kubernetes"}
 """Why a block may be left out, as the comment in front of it says."""
 # Of the same commands, what takes seconds.
@@ -22,12 +22,14 @@ _SMALLER = {
     r"calibrate --model run/average --input_file val.en --references val.de": "calibrate --model run/average "
     "--input_file many.en --references many.de",
     r"--size (base|big)": "--size tiny",
-    r"(--max_steps |max_steps: )(100000|8000|3000)": r"\g<1>2",
+    r"(--max_steps |max_steps: |max_steps=)(100000|8000|3000|600)": r"\g<1>2",
     r"--max_steps 200000": "--max_steps 3",
     r"(--eval_steps |--save_steps |save_steps: )\d+": r"\g<1>1",
     # Of the tutorials: a corpus of a few pairs, and two updates.
     r"num_train=8000, num_validation=100, num_test=100": "num_train=40, num_validation=4, num_test=4",
     r"vocab_size: 1000\b": "vocab_size: 300",
+    r"--vocab_size 1500": "--vocab_size 300",
+    r"read_corpus\(8000\)": "read_corpus(40)",
     r"max_steps: 120": "max_steps: 2",
     r"warmup_steps: 40": "warmup_steps: 1",
     r"--last 5": "--last 2",

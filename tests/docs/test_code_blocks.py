@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
@@ -13,7 +14,7 @@ from huggingface_hub import constants
 from loopback_hub import TOKEN
 
 from hf_capsule_mt.configuration import presets
-from hf_capsule_mt.modeling import routing
+from hf_capsule_mt.modeling import aggregation, routing
 
 RUN = {"bash", "python", "yaml"}
 # Equations, references, and settings of other programs.
@@ -47,8 +48,13 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
     for sizes in presets._SIZES.values():
         smaller = {name: value for name, value in LEAST.items() if name in sizes["tiny"]}
         monkeypatch.setitem(sizes, "tiny", sizes["tiny"] | smaller)
-    # A tutorial adds an algorithm, which other tests do not know.
+    # A tutorial adds modules with algorithms, which other tests do not know.
+    monkeypatch.syspath_prepend(folder)
     monkeypatch.setitem(routing.ROUTINGS, "cosine_routing", None)
+    monkeypatch.setitem(aggregation.COMBINATIONS, "scaled_maximum", None)
+    for module in ("my_routing", "my_aggregation"):
+        monkeypatch.setitem(sys.modules, module, None)
+        del sys.modules[module]
     # A study runs its commands in processes of their own, of which each would import everything anew.
     monkeypatch.setattr("benchmarks.studies.run.run_command", partial(_run_step, monkeypatch))
     # Other tests look at what is drawn.
@@ -85,7 +91,7 @@ def test_the_notebook_has_the_code_of_its_page():
 
 def _run(block, names, folder, hub, monkeypatch):
     code = block.smaller
-    if block.language == "yaml":
+    if block.title is not None:
         # What has the name of a file above is appended to it.
         with (folder / block.title).open("a") as file:
             file.write(code)
