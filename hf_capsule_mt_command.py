@@ -1,13 +1,13 @@
 """The command `hf-capsule-mt`: lists the commands of the package, and runs one.
 
-It is not in the package: importing the package takes seconds, because it registers models with Transformers. For
-`hf-capsule-mt --help` that is too long.
+It is not in the package: importing the package takes seconds, because it registers models with Transformers. For help,
+and to answer a wrong option, that is too long.
 """
 
 import argparse
 import ast
+import difflib
 import importlib
-import logging
 import os
 import sys
 import warnings
@@ -22,6 +22,8 @@ GROUPS = {
 """The commands, each a module of `hf_capsule_mt.cli`, in the order in which `--help` lists them."""
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 _PACKAGE = Path(__file__).parent / "hf_capsule_mt"
+reads_options = False
+"""Whether a command reads its options. `hf_capsule_mt` then does not register its models."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -46,16 +48,28 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(name: str, options: list[str]) -> None:
     if name not in COMMANDS:
-        print(f"error: {name} is not a command; see hf-capsule-mt --help", file=sys.stderr)
+        similar = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=1)
+        remedy = f"Did you mean {similar[0]}?" if similar else "See hf-capsule-mt --help."
+        print(f"error: There is no command {name}. {remedy}", file=sys.stderr)
         raise SystemExit(2)
     # The command's name in its usage and in its records.
     sys.argv = [f"hf-capsule-mt {name}", *options]
-    # Transformers imports torchao if it is there, which warns of its own parts.
-    for logger in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(logger).setLevel(logging.ERROR)
-    # Since Python 3.12 its source warns, too, when it is compiled.
+    _check_options(name, options)
+    # Since Python 3.12 the source of torchao, which Transformers imports if it is there, warns when it is compiled.
     warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)
+    importlib.import_module("hf_capsule_mt.registration")
     importlib.import_module(f"hf_capsule_mt.cli.{name}").main(options)
+
+
+def _check_options(name: str, options: list[str]) -> None:
+    """Show help, or end on a mistake in the options, before anything is imported that takes long."""
+    global reads_options
+    reads_options = True
+    try:
+        module = importlib.import_module(f"hf_capsule_mt.cli.options.{name}_options")
+        module.build_parser().parse_args(options)
+    finally:
+        reads_options = False
 
 
 def usage() -> str:
@@ -75,7 +89,7 @@ def usage() -> str:
 
 def summary(name: str) -> str:
     """Return the first line of a command's description, read without importing it."""
-    return (ast.get_docstring(_parse("cli", f"{name}.py")) or "").partition("\n")[0]
+    return (ast.get_docstring(_parse("cli", "options", f"{name}_options.py")) or "").partition("\n")[0]
 
 
 def completion(shell: str = "bash") -> str:

@@ -115,7 +115,8 @@ def _index() -> str:
 def _command(name: str) -> str:
     """A page with the description of a command, and its options by groups."""
     module = importlib.import_module(f"hf_capsule_mt.cli.{name}")
-    parser, shown = module.build_parser(), getattr(module, "_SHOWN", ())
+    parser = module.build_parser()
+    shown = getattr(importlib.import_module(f"hf_capsule_mt.cli.options.{name}_options"), "SHOWN", ())
     parser.prog = f"hf-capsule-mt {name}"
     notes = _notes(parser)
     first, _, rest = parser.description.strip().partition("\n\n")

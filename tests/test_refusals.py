@@ -25,9 +25,9 @@ from hf_capsule_mt.evaluation.scores import check_aligned, make_metrics
 from hf_capsule_mt.files import new_folder, read_json
 from hf_capsule_mt.modeling.routing import CapsuleRouting
 from hf_capsule_mt.quickstart import SIZE, read_corpus
-from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.checkpoint_folders import find_checkpoint
+from hf_capsule_mt.training.options import ModelArguments
 from hf_capsule_mt.translation.text.segments import cut_text
 
 WORDS = torch.tensor([[3, 4, 2]])

@@ -19,7 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, PreTrainedConfig, 
 from benchmarks.common.records import Record
 from hf_capsule_mt.configuration import RNMTConfig, preset_config
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
-from hf_capsule_mt.training.arguments import parse_override
+from hf_capsule_mt.training.options import parse_override
 
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
 """What is measured if no method is named."""

@@ -8,7 +8,7 @@ from benchmarks.common.records import Record
 from benchmarks.studies.results import Result, bleu_of
 from benchmarks.studies.study import Row, Study
 from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
-from hf_capsule_mt.training.arguments import parse_override
+from hf_capsule_mt.training.options import parse_override
 
 Table = list[list[str]]
 # Options that decide the time of an update, next to the model.

@@ -1,9 +1,10 @@
-"""The commands of `hf-capsule-mt`: one module each, with `build_parser()` and `main(argv)`.
+"""The commands of `hf-capsule-mt`: one module each, with `main(argv)`.
 
-To read a command, begin with its docstring, which `--help` shows, and then `main`, which names its steps. parser.py
-has the parser, and the options that several commands have. common.py has the checks of files, and how a command ends on
-an error. decoding.py makes the model, the files and the processes of those options.
+To read a command, begin with its file in options/. It has what `--help` shows: a docstring, and `build_parser()`. Then
+`main` names the steps. Files in options/ import neither torch nor Transformers, so that help and mistakes are answered
+at once. Nor does parser.py, with the parser and the options that several commands have.
 
-evaluate_options.py is a part of evaluate, and corpora.py of translate. quality.py has what evaluate and calibrate
-share: trained metrics, and which translations are bad.
+common.py has the checks of files, and how a command ends on an error. decoding.py makes the model, the files and the
+processes of options. evaluate_checks.py is a part of evaluate, and corpora.py of translate. quality.py has what
+evaluate and calibrate share: trained metrics, and which translations are bad.
 """

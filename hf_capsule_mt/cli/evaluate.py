@@ -1,21 +1,4 @@
-"""Score translations by sacreBLEU, and compare systems.
-
-    hf-capsule-mt evaluate --hypotheses out.de --references test.de --metrics bleu
-    metric    score  signature
-    bleu      39.40  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
-
-    hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4
-    hf-capsule-mt evaluate --hypotheses out.tok.de --references test.tok.de --tokenize none --metrics bleu
-    hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references test.de --significance sign
-    hf-capsule-mt evaluate --compare plain-1.de,plain-2.de gdr-1.de,gdr-2.de --references test.de
-    hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --input_file test.en \\
-        --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
-    hf-capsule-mt evaluate --hypotheses out.de --references test.de --input_file test.en --metrics comet
-    hf-capsule-mt evaluate --quality test.report.jsonl --references test.de
-    hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4 --terms terms.tsv
-
-Line i of all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
-"""
+"""The command `evaluate`. Its options stand in options/evaluate_options.py."""
 
 import argparse
 import sys
@@ -45,9 +28,9 @@ from hf_capsule_mt.translation.terms.glossary import Term
 from hf_capsule_mt.translation.text.segments import texts_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
-from . import decoding, evaluate_options, quality
+from . import decoding, evaluate_checks, quality
 from .common import check_line_counts, import_code, leave_group_at_exit, report_user_errors
-from .parser import CommandParser
+from .options.evaluate_options import build_parser
 
 
 class _Texts(NamedTuple):
@@ -67,13 +50,6 @@ _TRANSLATION = (
 """Options that a record keeps if the model translated."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = CommandParser(__doc__)
-    evaluate_options.add_options(parser)
-    return parser
-
-
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Print each table as soon as it is made, and write the record if there is an --output_file."""
@@ -83,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         quality.check_report(args)
         print(quality.measure_report(args))
         return
-    evaluate_options.check(args)
+    evaluate_checks.check(args)
     texts = _read(args)
     # Processes that only help with translating have no translations.
     if texts is not None:
@@ -117,8 +93,8 @@ def _evaluate(args: argparse.Namespace, texts: _Texts) -> None:
 def _read(args: argparse.Namespace) -> _Texts | None:
     """Read the texts, or translate. Processes that only help with translating get None."""
     files = []
-    if not evaluate_options.translates(args):
-        files = evaluate_options.compared_files(args) or [args.hypotheses]
+    if not evaluate_checks.translates(args):
+        files = evaluate_checks.compared_files(args) or [args.hypotheses]
     systems = {str(file): read_lines(file) for file in files}
     references = [read_lines(file) for file in args.references]
     sources = None
@@ -137,7 +113,7 @@ def _read(args: argparse.Namespace) -> _Texts | None:
         terms = read_terms(args.terms, sources, *(args.glossary_languages or ()))
         if args.term_mode not in (None, "none", *terms):
             raise UserError(f"--term_mode {args.term_mode} needs a .jsonl file. All terms of a glossary are proper.")
-    if evaluate_options.translates(args):
+    if evaluate_checks.translates(args):
         translations = _translate(args)
         if translations is None:
             return None
@@ -202,7 +178,7 @@ def _comparison(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, 
         runs_by_system[name] = [texts.systems[str(file)] for file in files]
     (baseline, baseline_runs), *systems = runs_by_system.items()
     samples = {"num_samples": args.num_samples, "seed": args.seed}
-    has_runs = evaluate_options.has_runs(args)
+    has_runs = evaluate_checks.has_runs(args)
     compared = {}
     # One system takes seconds, and needs no progress bar.
     for name, runs in tqdm(systems, desc="comparing", unit=" systems", disable=len(systems) < 2):
@@ -303,7 +279,7 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
     state = decoding.process_state(args.device)
     # The engine gives no attention. Its own precisions are only used for translating.
     loaded = decoding.decoding_options(args)
-    decodes = evaluate_options.translates(args)
+    decodes = evaluate_checks.translates(args)
     model, tokenizer = loaded.load(decoding.device_of(args, state), decodes=decodes)
     targets = [*texts.references, *texts.systems.values()]
     languages = KnownLanguages(tokenizer)
@@ -317,12 +293,12 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a record that describe the texts and the environment."""
     translation = None
-    if evaluate_options.translates(args):
+    if evaluate_checks.translates(args):
         translation = {name: getattr(args, name) for name in _TRANSLATION}
         translation["vocabulary"] = _description(args.vocabulary)
     systems = None
     if args.compare is not None:
-        systems = [_description(file) for file in evaluate_options.compared_files(args)]
+        systems = [_description(file) for file in evaluate_checks.compared_files(args)]
     return {
         "hypotheses": _description(args.hypotheses or args.translations_file),
         "translation": translation,

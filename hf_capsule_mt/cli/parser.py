@@ -3,12 +3,13 @@
 import argparse
 import difflib
 import math
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.evaluation.metric_models import DEFAULT_MODELS
 
 _OTHER_NAMES = {
     "--model_name_or_path": "--model",
@@ -16,6 +17,8 @@ _OTHER_NAMES = {
     "--target_language": "--target_lang",
 }
 """Options of Transformers' scripts that have another name here."""
+_WRONG_CHOICE = re.compile(r"argument (?P<name>[^/:]+)[^:]*: invalid choice: '(?P<choice>[^']*)' ")
+"""How argparse begins its message. Newer versions of Python can suggest a choice there, and are left alone then."""
 _VALUE_NAMES = {"int": "N", "float": "NUMBER", "dir": "FOLDER", "lang": "LANGUAGE"}
 """How help calls values, by their type or by the last word of the option."""
 
@@ -43,7 +46,26 @@ class CommandHelp(argparse.RawDescriptionHelpFormatter):
         return value_name(action)
 
 
-class CommandParser(argparse.ArgumentParser):
+class ErrorsWithRemedies(argparse.ArgumentParser):
+    """A parser that ends on a mistake with one line, as commands do, and names the choice that was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message, and exit with status 2."""
+        wrong = _WRONG_CHOICE.match(message)
+        if wrong is not None:
+            choices = _choices_of(self, wrong["name"])
+            similar = difflib.get_close_matches(wrong["choice"], choices, n=1)
+            message += f". Did you mean {similar[0]}?" if similar else ""
+        self.exit(2, f"error: {message}\n")
+
+
+def _choices_of(parser: argparse.ArgumentParser, name: str) -> list[str]:
+    # argparse has no public list of its options.
+    [action] = [action for action in parser._actions if name in action.option_strings]
+    return list(map(str, action.choices))
+
+
+class CommandParser(ErrorsWithRemedies):
     """A parser that wants whole names of options, with hyphens or underscores, and first names one that is unknown."""
 
     def __init__(self, description: str, **options: Any) -> None:
@@ -63,12 +85,17 @@ class CommandParser(argparse.ArgumentParser):
         return name + sign + value if name in _options_of(self) else word
 
 
-def check_option_names(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Raise a UserError for the first unknown option, before argparse looks for those that are missing.
+def check_option_names(parser: argparse.ArgumentParser, words: Sequence[str], others: Iterable[str] = ()) -> None:
+    """End on the first unknown option, before argparse looks for those that are missing.
 
     With a wrong name the right option is missing too, and its absence alone would be a riddle.
+
+    Args:
+        parser: which knows options.
+        words: of the command line.
+        others: options that the parser does not know, but are right.
     """
-    known = _options_of(parser)
+    known = [*_options_of(parser), *others]
     for word in words:
         name = word.partition("=")[0]
         if word == "--":
@@ -79,8 +106,8 @@ def check_option_names(parser: argparse.ArgumentParser, words: Sequence[str]) ->
         wanted = "--" + name.removeprefix("--").replace("-", "_")
         similar = difflib.get_close_matches(wanted, known, n=1)
         right = _OTHER_NAMES.get(wanted) or next(iter(similar), None)
-        remedy = f"Use {right}." if right in known else "See --help."
-        raise UserError(f"There is no option {name}. {remedy}")
+        remedy = f"Did you mean {right}?" if right in known else "See --help."
+        parser.error(f"There is no option {name}. {remedy}")
 
 
 def _options_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -228,3 +255,22 @@ def add_columns(parser: OptionHolder) -> None:
     """Add the options that say where rows of parallel text have their two sides."""
     parser.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
     parser.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
+
+
+def add_metric_models(parser: OptionHolder, metrics: Iterable[str]) -> None:
+    """Add the options that name the models of the trained ones among metrics."""
+    for metric in metrics:
+        if metric not in DEFAULT_MODELS:
+            continue
+        default = DEFAULT_MODELS[metric] or "none, because its models forbid commercial use"
+        parser.add_argument(f"--{metric}_model", metavar="NAME", help=f"Model of {metric} (default: {default}).")
+
+
+def add_bad(parser: OptionHolder) -> None:
+    """Add the option that says which translations are bad."""
+    parser.add_argument(
+        "--bad",
+        type=finite,
+        metavar="SCORE",
+        help="A translation with a lower score by the metric is bad (default: 40 for chrf).",
+    )

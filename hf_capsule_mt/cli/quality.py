@@ -1,4 +1,4 @@
-"""Options of `evaluate` and `calibrate` for trained metrics and bad translations, and what they do."""
+"""What the options of `evaluate` and `calibrate` for trained metrics and bad translations do."""
 
 import argparse
 import json
@@ -7,41 +7,15 @@ from collections.abc import Iterable, Sequence
 from hf_capsule_mt.data.lines import each_line, read_lines
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.calibration_fit import sentence_chrf
+from hf_capsule_mt.evaluation.metric_models import DEFAULT_MODELS, NEED_NO_REFERENCES, SENTENCE_METRICS
 from hf_capsule_mt.evaluation.report_fields import fields_report, measure_fields
-from hf_capsule_mt.evaluation.trained_metrics import (
-    DEFAULT_MODELS,
-    LOWER_IS_BETTER,
-    NEED_NO_REFERENCES,
-    TrainedScores,
-    model_of,
-    score_with,
-)
+from hf_capsule_mt.evaluation.trained_metrics import TrainedScores, model_of, score_with
 
 from . import decoding
-from .parser import OptionHolder, finite
 
 _BAD_CHRF = 40.0
-SENTENCE_METRICS = ("chrf", *(metric for metric in DEFAULT_MODELS if metric not in LOWER_IS_BETTER))
-"""Metrics of sentences whose higher scores are better."""
 _NOT_WITH_QUALITY = ("hypotheses", "compare", "input_file", "model", "output_file", "translations_file")
 _NOT_WITH_QUALITY += ("figure_file", "adequacy", "length_buckets", "length_edges")
-
-
-def add_models(parser: OptionHolder, metrics: Iterable[str]) -> None:
-    """Add the options that name the models of the trained ones among metrics."""
-    for metric in trained(metrics):
-        default = DEFAULT_MODELS[metric] or "none, because its models forbid commercial use"
-        parser.add_argument(f"--{metric}_model", metavar="NAME", help=f"Model of {metric} (default: {default}).")
-
-
-def add_bad(parser: OptionHolder) -> None:
-    """Add the option that says which translations are bad."""
-    parser.add_argument(
-        "--bad",
-        type=finite,
-        metavar="SCORE",
-        help="A translation with a lower score by the metric is bad (default: 40 for chrf).",
-    )
 
 
 def limit(args: argparse.Namespace, metric: str) -> float:

@@ -1,13 +1,4 @@
-"""Translate with a ready model, then train a small one and show what it writes.
-
-    hf-capsule-mt quickstart --output_dir outputs/quickstart
-    ...
-    == The checkpoint: outputs/quickstart/model
-
-In a clone it first translates with a model of checkpoints/. Then it writes the corpus, learns a tokenizer, trains,
-translates the test sentences and scores them, by the same commands as for any other corpus. No test sentence is in the
-training data. After SIGTERM the same command continues the training.
-"""
+"""The command `quickstart`. Its options stand in options/quickstart_options.py."""
 
 import argparse
 import os
@@ -19,7 +10,6 @@ from pathlib import Path
 import torch
 from transformers import pipeline
 
-from hf_capsule_mt.configuration import METHODS
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.files import read_json, write_json
 from hf_capsule_mt.quickstart import write_corpus
@@ -27,7 +17,7 @@ from hf_capsule_mt.training.checkpoint_folders import checkpoints
 
 from . import evaluate, train, train_tokenizer, translate
 from .common import check_output_folder, report_user_errors
-from .parser import CommandParser, at_least
+from .options.quickstart_options import build_parser
 
 VOCABULARY = 1500
 SHOWN = 8
@@ -40,28 +30,6 @@ READY_SENTENCES = (
 )
 _BEGUN = "training.json"
 """File with the options of a training that has not ended. It continues after SIGTERM if they are the same."""
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = CommandParser(__doc__)
-    output = parser.add_argument_group("input and output")
-    output.add_argument(
-        "--output_dir",
-        type=Path,
-        default=Path("outputs/quickstart"),
-        help="Folder for everything (default: %(default)s).",
-    )
-    training = parser.add_argument_group("training")
-    training.add_argument(
-        "--method",
-        choices=METHODS,
-        default="em-routing",
-        metavar="METHOD",
-        help="Kind of model to train (default: %(default)s).",
-    )
-    training.add_argument("--max_steps", type=at_least(1), default=600, help="Training updates (default: %(default)s).")
-    return parser
 
 
 @report_user_errors()

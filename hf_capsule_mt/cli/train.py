@@ -1,42 +1,11 @@
-"""Train a translation model from scratch, or fine-tune one.
+"""The command `train`. Its options stand in options/train_options.py and in training/options.py."""
 
-From scratch, with a tokenizer made by train_tokenizer:
-
-    hf-capsule-mt train --method em-routing --size tiny --tokenizer_name tokenizer --train_file train.en train.de \\
-        --validation_file val.en val.de --output_dir run --max_steps 8000 --eval_strategy epoch --save_strategy epoch
-    ...
-    The model is in run.
-
-Fine-tune OPUS-MT:
-
-    hf-capsule-mt train --model Helsinki-NLP/opus-mt-en-de --train_file train.jsonl --source_lang en --target_lang de \\
-        --output_dir tuned
-
-With --model the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for the layers that
---method adds, and 500 updates of warm-up, or a tenth of a shorter run. With --lora_rank the rate is 1e-3.
-
-With --general_validation_file the best checkpoint is one that has not become much worse on texts of another kind. If
-every checkpoint has, the output folder holds the model of the start, and the exit status is 3.
-
---resume_from_checkpoint last continues a run that was killed. --lora_rank 8 trains only an adapter. The output folder
-then holds the model with the adapter in it, and the adapter itself in adapter/.
-
-Several processes share the batch of each update:
-
-    accelerate launch --num_processes 8 -m hf_capsule_mt train ...
-    torchrun --nproc_per_node 2 -m hf_capsule_mt train --use_cpu ...
-"""
-
-import argparse
-import re
 import sys
 import time
-from argparse import ArgumentDefaultsHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from transformers import HfArgumentParser, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from hf_capsule_mt.environment import environment
@@ -44,18 +13,21 @@ from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.loading import commit_of, load_tokenizer
 from hf_capsule_mt.modeling.warm_start import added_weights
-from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model, check_vocabulary
 from hf_capsule_mt.training.callbacks import StopOnSigterm
 from hf_capsule_mt.training.checkpoint_folders import claim_folder, find_checkpoint
 from hf_capsule_mt.training.lora import merge_adapter, with_adapter
 from hf_capsule_mt.training.model_preparation import force_target_language
+from hf_capsule_mt.training.options import DataArguments, ModelArguments
 from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 
 from .common import import_code, leave_group_at_exit, report_user_errors, warn_if_busy
-from .parser import CommandHelp, add_import, check_option_names
+from .options import train_options
+from .options.train_options import TrainParser
+from .parser import check_option_names
 
 logger = logging.get_logger(__name__)
 
@@ -65,89 +37,11 @@ _NOTHING_KEPT = 3
 """Exit status of a run in which every checkpoint loses too much on the general validation data."""
 # Of layers that a method adds, and of an adapter: they start at zero, and would stay there at the rate above.
 _ADDED_RATE = 1e-3
-# What people use, in this order: --help shows these, and --help_all all of them.
-_SHOWN = (
-    *("train_file", "dataset_name", "source_lang", "target_lang", "validation_file", "general_validation_file"),
-    *("model", "method", "size", "tokenizer_name", "config_overrides", "imports", "lora_rank"),
-    *("output_dir", "overwrite_output_dir", "resume_from_checkpoint"),
-    *("max_steps", "num_train_epochs", "max_tokens_per_batch", "max_general_loss"),
-    *("gradient_accumulation_steps", "learning_rate", "warmup_steps", "eval_strategy", "eval_steps", "save_strategy"),
-    *("save_steps", "bf16", "use_cpu", "push_to_hub", "hub_model_id"),
-)
-# Groups of the help. An option of data or training is in the first one whose pattern fits.
-_GROUPS = {
-    "input and output": r"(general_)?(train|validation)_file$|dataset|source_|target_|output_dir|overwrite|resume",
-    "data": r"train_file_weights|max_(source|target)|preprocessing|bpe_dropout|streaming|shuffle_buffer",
-    "run": r"num_train_epochs|max_steps|seed|data_seed|full_det|early|do_|use_cpu",
-    "batches": r"max_tokens|per_device_train|gradient_accum|auto_find|average_tokens|train_samp|dataloader|length_col",
-    "learning rate and optimizer": r"learning_rate|added_|lr_|warmup|optim|weight_decay|adam|max_grad|ema_|rdrop|neft",
-    "evaluation": r"eval|predict|generat|bleu|max_general|metric|greater|per_device_eval|batch_eval|sortish|include_f",
-    "checkpoints": r"save|load_best|enable_jit|ignore_data|restore",
-    "log": r"log|report_to|run_name|project|trackio|disable_tqdm|include_num|skip_memory",
-    "Hub": r"push|hub",
-    "precision and speed": r"bf16|fp16|tf32|activation|gradient_check|torch_|use_liger|liger|use_cache",
-    "several devices": r"ddp|fsdp|deepspeed|accelerator|parallelism|local_rank",
-    "other options of Transformers": r"",
-}
 
 
-class _HelpFormatter(CommandHelp, ArgumentDefaultsHelpFormatter):
-    """Help as of the other commands, and a default with every option."""
-
-
-class _Help(argparse.Action):
-    """Shows the options that people use, or all of them with `--help_all`."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *args: Any) -> None:
-        # argparse has no public lists of a parser's groups and options.
-        for group in parser._action_groups:
-            group._group_actions.sort(key=_place_in_help)
-        for action in parser._actions:
-            if args[-1] != "--help_all" and action.dest not in (*_SHOWN, argparse.SUPPRESS):
-                action.help = argparse.SUPPRESS
-            # Not the spelling with hyphens, no value of a flag, and no default that is none.
-            action.option_strings = [name for name in action.option_strings if "-" not in name.lstrip("-")]
-            action.nargs = 0 if action.const is True else action.nargs
-            if not action.default:
-                action.default = argparse.SUPPRESS
-        parser.print_help()
-        parser.exit()
-
-
-def _place_in_help(action: argparse.Action) -> int:
-    """Return the place of an option in its group: those that people use come first."""
-    return _SHOWN.index(action.dest) if action.dest in _SHOWN else len(_SHOWN)
-
-
-def build_parser() -> HfArgumentParser:
-    """Return the parser of the command."""
-    parser = HfArgumentParser(
-        (DataArguments, ModelArguments, TranslationTrainingArguments),
-        usage="%(prog)s --option value ...",
-        description=__doc__,
-        formatter_class=_HelpFormatter,
-        allow_abbrev=False,
-        add_help=False,
-    )
-    silent = {"action": _Help, "nargs": 0, "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
-    parser.add_argument("-h", "--help", **silent, help="show the options that people use, and exit")
-    parser.add_argument("--help_all", **silent, help="show all options, and exit")
-    _sort_into_groups(parser)
-    return parser
-
-
-def _sort_into_groups(parser: HfArgumentParser) -> None:
-    """Sort the options of data and training, over a hundred, into groups by their subject."""
-    # argparse has no public lists of a parser's groups and options.
-    of_classes = {group.title: group for group in parser._action_groups}
-    add_import(of_classes["model"])
-    groups = {title: parser.add_argument_group(title) for title in _GROUPS}
-    for title in ("data", "training"):
-        for action in of_classes[title]._group_actions:
-            subject = next(name for name, pattern in _GROUPS.items() if re.match(pattern, action.dest))
-            groups[subject]._group_actions.append(action)
-    first, *others = groups.values()
-    parser._action_groups[:] = [of_classes["options"], first, of_classes["model"], *others]
+def build_parser() -> TrainParser:
+    """Return the parser of the command, with all options of Transformers."""
+    return train_options.build_parser(TranslationTrainingArguments)
 
 
 @report_user_errors()
@@ -174,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     run.save_and_report()
 
 
-def _set_defaults(parser: HfArgumentParser, arguments: Sequence[str]) -> None:
+def _set_defaults(parser: TrainParser, arguments: Sequence[str]) -> None:
     """Let the defaults be those of fine-tuning if a model is given."""
     options = {word.partition("=")[0].replace("-", "_") for word in arguments}
     if "__model" in options:

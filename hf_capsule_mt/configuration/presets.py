@@ -6,6 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from hf_capsule_mt.methods import METHODS, SIZES
+
 from .configuration_caps_nmt import CapsNMTConfig
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .configuration_rnmt import RNMTConfig
@@ -77,9 +79,6 @@ _SHARED = {
     "decoder_start_token_id": 0,
     "forced_eos_token_id": 2,
 }
-
-METHODS = tuple(_METHODS)
-SIZES = ("tiny", "base", "big")
 
 
 def method_fields(method: str) -> dict[str, Any]:

@@ -12,20 +12,11 @@ import torch
 from hf_capsule_mt.errors import UserError
 
 from .comet import CometScorer
+from .metric_models import DEFAULT_MODELS
 from .metricx import TOKENIZER, MetricXScorer
 
-DEFAULT_MODELS = {
-    "comet": "Unbabel/wmt22-comet-da",
-    "cometkiwi": None,
-    "xcomet": None,
-    "metricx": "google/metricx-24-hybrid-large-v2p6",
-}
-"""The models by metric. None: all published models forbid commercial use."""
 _EXAMPLES = {"cometkiwi": "Unbabel/wmt22-cometkiwi-da", "xcomet": "Unbabel/XCOMET-XL"}
 """Models of the metrics without a default, CC BY-NC-SA 4.0."""
-NEED_NO_REFERENCES = ("cometkiwi", "xcomet", "metricx")
-"""Metrics that can score without references."""
-LOWER_IS_BETTER = ("metricx",)
 
 
 @dataclass(frozen=True)

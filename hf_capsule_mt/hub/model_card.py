@@ -3,14 +3,12 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig, M2M100Config, MarianConfig, PreTrainedConfig
-from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.configuration.presets import method_config_class, method_fields
@@ -18,41 +16,16 @@ from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.language_tags import name_of_language
 from hf_capsule_mt.modeling.warm_start import is_plain
 
+from .card_details import CardDetails
+
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
 PAPERS = Path(__file__).with_name("papers.yaml")
-PLACEHOLDER = "USER/NAME"
-"""The repository that a card names until it is pushed to one."""
 VALIDATION = "validation"
 """The name of the references where a run was scored on its validation data."""
 
 _PARTS = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
 """Fields of configurations that say which method a model has."""
 _METRICS = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
-
-
-@dataclass(frozen=True)
-class CardDetails:
-    """What no record says. `weights` names the weights of the run, if they are not its last."""
-
-    repo_id: str = PLACEHOLDER
-    weights: str | None = None
-    source_lang: str | None = HfArg(
-        default=None, help="ISO 639 code of the source (default: as the data or its file says)."
-    )
-    target_lang: str | None = HfArg(
-        default=None, help="ISO 639 code of the target (default: as the data or its file says)."
-    )
-    license: str | None = HfArg(
-        default=None, help="Licence of the model, as the Hub names it: apache-2.0, cc-by-4.0, other, ..."
-    )
-    license_name: str | None = HfArg(
-        default=None, help="Name of a licence that the Hub does not know, with --license other."
-    )
-    data_name: str | None = HfArg(default=None, help="Name of the training data (default: its data set or files).")
-    data_license: str | None = HfArg(default=None, help="Licence of the training data.")
-    example: str = HfArg(default="A dog runs.", help="Sentence to translate in the card's example.")
-    translation: str | None = HfArg(default=None, help="Translation of --example by the model.")
-    note: str | None = HfArg(default=None, help="Paragraph on what a user should know.")
 
 
 def make_model_card(

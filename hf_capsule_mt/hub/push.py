@@ -14,7 +14,7 @@ from hf_capsule_mt import modeling
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.loading import load_config, load_model, load_tokenizer
 
-from .model_card import PLACEHOLDER
+from .card_details import PLACEHOLDER
 
 logger = logging.get_logger(__name__)
 

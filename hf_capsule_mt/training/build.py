@@ -28,7 +28,7 @@ from hf_capsule_mt.modeling import (
 )
 from hf_capsule_mt.modeling.warm_start import is_plain
 
-from .arguments import ModelArguments
+from .options import ModelArguments
 
 logger = logging.get_logger(__name__)
 

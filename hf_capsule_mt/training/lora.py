@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, Trainer
 
-    from .arguments import ModelArguments
+    from .options import ModelArguments
 
 # Instead of the output projection, or next to it.
 _HEADS = [f"{place}.{linear}" for place in ("out_proj", "routed") for linear in ("inputs", "votes")]

@@ -12,11 +12,12 @@ from huggingface_hub import ModelCard
 from transformers import Trainer
 
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
+from hf_capsule_mt.hub.card_details import CardDetails
+from hf_capsule_mt.hub.model_card import VALIDATION, make_model_card
 from hf_capsule_mt.hub.source import own_aggregations
 from hf_capsule_mt.loading import count_parameters
 
-from .arguments import DataArguments, ModelArguments
+from .options import DataArguments, ModelArguments
 from .training_data import DataFacts
 
 _SCORES = ("loss", "bleu", "general_loss", "general_bleu")

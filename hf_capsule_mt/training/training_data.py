@@ -18,7 +18,8 @@ from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, hash_text
 
-from .arguments import DataArguments, TranslationTrainingArguments
+from .arguments import TranslationTrainingArguments
+from .options import DataArguments
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -39,7 +39,7 @@ def options_of(folder, sources, references):
         ("val.en", "val.de", ["--metric", "metricx"], "argument --metric: invalid choice"),
         ("val.en", "val.de", ["--metric", "comet"], "--bad has no default for comet"),
         ("val.en", "val.de", ["--metric", "xcomet", "--bad", "0.5"], "--xcomet_model Unbabel/XCOMET-XL"),
-        ("val.en", "val.de", ["--metrics", "comet"], "There is no option --metrics. Use --metric."),
+        ("val.en", "val.de", ["--metrics", "comet"], "There is no option --metrics. Did you mean --metric?"),
         ("few.en", "few.de", [], "A calibration needs 50"),
         ("val.en", "few.de", [], "has 62 lines"),
         ("val.en", "val.en", [], "are the same file"),

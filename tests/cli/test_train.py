@@ -292,8 +292,8 @@ def test_a_card_claims_no_score_of_other_weights(corpus, tmp_path, monkeypatch, 
     ("option", "remedy"),
     [
         ("--foo=3", "There is no option --foo. See --help."),
-        ("--model_name_or_path", "There is no option --model_name_or_path. Use --model."),
-        ("--max-step", "There is no option --max-step. Use --max_steps."),
+        ("--model_name_or_path", "There is no option --model_name_or_path. Did you mean --model?"),
+        ("--max-step", "There is no option --max-step. Did you mean --max_steps?"),
     ],
 )
 def test_an_unknown_option_is_named(capsys, option, remedy):

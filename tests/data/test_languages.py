@@ -13,7 +13,8 @@ from hf_capsule_mt.cli import evaluate
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.languages import LanguageCodes
 from hf_capsule_mt.decoding import Engine
-from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.options import DataArguments
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation import portable_pipeline as pipeline_translation
 from hf_capsule_mt.translation import preparation

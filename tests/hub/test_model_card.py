@@ -10,7 +10,8 @@ from tiny_marian import save_tiny_marian
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli.push_to_hub import main
 from hf_capsule_mt.configuration.description import describe_architecture
-from hf_capsule_mt.hub.model_card import CardDetails, make_model_card, papers_of
+from hf_capsule_mt.hub.card_details import CardDetails
+from hf_capsule_mt.hub.model_card import make_model_card, papers_of
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from tiny_run import arguments, write_corpus
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.cli import train, translate
-from hf_capsule_mt.training.arguments import ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.lora import LORA_PARAMETERS, LORA_TARGETS, merge_adapter, with_adapter
+from hf_capsule_mt.training.options import ModelArguments
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")

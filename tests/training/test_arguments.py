@@ -12,7 +12,8 @@ import torch
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.training import arguments as arguments_module
-from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.options import DataArguments, ModelArguments
 
 BEST = {
     "load_best_model_at_end": True,

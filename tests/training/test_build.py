@@ -23,8 +23,8 @@ from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling import CapsuleAggregatedM2M100ForConditionalGeneration
 from hf_capsule_mt.training import build as training_build
-from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model, check_vocabulary
+from hf_capsule_mt.training.options import ModelArguments
 
 MARIAN_METHODS = [method for method in METHODS if method_config_class(method) is CapsuleAggregatedMarianConfig]
 RECURRENT_METHODS = [method for method in METHODS if method not in MARIAN_METHODS]

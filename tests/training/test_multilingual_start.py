@@ -13,9 +13,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.configuration import method_fields
 from hf_capsule_mt.decoding import generate
-from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.model_preparation import force_target_language
+from hf_capsule_mt.training.options import ModelArguments
 
 LANGUAGES = {"source_lang": "eng_Latn", "target_lang": "deu_Latn"}
 START = {"size": None, "tokenizer_name": None, "config_overrides": None, "method": "em-routing"}

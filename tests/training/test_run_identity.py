@@ -9,7 +9,8 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.options import DataArguments, ModelArguments
 from hf_capsule_mt.training.resuming import (
     RunIdentity,
     SavedRun,

@@ -50,12 +50,13 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training import checkpoint_folders, resuming
-from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments, parse_override
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.callbacks import DivergenceError, SourceCallback
 from hf_capsule_mt.training.checkpoint_folders import explained_full_disk
 from hf_capsule_mt.training.evaluating import bleu_metric, default_metrics
 from hf_capsule_mt.training.model_preparation import all_finite, compile_layers, freeze_positions, has_unread_weights
+from hf_capsule_mt.training.options import DataArguments, ModelArguments, parse_override
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 

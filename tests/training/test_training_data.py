@@ -24,8 +24,9 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.training import training_data as data_module
-from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.options import DataArguments, ModelArguments
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import TrainingData, load_data
 

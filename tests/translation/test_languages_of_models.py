@@ -18,7 +18,8 @@ from hf_capsule_mt.data.encoding import special_ids
 from hf_capsule_mt.data.languages import KnownLanguages, languages_of_columns
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving.models import load_models
-from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.options import DataArguments
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation.alignment.forced import forced_pass
 from hf_capsule_mt.translation.files import translate_file

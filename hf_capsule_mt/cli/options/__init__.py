@@ -1,0 +1,1 @@
+"""The options of each command, without torch and Transformers. Their docstrings are what `--help` shows."""

@@ -1,0 +1,64 @@
+"""What `hf_capsule_mt` offers. Its `__init__.py` imports this module when a name is first used."""
+
+from hf_capsule_mt.translation.files.rows import CorpusTranslator
+
+from . import decoding
+from .configuration import (
+    METHODS,
+    SIZES,
+    CapsNMTConfig,
+    CapsuleAggregatedM2M100Config,
+    CapsuleAggregatedMarianConfig,
+    RNMTConfig,
+    preset_config,
+)
+from .modeling import (
+    CapsNMTForConditionalGeneration,
+    CapsNMTModel,
+    CapsuleAggregatedM2M100ForConditionalGeneration,
+    CapsuleAggregatedM2M100Model,
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianForSequenceClassification,
+    CapsuleAggregatedMarianModel,
+    RNMTForConditionalGeneration,
+    RNMTModel,
+    RoutingOutput,
+    dynamic_routing,
+    em_routing,
+    simple_routing,
+)
+from .training.lora import LORA_PARAMETERS, LORA_TARGETS
+from .translation.pipeline import TranslationPipeline, pipeline
+from .translation.translation import Translation
+from .version import __version__
+
+__all__ = [
+    "LORA_PARAMETERS",
+    "LORA_TARGETS",
+    "METHODS",
+    "SIZES",
+    "CapsNMTConfig",
+    "CapsNMTForConditionalGeneration",
+    "CapsNMTModel",
+    "CapsuleAggregatedM2M100Config",
+    "CapsuleAggregatedM2M100ForConditionalGeneration",
+    "CapsuleAggregatedM2M100Model",
+    "CapsuleAggregatedMarianConfig",
+    "CapsuleAggregatedMarianForConditionalGeneration",
+    "CapsuleAggregatedMarianForSequenceClassification",
+    "CapsuleAggregatedMarianModel",
+    "CorpusTranslator",
+    "RNMTConfig",
+    "RNMTForConditionalGeneration",
+    "RNMTModel",
+    "RoutingOutput",
+    "Translation",
+    "TranslationPipeline",
+    "__version__",
+    "decoding",
+    "dynamic_routing",
+    "em_routing",
+    "pipeline",
+    "preset_config",
+    "simple_routing",
+]
