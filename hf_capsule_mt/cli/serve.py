@@ -5,12 +5,12 @@ import copy
 import gc
 import logging
 import socket
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.serving.operators.log import log_of_server
 from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 
 from . import decoding
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from hf_capsule_mt.serving.models import ServedModel
+    from hf_capsule_mt.serving.operators.process import KeyReloading
     from hf_capsule_mt.serving.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -34,13 +35,21 @@ _MOST_CONNECTIONS = 4096
 def main(argv: Sequence[str] | None = None) -> None:
     """Load the models, and serve until a signal ends it."""
     args = build_parser().parse_args(argv)
-    import_code(args.imports)
-    _check_arguments(args)
+    with log_of_server(args.log_format):
+        import_code(args.imports)
+        _check_arguments(args)
+        _serve(args)
+
+
+def _serve(args: argparse.Namespace) -> None:
+    """Load the models, and serve them."""
     from hf_capsule_mt.serving.app import build_app
     from hf_capsule_mt.serving.models import load_models, with_calibrations
     from hf_capsule_mt.serving.operators.metrics import Metrics
+    from hf_capsule_mt.serving.operators.process import KeyReloading
 
     settings = _settings(args)
+    reloading = KeyReloading(settings.keys)
     # A port that is taken is found before minutes of loading.
     with _listening(args.host, args.port) as listener:
         device = decoding.device_of(args, decoding.process_state(args.device))
@@ -51,11 +60,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.demo:
             _mount_demo(app, models)
         host = f"[{args.host}]" if ":" in args.host else args.host
+        address = f"http://{host}:{listener.getsockname()[1]}"
         # What is there now stays. Looking through it for garbage would hold up all requests for a while.
         gc.freeze()
         pairs = ", ".join(model.name for model in models)
-        print(f"Serving {pairs} on http://{host}:{listener.getsockname()[1]}", flush=True)
-        _run(app, listener, args.drain)
+        print(f"Serving {pairs} on {address}", flush=True)
+        _run(app, listener, args, address, reloading)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -142,23 +152,23 @@ def _warm_up(models: "Sequence[ServedModel]") -> None:
             model.decode(sentences)
 
 
-def _run(app: object, listener: socket.socket, drain: int) -> None:
+def _run(
+    app: object, listener: socket.socket, args: argparse.Namespace, address: str, reloading: "KeyReloading"
+) -> None:
     import uvicorn
 
     from hf_capsule_mt.serving.operators.connections import TimedConnection
+    from hf_capsule_mt.serving.operators.process import LoggedServer
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    of_serving = logging.getLogger("hf_capsule_mt.serving")
-    of_serving.addHandler(handler)
-    of_serving.setLevel(logging.INFO)
     config = uvicorn.Config(
         app,
         http=TimedConnection,
+        # Its lines go where all others go.
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
         limit_concurrency=_MOST_CONNECTIONS,
-        timeout_graceful_shutdown=drain,
+        timeout_graceful_shutdown=args.drain,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    LoggedServer(config, " ".join(args.models), address, reloading).run(sockets=[listener])

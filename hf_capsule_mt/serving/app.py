@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .calls import log_refused
 from .files import Files
 from .models import ServedModel
 from .operators import routes as operators
@@ -64,6 +65,7 @@ def build_app(
 async def _no_such_route(request: Request, error: HTTPException) -> Response:
     """Answer a request to an unknown path, or with a wrong method, in JSON with the field of its protocol."""
     path = request.url.path
+    log_refused(request.scope, error.status_code, error.detail)
     content = _error(path, f"{request.method} {path:.80} is not supported.")
     return JSONResponse(content, status_code=error.status_code, headers=error.headers)
 
@@ -99,7 +101,9 @@ class _KnownHosts:
         if _HAS_KNOWN_HOST in scope:
             await self._app(scope, receive, send)
             return
-        content = _error(scope["path"], "The server does not know this name. Its --allowed_hosts must have it.")
+        reason = "The server does not know this name. Its --allowed_hosts must have it."
+        log_refused(scope, 400, reason)
+        content = _error(scope["path"], reason)
         await JSONResponse(content, status_code=400)(scope, receive, send)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
 from hf_capsule_mt.errors import UserError
 
@@ -26,6 +28,17 @@ EXPECTED_ERRORS = (RequestError, UserError)
 """Errors whose messages are for clients. All others are bugs."""
 FAILED = "The server failed. Its log says why."
 """What clients are told of bugs."""
+_BAD_CONTENT = "A text, a file or an entry is not valid. The answer says why."
+"""What the log says of a UserError, whose message may quote a text."""
+_LINE = (
+    "%(api)s %(pair)s %(status)d texts=%(texts)d characters=%(characters)d sentences=%(sentences)d ms=%(ms)d "
+    "key=%(key)s"
+)
+"""What the log says of a call."""
+_WHY = "path=%(path)s reason=%(reason)r"
+"""What it also says of one that failed."""
+_SHORT_PART = re.compile(r"[A-Za-z0-9_.-]{1,20}")
+"""A part of an unknown path that the log shows. Secret names of files and documents are longer."""
 _WITH_UNREAD_BODY = (408, 413, 415)
 """Statuses of requests whose body was not read to its end."""
 
@@ -53,10 +66,11 @@ class Call:
     Args:
         request: of HTTP.
         protocol: of the route.
+        path: of the route, with the names of its parameters. Their values may be secret.
         settings: have the limits of the body, and the keys.
     """
 
-    def __init__(self, request: Request, protocol: Protocol, settings: ServerSettings) -> None:
+    def __init__(self, request: Request, protocol: Protocol, path: str, settings: ServerSettings) -> None:
         self.request = request
         self.owner = "-"
         """Of the key. It is known when the fields are read."""
@@ -65,6 +79,7 @@ class Call:
         self.sentences = 0
         """How many sentences the model reads."""
         self._protocol = protocol
+        self._path = path
         self._settings = settings
 
     async def read_fields(self) -> Fields:
@@ -122,20 +137,30 @@ class Call:
             future.cancel()
             gone.cancel()
 
-    def write_log(self, status: int, seconds: float) -> None:
-        """Write the line of the log."""
+    def write_log(self, status: int, seconds: float, reason: str | None) -> None:
+        """Write the line of the log.
+
+        Args:
+            status: of the answer.
+            seconds: until there was one.
+            reason: why the call failed, without words of the client. None if it did not.
+        """
         asked = self.asked
-        logger.info(
-            "%s %s %d texts=%d characters=%d sentences=%d ms=%d key=%s",
-            self._protocol.name,
-            asked.pairs if asked else "-",
-            status,
-            len(asked.sources) if asked else 0,
-            asked.characters if asked else 0,
-            self.sentences,
-            round(1000 * seconds),
-            self.owner,
-        )
+        fields = {
+            "api": self._protocol.name,
+            "pair": asked.pairs if asked else "-",
+            "status": status,
+            "texts": len(asked.sources) if asked else 0,
+            "characters": asked.characters if asked else 0,
+            "sentences": self.sentences,
+            "ms": round(1000 * seconds),
+            "key": self.owner,
+        }
+        line = _LINE
+        if reason is not None:
+            fields |= {"path": self._path, "reason": reason}
+            line = f"{_LINE} {_WHY}"
+        logger.info(line, fields)
 
     @property
     def _content_type(self) -> str:
@@ -168,12 +193,13 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 def endpoint(
-    protocol: Protocol, handler: Handler, settings: ServerSettings, metrics: Metrics | None
+    protocol: Protocol, path: str, handler: Handler, settings: ServerSettings, metrics: Metrics | None
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return what answers a route: with errors as its protocol writes them, and a line in the log.
 
     Args:
         protocol: of the route.
+        path: of the route.
         handler: answers a call, or raises.
         settings: of the server.
         metrics: count the calls, if given.
@@ -181,16 +207,17 @@ def endpoint(
 
     async def respond(request: Request) -> Response:
         started = time.monotonic()
-        call = Call(request, protocol, settings)
+        call = Call(request, protocol, path, settings)
+        reason = None
         try:
             response = await handler(call)
         except asyncio.CancelledError:
             # uvicorn cancels what is not answered when the server has to end.
-            response = _refusal(StoppedError("The server stops."), protocol.error_field)
+            response, reason = _refusal(StoppedError("The server stops."), protocol.error_field)
         except Exception as error:
-            response = _refusal(error, protocol.error_field)
+            response, reason = _refusal(error, protocol.error_field)
         seconds = time.monotonic() - started
-        call.write_log(response.status_code, seconds)
+        call.write_log(response.status_code, seconds, reason)
         if metrics is not None:
             metrics.add_request(protocol.name, response.status_code, seconds)
         return response
@@ -198,19 +225,34 @@ def endpoint(
     return respond
 
 
-def _refusal(error: Exception, field: str) -> Response:
-    """Return the answer to a call that failed, with the message in a field of the protocol."""
+def _refusal(error: Exception, field: str) -> tuple[Response, str]:
+    """Return the answer to a call that failed, with the message in a field of the protocol, and the log's reason."""
     if isinstance(error, UserError):
-        return JSONResponse({field: f"Invalid request: {error}"}, status_code=400)
+        return JSONResponse({field: f"Invalid request: {error}"}, status_code=400), _BAD_CONTENT
     if not isinstance(error, RequestError):
         logger.error("A request failed.", exc_info=error)
-        return JSONResponse({field: FAILED}, status_code=500)
+        return JSONResponse({field: FAILED}, status_code=500), type(error).__name__
     headers = {}
     if isinstance(error, BusyError):
         headers["Retry-After"] = str(max(round(error.seconds), 1))
     if error.status in _WITH_UNREAD_BODY:
         headers["Connection"] = "close"
-    return JSONResponse({field: str(error)}, status_code=error.status, headers=headers)
+    return JSONResponse({field: str(error)}, status_code=error.status, headers=headers), error.reason
+
+
+def log_refused(scope: Scope, status: int, reason: str) -> None:
+    """Write a line about a request that was refused before any protocol had it.
+
+    Args:
+        scope: of the request. Its path may be any words, so at most two short parts of it are in the log.
+        status: of the answer.
+        reason: says why, without words of the client.
+    """
+    parts = [part if _SHORT_PART.fullmatch(part) else "…" for part in scope["path"].split("/")[1:]]
+    if len(parts) > 2:
+        parts[2:] = ["…"]
+    fields = {"status": status, "path": "/" + "/".join(parts), "reason": reason}
+    logger.info(f"- - %(status)d {_WHY}", fields)
 
 
 def check_known(fields: Fields, names: frozenset[str]) -> None:
@@ -221,7 +263,8 @@ def check_known(fields: Fields, names: frozenset[str]) -> None:
     """
     for name in fields:
         if name not in names:
-            raise RequestError(400, f"Invalid request: {name!r:.40} is not supported")
+            message = f"Invalid request: {name!r:.40} is not supported"
+            raise RequestError(400, message, reason="Invalid request: a field is not supported")
 
 
 async def _read_body(request: Request, limits: BodyLimits) -> bytes:

@@ -205,14 +205,17 @@ def _format_of(name: str, data: bytes) -> FileFormat | None:
         # Its remedies are options of the command.
         raise _unsupported(name) from error
     if file_format is not None and not _is_readable(file_format):
-        raise RequestError(400, f"{file_format.package} is not installed on this server, so {name:.80} cannot be read.")
+        missing = f"{file_format.package} is not installed on this server"
+        raise RequestError(400, f"{missing}, so {name:.80} cannot be read.", reason=f"{missing}.")
     if file_format is None and not name.lower().endswith(PLAIN):
         raise _unsupported(name)
     return file_format
 
 
 def _unsupported(name: str) -> RequestError:
-    return RequestError(400, f"{name:.80} is not supported. Files may be {', '.join(supported_suffixes())}.")
+    suffixes = ", ".join(supported_suffixes())
+    message = f"{name:.80} is not supported. Files may be {suffixes}."
+    return RequestError(400, message, reason=f"The format of the file is not one of {suffixes}.")
 
 
 def _is_readable(file_format: FileFormat) -> bool:

@@ -83,7 +83,8 @@ class ClientGlossary:
             if dictionary.is_for(source, target):
                 return dictionary
         pairs = ", ".join(f"{dictionary.source} to {dictionary.target}" for dictionary in self.dictionaries)
-        raise RequestError(400, f"The glossary is for {pairs}, not for {source:.40} to {target:.40}.")
+        message = f"The glossary is for {pairs}, not for {source:.40} to {target:.40}."
+        raise RequestError(400, message, reason="The glossary is for other languages.")
 
 
 class GlossaryStore:
@@ -160,13 +161,15 @@ def read_dictionary(
         if model.obeys_glossaries and _are_one_pair((model.source, model.target), (source, target)):
             suitable.append(model)
     if not suitable:
-        raise RequestError(400, f"Glossaries from {source:.40} to {target:.40} are not supported.")
+        message = f"Glossaries from {source:.40} to {target:.40} are not supported."
+        raise RequestError(400, message, reason="No model obeys glossaries for these languages.")
     if entries_format not in ("tsv", "csv"):
         raise RequestError(400, "Value for 'entries_format' not supported.")
     terms = []
     for place, row in read_rows(entries.split("\n"), f".{entries_format}", "Entry "):
         if len(row) == 4 and not _are_one_pair((row[2], row[3]), (source, target)):
-            raise RequestError(400, f"{place} is for other languages than {source:.40} and {target:.40}.")
+            message = f"{place} is for other languages than {source:.40} and {target:.40}."
+            raise RequestError(400, message, reason=f"{place} is for other languages than its glossary.")
         # A client writes one term on each side, so no mark stands between alternatives.
         terms.append(Entry((row[0].strip(),), (row[1].strip(),), place))
     if not terms:

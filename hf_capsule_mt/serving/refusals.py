@@ -9,11 +9,13 @@ class RequestError(Exception):
     Args:
         status: of HTTP.
         message: says what is wrong.
+        reason: says it in the log, where no words of clients are. It is the message, unless that quotes a client.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, reason: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.reason = message if reason is None else reason
 
 
 class GoneError(RequestError):

@@ -91,7 +91,7 @@ class Service:
             handler: answers a call with this service, or raises.
             *methods: of HTTP, that the route takes.
         """
-        respond = endpoint(protocol, partial(handler, self), self.settings, self.metrics)
+        respond = endpoint(protocol, path, partial(handler, self), self.settings, self.metrics)
         return Route(path, respond, methods=[*methods])
 
     def model(self, source: str, target: str) -> ServedModel:
@@ -106,7 +106,8 @@ class Service:
         for model in candidates:
             if model.target == known_target:
                 return model
-        raise RequestError(400, f"{source:.40} to {target:.40} is not supported")
+        message = f"{source:.40} to {target:.40} is not supported"
+        raise RequestError(400, message, reason="No model translates these languages.")
 
     async def sources(
         self, texts: Sequence[str], source: str | None, target: str, options: TextOptions
@@ -156,7 +157,8 @@ class Service:
         if self.settings.log_texts:
             for source, text in zip(request.sources, translated, strict=True):
                 # Quoted, so that a text is one line, and cannot look like another one.
-                logger.info("%s %r -> %r", source.model.name, source.text, text.text)
+                fields = {"pair": source.model.name, "text": source.text, "translation": text.text}
+                logger.info("%(pair)s %(text)r -> %(translation)r", fields)
 
     async def detecting(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns that may detect languages, in a thread if detection takes time."""

@@ -31,10 +31,12 @@ class ApiKeys:
 
     Args:
         digests: the SHA-256 of each key in hexadecimal digits, by the name of its owner. None needs no key.
+        path: the file that has them.
     """
 
-    def __init__(self, digests: Mapping[str, str] | None = None) -> None:
+    def __init__(self, digests: Mapping[str, str] | None = None, path: Path | None = None) -> None:
         self.digests = digests
+        self._path = path
 
     @classmethod
     def read(cls, path: Path) -> "ApiKeys":
@@ -42,9 +44,14 @@ class ApiKeys:
 
         Raises:
             UserError: if a line is wrong, or there is none.
+            OSError: if there is no such file.
         """
         digests = {}
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8.") from error
+        for number, line in enumerate(text.splitlines(), start=1):
             if not line.strip() or line.startswith("#"):
                 continue
             name, _, digest = line.strip().rpartition(" ")
@@ -55,7 +62,16 @@ class ApiKeys:
             digests[name.strip()] = digest
         if not digests:
             raise UserError(f"{path} has no keys. Each line has a name and the SHA-256 of a key.")
-        return cls(digests)
+        return cls(digests, path)
+
+    def read_again(self) -> None:
+        """Take the keys that the file has now, for all calls that follow.
+
+        Raises:
+            UserError: if a line is wrong, or there is none. The keys stay as they were.
+            OSError: if there is no such file.
+        """
+        self.digests = ApiKeys.read(self._path).digests
 
     @property
     def are_needed(self) -> bool:

@@ -353,6 +353,47 @@ def test_the_log_has_no_texts_and_no_keys(serve, caplog):
     assert "wrong" not in caplog.text
 
 
+def described(**changes):
+    """Return a glossary for the languages of the server."""
+    return {"name": "n", "source_lang": "en", "target_lang": "de", "entries_format": "tsv", **changes}
+
+
+FILE = {"file": ("private.xyz", b"private")}
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "logged_path", "reason"),
+    [
+        ("/translate", {"json": {"q": "private", "source": "en", "target": "private"}}, None, "No model translates"),
+        ("/translate", {"json": {"private": 1}}, None, "a field is not supported"),
+        ("/translate", {"json": {"q": "private", "format": "private", **EN_DE}}, None, "format is neither"),
+        ("/translate", {"json": {"q": ["a"] * 60, **EN_DE}}, None, "over 50 texts"),
+        ("/translate_file", {"files": FILE, "data": EN_DE}, None, "The format of the file is not"),
+        ("/v2/document", {"files": FILE, "data": {"target_lang": "DE"}}, None, "The format of the file is not"),
+        ("/v2/glossaries", {"json": described(target_lang="private", entries="a\tb")}, None, "No model obeys"),
+        ("/v2/glossaries", {"json": described(entries="private")}, None, "not valid. The answer says why"),
+        ("/v2/document/private/result", {}, "/v2/document/{number}/result", "Document not found."),
+        ("/download_file/private", {"method": "GET"}, "/download_file/{secret}", "There is no such file."),
+        ("/download_file/a-private-name-that-is-long", {}, "/download_file/…", "Method Not Allowed"),
+        ("/api/v2/translate/private", {}, "/api/v2/…", "Not Found"),
+        ("/private text", {}, "/…", "Not Found"),
+        ("/health", {"headers": {"host": "private.example"}}, "/health", "--allowed_hosts"),
+    ],
+)
+def test_the_log_says_why_a_request_failed(serve, caplog, path, sent, logged_path, reason):
+    """It never has words of the client."""
+    client = serve(hosts=["testserver"])
+    caplog.set_level(logging.INFO, "hf_capsule_mt.serving")
+    answer = client.request(sent.get("method", "POST"), path, **{k: v for k, v in sent.items() if k != "method"})
+    assert 400 <= answer.status_code < 500
+    [record] = [record for record in caplog.records if record.name == "hf_capsule_mt.serving.calls"]
+    fields = record.args
+    assert (fields["status"], fields["path"]) == (answer.status_code, logged_path or path)
+    assert reason in fields["reason"]
+    assert f"path={fields['path']} reason={fields['reason']!r}" in record.getMessage()
+    assert "private" not in record.getMessage()
+
+
 def test_texts_in_the_log_if_asked(serve, caplog):
     with caplog.at_level(logging.INFO, "hf_capsule_mt.serving"):
         serve(log_texts=True).post("/translate", json={"q": "a\nb", **EN_DE})

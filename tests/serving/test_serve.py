@@ -1,5 +1,6 @@
 """The command `serve`: a process of its own on loopback, real clients, and how it ends."""
 
+import hashlib
 import json
 import os
 import re
@@ -8,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import datetime
 from http.client import HTTPConnection
 from urllib.error import HTTPError, URLError
 
@@ -25,6 +28,7 @@ from translated_lines import translate_lines
 from hf_capsule_mt.cli.serve import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving import models
+from hf_capsule_mt.version import __version__
 
 
 def started(checkpoint, log, *options):
@@ -55,6 +59,10 @@ class Server:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
+
+
+def digest(key):
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +201,7 @@ def test_a_signal_while_a_document_is_read(checkpoint, tmp_path):
             assert server.process.wait(20) == -signal.SIGTERM
     finally:
         server.process.kill()
+    assert "Stopping: signal=SIGTERM open=1 drain=1" in server.log.read_text()
     assert answer.startswith(b"HTTP/1.1 503")
     assert answer.endswith(b'{"error":"The server stops."}')
     assert "Traceback" not in server.log.read_text()
@@ -226,12 +235,70 @@ def test_what_was_accepted_is_answered(checkpoint, tmp_path):
     for answer, expected in zip(found, lines_of(*lines), strict=True):
         assert answer in (expected, None)
     accepted = sum(answer is not None for answer in found)
-    logged = re.findall(r"libretranslate en-de 200 .*characters=15", server.log.read_text())
+    log = server.log.read_text()
+    logged = re.findall(r"libretranslate en-de 200 .*characters=15", log)
     assert len(logged) == accepted > 0
-    assert "Traceback" not in server.log.read_text()
+    assert "Traceback" not in log
+    first, *between, last = re.findall(r"^[\dT:.-]{23}[+-]\d\d:\d\d INFO (.*)", log, re.MULTILINE)
+    assert first == f"Started: version={__version__} address={server.url} models=en-de={checkpoint}"
+    assert len(between) == accepted + 2
+    assert sum(line.startswith("Stopping: signal=SIGTERM open=") for line in between) == 1
+    assert last.startswith("Stopped: ms=")
     for secret in ("b c d", *lines_of(lines[0]), "key-of-a-client", "name-of-terms", "127.0.0.1"):
-        assert secret not in server.log.read_text()
+        assert secret not in log.replace(server.url, "")
         assert secret not in metrics
+
+
+@pytest.mark.slow
+def test_keys_that_change_and_the_log_in_json(checkpoint, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(f"first {digest('first key')}\n")
+    server = Server(checkpoint, tmp_path / "log", "--api_keys", str(keys), "--log_format", "json", "--log_texts")
+    host, _, port = server.url.removeprefix("http://").partition(":")
+
+    def status(key):
+        fields = {"q": "a b", "source": "en", "target": "de", "api_key": key}
+        return httpx.post(f"{server.url}/translate", json=fields, timeout=60).status_code
+
+    def hang_up(words):
+        server.process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + 60
+        while words not in server.log.read_text():
+            assert time.monotonic() < until, server.log.read_text()
+            time.sleep(0.05)
+
+    try:
+        assert (status("first key"), status("second key")) == (200, 403)
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            client.sendall(b"This is not HTTP.\r\n\r\n")
+            assert client.recv(1000).startswith(b"HTTP/1.1 400")
+        keys.write_text(f"second {digest('second key')}\n")
+        hang_up("The keys were read again")
+        assert (status("first key"), status("second key")) == (403, 200)
+        keys.write_text("third key\n")
+        hang_up("the old ones hold")
+        assert (status("second key"), status("third key")) == (200, 403)
+    finally:
+        server.stop()
+    # torchao may warn of its parts when it is imported, which is before the log begins.
+    log = server.log.read_text()
+    lines = [json.loads(line) for line in log[log.index("{") :].splitlines()]
+    for line in lines:
+        assert datetime.fromisoformat(line["time"]).utcoffset() is not None
+    warning, started, *_, stopping, _ = lines
+    assert warning["level"] == "WARNING"
+    assert (started["version"], started["address"]) == (__version__, server.url)
+    assert (stopping["signal"], stopping["open"]) == ("SIGTERM", 0)
+    asked = [line for line in lines if line.get("api") == "libretranslate"]
+    assert [line["status"] for line in asked] == [200, 403, 403, 200, 200, 403]
+    assert [line["key"] for line in asked] == ["first", "-", "-", "second", "second", "-"]
+    assert (asked[1]["path"], asked[1]["reason"]) == ("/translate", "Invalid API key")
+    assert any(line["logger"] == "uvicorn.error" for line in lines)
+    [refused] = [line["message"] for line in lines if line["level"] == "ERROR"]
+    assert "keys:1: a line has a name" in refused
+    assert [line["text"] for line in lines if "text" in line] == ["a b"] * 3
+    for key in ("first key", "second key", "third key"):
+        assert key not in server.log.read_text()
 
 
 @pytest.mark.parametrize(

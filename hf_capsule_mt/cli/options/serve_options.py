@@ -9,7 +9,7 @@
 Sentences of all clients are decoded together, and each request has its turn. Text is cut into sentences, and
 format=html keeps tags. By default only this computer is served. Another --host needs --api_keys or --open.
 
-A SIGTERM, as `kill` sends it, answers what was accepted and then ends the server.
+A SIGTERM, as `kill` sends it, answers what was accepted and then ends the server. A SIGHUP reads --api_keys again.
 """
 
 import argparse
@@ -41,6 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_clients(parser)
     _add_texts(parser)
     _add_limits(parser)
+    _add_log(parser)
     search = parser.add_argument_group(
         "decoding",
         "In larger batches decoding is faster, but others wait longer. In int8 some translations depend on the "
@@ -85,7 +86,6 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--demo", action="store_true", help="Show the page of the command demo at /demo. Needs the extra demo."
     )
-    group.add_argument("--log_texts", action="store_true", help="Write texts and translations into the log.")
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -128,3 +128,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         default=30,
         help="Seconds to answer what was accepted, when the server is stopped (default: %(default)s).",
     )
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("log")
+    group.add_argument(
+        "--log_format",
+        choices=("text", "json"),
+        default="text",
+        help="Lines of text, or an object of JSON in each line (default: %(default)s).",
+    )
+    group.add_argument("--log_texts", action="store_true", help="Write texts and translations into the log.")

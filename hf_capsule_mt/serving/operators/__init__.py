@@ -1,1 +1,1 @@
-"""For whoever runs the server: numbers, a page about its routes, and connections that must not wait for ever."""
+"""For whoever runs the server: its log, numbers and signals, a page about its routes, and limits of connections."""

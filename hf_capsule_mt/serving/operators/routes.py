@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from ..calls import log_refused
 from ..refusals import RequestError
 from ..service import Service
 from .api_description import description, docs_page
@@ -49,5 +50,6 @@ async def _metrics(service: Service, request: Request) -> Response:
         try:
             keys.owner(key if scheme == "Bearer" else None)
         except RequestError as error:
+            log_refused(request.scope, 401, error.reason)
             return JSONResponse({"error": str(error)}, status_code=401)
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

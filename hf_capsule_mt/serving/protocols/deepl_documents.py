@@ -105,7 +105,7 @@ class _Documents:
         if not document.is_translated:
             raise RequestError(503, "The document is not translated yet.")
         if document.error is not None:
-            raise RequestError(400, document.error)
+            raise RequestError(400, document.error, reason="The document was not translated.")
         file = self._files.store.find(document.secret)
         if file is None:
             raise RequestError(404, "The document was fetched already, or is too old.")

@@ -61,7 +61,8 @@ async def _create_multilingual(service: Service, call: Call) -> Response:
         check_known(item, _OF_DICTIONARY)
         dictionary = await _read(service, item)
         if any(other.is_for(dictionary.source, dictionary.target) for other in dictionaries):
-            raise RequestError(400, f"There are two dictionaries from {dictionary.source} to {dictionary.target}.")
+            message = f"There are two dictionaries from {dictionary.source} to {dictionary.target}."
+            raise RequestError(400, message, reason="There are two dictionaries for the same languages.")
         dictionaries.append(dictionary)
     glossary = ClientGlossary(call.owner, _text(fields, "name"), dictionaries)
     service.glossaries.add(glossary)
