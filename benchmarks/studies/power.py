@@ -3,8 +3,8 @@
     python -m benchmarks.studies.power
 
 A row is beside one other, on two test sets, with three seeds. A difference is the true gain, an error of the test set's
-sentences, which all seeds share, and one of the seed. Intervals are drawn as in significance.py, with normal errors; a
-row is asked about after two seeds, and after three unless the answer was no.
+sentences, which all seeds share, and one of the seed. Intervals are drawn as in bootstrap_differences(), with normal
+errors; a row is asked about after two seeds, and after three unless the answer was no.
 """
 
 import math
@@ -114,7 +114,7 @@ def compare(test: str, differences: np.ndarray, generator: np.random.Generator) 
     mean = differences.mean()
     indices = generator.integers(seeds, size=(DRAWS, seeds))
     drawn_means = differences[indices].mean(1)
-    # As in significance.py: means of n that are drawn from n spread less than those of n new ones.
+    # As in bootstrap_differences(): means of n that are drawn from n spread less than those of n new ones.
     scale = math.sqrt(seeds / (seeds - 1))
     errors = generator.normal(0, SENTENCES, DRAWS)
     spread = mean + scale * (drawn_means - mean) + errors

@@ -102,6 +102,14 @@ def test_a_model_that_is_better_in_all_runs_is_found():
     assert worse["high"] < 0
 
 
+def test_the_same_runs_in_another_order_do_not_differ():
+    """Their mean is another number, by its last bit."""
+    references, [runs] = corpus_of_runs(30, [0.2, 0.1, 0.15])
+    found = compare_runs(runs, [runs[1], runs[2], runs[0]], references)["bleu"]
+    assert found["score"] != found["baseline"]
+    assert found["p_value"] == 1
+
+
 @pytest.mark.parametrize("test", ["bootstrap", "randomization", "sign"])
 def test_one_run_has_the_interval_of_its_sentences(test):
     baseline, system, references = corpus(60)

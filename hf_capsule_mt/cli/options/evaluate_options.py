@@ -137,7 +137,7 @@ def _add_significance(parser: argparse.ArgumentParser) -> None:
         choices=["bootstrap", "randomization", "sign"],
         default="bootstrap",
         help="Significance test: bootstrap (default, Koehn 2004), randomization, or sign (only BLEU, Collins 2005). "
-        "Several runs of a system have bootstrap.",
+        "Several runs of a system need bootstrap.",
     )
     test.add_argument(
         "--num_samples",
