@@ -82,6 +82,11 @@ class Call:
         self._path = path
         self._settings = settings
 
+    @property
+    def pairs(self) -> str:
+        """The pairs of languages, or "-" as long as they are not known."""
+        return self.asked.pairs if self.asked else "-"
+
     async def read_fields(self) -> Fields:
         """Return the fields of the query and of the body, which is an object of JSON, or a form. A GET may have one.
 
@@ -148,7 +153,7 @@ class Call:
         asked = self.asked
         fields = {
             "api": self._protocol.name,
-            "pair": asked.pairs if asked else "-",
+            "pair": self.pairs,
             "status": status,
             "texts": len(asked.sources) if asked else 0,
             "characters": asked.characters if asked else 0,
@@ -219,7 +224,7 @@ def endpoint(
         seconds = time.monotonic() - started
         call.write_log(response.status_code, seconds, reason)
         if metrics is not None:
-            metrics.add_request(protocol.name, response.status_code, seconds)
+            metrics.add_request(protocol.name, call.pairs, call.owner, response.status_code, seconds)
         return response
 
     return respond

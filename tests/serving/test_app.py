@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 import threading
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from translated_lines import translate_lines
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.serving.app import build_app
+from hf_capsule_mt.serving.detection import Detected, LanguageDetector
 from hf_capsule_mt.serving.models import ServedModel, _parsed
 from hf_capsule_mt.serving.operators.metrics import Metrics
 from hf_capsule_mt.serving.settings import ApiKeys, BodyLimits, ServerSettings
@@ -409,13 +411,43 @@ def test_numbers(translator):
             assert client.get("/metrics", headers=headers).status_code == 401
         text = client.get("/metrics", headers={"authorization": "Bearer secret"}).text
     for line in (
-        'hf_capsule_mt_requests_total{api="libretranslate",status="200"} 1.0',
-        "hf_capsule_mt_sentences_total 2.0",
-        "hf_capsule_mt_source_tokens_total 5.0",
+        'hf_capsule_mt_requests_total{api="libretranslate",key="friend",pair="en-de",status="200"} 1.0',
+        'hf_capsule_mt_request_seconds_count{api="libretranslate",pair="en-de"} 1.0',
+        'hf_capsule_mt_sentences_total{pair="en-de"} 2.0',
+        'hf_capsule_mt_source_tokens_total{pair="en-de"} 5.0',
+        'hf_capsule_mt_batch_seconds_count{pair="en-de"} 1.0',
         "hf_capsule_mt_waiting_sentences 0.0",
         'hf_capsule_mt_batch_sentences_bucket{le="2.0"} 1.0',
     ):
         assert line in text
+    assert re.search(r"^process_resident_memory_bytes [1-9]", text, re.MULTILINE)
+    assert re.search(r"^process_cpu_seconds_total [0-9]*[1-9.]", text, re.MULTILINE)
+
+
+def test_clients_make_no_new_labels(translator, monkeypatch):
+    """Neither by keys and languages that nobody knows, nor by the order of texts in several languages."""
+    models = [served(translator, source="en"), served(translator, source="fr"), served(translator, source="es")]
+    app = build_app(models, ServerSettings(keys=ApiKeys({"friend": DIGEST})), Metrics())
+
+    def best(detector, texts):
+        return [Detected(text, 100.0) for text in texts]
+
+    monkeypatch.setattr(LanguageDetector, "best", best)
+    with TestClient(app) as client:
+        for number in range(3):
+            client.post("/translate", json={"q": "a", "api_key": f"unknown {number}", **EN_DE})
+            fields = {"source": f"x{number}", "target": "de", "api_key": "secret"}
+            client.post("/translate", json={"q": "a", **fields})
+        for texts in (["en", "fr"], ["fr", "en"], ["en", "fr", "es"]):
+            fields = {"q": texts, "source": "auto", "target": "de", "api_key": "secret"}
+            assert client.post("/translate", json=fields).status_code == 200
+        text = client.get("/metrics", headers={"authorization": "Bearer secret"}).text
+    requests = [line for line in text.splitlines() if line.startswith("hf_capsule_mt_requests_total")]
+    assert requests == [
+        'hf_capsule_mt_requests_total{api="libretranslate",key="-",pair="-",status="403"} 3.0',
+        'hf_capsule_mt_requests_total{api="libretranslate",key="friend",pair="-",status="400"} 3.0',
+        'hf_capsule_mt_requests_total{api="libretranslate",key="friend",pair="several",status="200"} 3.0',
+    ]
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def test_what_was_accepted_is_answered(checkpoint, tmp_path):
     server.post("/translate", q="a b", source="en", target="de")
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
         metrics = answer.read().decode()
-    assert 'requests_total{api="libretranslate",status="200"}' in metrics
+    assert 'requests_total{api="libretranslate",key="-",pair="en-de",status="200"}' in metrics
 
     def ask(line):
         try:

@@ -1,4 +1,7 @@
-"""Numbers about a server, for Prometheus. No text, key or address is a label."""
+"""Numbers about a server, for Prometheus. No text, key or address is a label.
+
+Labels are names of models and of owners of keys, which the operator chose. No client can make new ones.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -18,17 +21,20 @@ class Metrics:
     """Counters, histograms and gauges in a registry of their own. It needs prometheus_client, of the extra `serve`."""
 
     def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry
+        from prometheus_client import CollectorRegistry, ProcessCollector
 
         self._registry = CollectorRegistry()
-        self._requests = self._counter("requests", "Requests by protocol and status.", ["api", "status"])
+        # Memory, CPU seconds and open files, where the system has /proc.
+        ProcessCollector(registry=self._registry)
+        of_request = ["api", "pair", "key", "status"]
+        self._requests = self._counter("requests", "Requests by protocol, languages, owner and status.", of_request)
         self._refused = self._counter("refused", "Requests that would have waited too long.")
         self._cancelled = self._counter("cancelled", "Requests whose client went away.")
-        self._sentences = self._counter("sentences", "Sentences that were decoded.")
-        self._tokens = self._counter("source_tokens", "Source tokens that were decoded.")
-        self._request_seconds = self._histogram("request_seconds", "Seconds of a request.", ["api"])
+        self._sentences = self._counter("sentences", "Sentences that were decoded.", ["pair"])
+        self._tokens = self._counter("source_tokens", "Source tokens that were decoded.", ["pair"])
+        self._request_seconds = self._histogram("request_seconds", "Seconds of a request.", ["api", "pair"])
         self._queue_seconds = self._histogram("queue_seconds", "Seconds that a sentence waits.")
-        self._batch_seconds = self._histogram("batch_seconds", "Seconds of a batch.")
+        self._batch_seconds = self._histogram("batch_seconds", "Seconds of a batch.", ["pair"])
         self._batch_sentences = self._histogram("batch_sentences", "Sentences of a batch.", buckets=_SENTENCES)
         self._padding = self._histogram("batch_padding_ratio", "Share of padding in a batch.", buckets=_SHARES)
 
@@ -38,10 +44,20 @@ class Metrics:
 
         Gauge(_PREFIX + name, description, registry=self._registry).set_function(value)
 
-    def add_request(self, api: str, status: int, seconds: float) -> None:
-        """Count a request."""
-        self._requests.labels(api, str(status)).inc()
-        self._request_seconds.labels(api).observe(seconds)
+    def add_request(self, api: str, pairs: str, owner: str, status: int, seconds: float) -> None:
+        """Count a request.
+
+        Args:
+            api: the protocol.
+            pairs: the pairs of languages, with commas between several.
+            owner: of the key.
+            status: of the answer.
+            seconds: until there was one.
+        """
+        # A client can write texts of several languages in any order, and each order would be another label.
+        pair = "several" if "," in pairs else pairs
+        self._requests.labels(api, pair, owner, str(status)).inc()
+        self._request_seconds.labels(api, pair).observe(seconds)
         if status == 429:
             self._refused.inc()
         if status == 499:
@@ -58,9 +74,10 @@ class Metrics:
         lengths = [place.length for place in batch]
         tokens = sum(lengths)
         padded_tokens = len(batch) * max(lengths)
-        self._sentences.inc(len(batch))
-        self._tokens.inc(tokens)
-        self._batch_seconds.observe(seconds)
+        pair = batch[0].request.model
+        self._sentences.labels(pair).inc(len(batch))
+        self._tokens.labels(pair).inc(tokens)
+        self._batch_seconds.labels(pair).observe(seconds)
         self._batch_sentences.observe(len(batch))
         self._padding.observe(1 - tokens / padded_tokens)
         for place in batch:
