@@ -33,38 +33,6 @@ _NAMES_OF_SCRIPTS = {
 }
 """What Unicode calls the letters of scripts."""
 _SCRIPTS = {
-    ("Latin",): "af ca cs cy da de en es et eu fi fr ga gl hr hu id is it lt lv ms mt nb nl nn no pl pt ro sk sl sq sv "
-    "sw tl tr vi",
-    ("Cyrillic",): "be bg mk ru uk",
-    ("Arabic",): "ar fa ur",
-    ("Greek",): "el",
-    ("Hebrew",): "he",
-    ("Armenian",): "hy",
-    ("Georgian",): "ka",
-    ("Devanagari",): "hi mr ne",
-    ("Bengali",): "bn",
-    ("Tamil",): "ta",
-    ("Telugu",): "te",
-    ("Thai",): "th",
-    ("Han",): "zh",
-    ("Han", "Hiragana", "Katakana"): "ja",
-    ("Hangul", "Han"): "ko",
-}
-"""Two letters of languages that are written in these scripts only."""
-_CODES_OF_SCRIPTS = {
-    "Latn": ("Latin",),
-    "Cyrl": ("Cyrillic",),
-    "Arab": ("Arabic",),
-    "Grek": ("Greek",),
-    "Hebr": ("Hebrew",),
-    "Deva": ("Devanagari",),
-    "Hans": ("Han",),
-    "Hant": ("Han",),
-    "Jpan": ("Han", "Hiragana", "Katakana"),
-    "Hang": ("Hangul", "Han"),
-}
-"""Scripts by the codes at the end of names of languages, such as "deu_Latn"."""
-_SCRIPTS = {
     script: regex.compile(rf"\p{{Script={script}}}")
     for script in sorted({script for scripts in _NAMES_OF_SCRIPTS.values() for script in scripts})
 }
@@ -127,4 +95,6 @@ def wrong_script(source: str, translation: str, language: str | None) -> str | N
 
 def scripts_of(language: str | None) -> tuple[str, ...] | None:
     """Return the scripts of a language, such as "de", "de_DE" or "deu_Latn", or None if they are not known."""
-    return None if language is None else _NAMES_OF_SCRIPTS.get(script_of(language))
+    if language is None:
+        return None
+    return _NAMES_OF_SCRIPTS.get(script_of(language))
