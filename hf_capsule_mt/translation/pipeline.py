@@ -164,7 +164,9 @@ class TranslationPipeline(ChunkPipeline):
             each text for an iterable. Where `generate()` returns several sequences, each text has a list of them.
         """
         inputs = list_or_generator(inputs)
-        results = super().__call__(inputs, **kwargs) if inputs != [] else []
+        results = []
+        if inputs != []:
+            results = super().__call__(inputs, **kwargs)
         return flat_results(inputs, results)
 
     def translate(self, texts: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
@@ -183,11 +185,17 @@ class TranslationPipeline(ChunkPipeline):
             A [`Translation`] for each text. Where several are asked for, the best has the others as alternatives.
         """
         is_one = isinstance(texts, str)
-        inputs = [texts] if is_one else list(texts)
+        inputs = [texts]
+        if not is_one:
+            inputs = list(texts)
         options = {"return_scores": True, **options, "return_objects": True}
-        results = super().__call__(inputs, **options) if inputs else []
+        results = []
+        if inputs:
+            results = super().__call__(inputs, **options)
         translations = [with_alternatives(ranked) for ranked in results]
-        return translations[0] if is_one else translations
+        if is_one:
+            return translations[0]
+        return translations
 
     def get_iterator(
         self,

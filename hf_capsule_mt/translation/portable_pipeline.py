@@ -68,7 +68,9 @@ class SentenceTranslationPipeline(Pipeline):
         if self.tokenizer.padding_side != "right" and hasattr(self.model.config, "max_position_embeddings"):
             raise ValueError("Positions would count the padding. Set tokenizer.padding_side = 'right'.")
         inputs = list_or_generator(inputs)
-        results = super().__call__(inputs, **kwargs) if inputs != [] else []
+        results = []
+        if inputs != []:
+            results = super().__call__(inputs, **kwargs)
         return flat_results(inputs, results)
 
     def preprocess(self, text: str, tgt_lang: str | None = None, truncation: bool = False) -> dict[str, Any]:
@@ -105,7 +107,9 @@ class SentenceTranslationPipeline(Pipeline):
         # 0 and -1 stand for no limit of the tokenizer.
         if limit is not None and self.tokenizer.model_max_length > 0:
             limit = min(limit, self.tokenizer.model_max_length)
-        max_length = limit if truncation else None
+        max_length = None
+        if truncation:
+            max_length = limit
         encoding = self.tokenizer(text, return_tensors="pt", truncation=truncation, max_length=max_length)
         length = encoding["input_ids"].shape[1]
         if limit is not None and length > limit:
@@ -129,7 +133,9 @@ class SentenceTranslationPipeline(Pipeline):
         sequences = outputs["output_ids"][0]
         copy_of_text = outputs["copied"]
         if return_tensors:
-            length = None if copy_of_text is None else 0
+            length = 0
+            if copy_of_text is None:
+                length = None
             return [{"translation_token_ids": token_ids[:length]} for token_ids in sequences]
         if copy_of_text is not None:
             return [{"translation_text": copy_of_text} for _ in sequences]
@@ -173,7 +179,9 @@ def flat_results(inputs: Any, results: Any) -> Any:
 def languages_of_task(task: str | None) -> tuple[str | None, str | None]:
     """Return the source and target language of a task such as `translation_en_to_de`, or None for others."""
     pair = LANGUAGE_PAIR.fullmatch(task or "")
-    return (pair["source"], pair["target"]) if pair else (None, None)
+    if pair is None:
+        return None, None
+    return pair["source"], pair["target"]
 
 
 def length_limits(
@@ -192,7 +200,9 @@ def length_limits(
     """
     if options.get("max_new_tokens") is not None:
         # Transformers would warn of two limits in each batch.
-        return {} if "max_length" in options else {"max_length": None}
+        if "max_length" in options:
+            return {}
+        return {"max_length": None}
     if options.get("max_length") is not None or options.get("stopping_criteria") is not None:
         return {}
     config = options.get("generation_config")
@@ -225,7 +235,9 @@ def copied(text: str) -> str | None:
     """Return a text without letters, for which a model would invent a translation, and None for other texts."""
     rest = _ANY_CODE.sub("", text)
     has_letters = any(character.isalpha() for character in rest)
-    return None if has_letters else rest.strip()
+    if has_letters:
+        return None
+    return rest.strip()
 
 
 __all__ = ["SentenceTranslationPipeline"]

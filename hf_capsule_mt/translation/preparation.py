@@ -100,9 +100,9 @@ class TextReader:
             UserError: if it is no text, a tag is wrong, a sentence is too long, or there is no such language.
         """
         text = checked(text)
-        segments = self.segments(text, options or TextOptions(), direction, markup)
-        glossary = None if options is None else options.glossary
-        sentences = self.encode(segments, direction, glossary=glossary)
+        options = options or TextOptions()
+        segments = self.segments(text, options, direction, markup)
+        sentences = self.encode(segments, direction, glossary=options.glossary)
         for index, sentence in enumerate(sentences):
             if self._is_refused(sentence):
                 if not truncation:

@@ -74,7 +74,9 @@ class TextTranslator:
         """
         if batches is None:
             with_ids = [index for index, sentence in enumerate(sentences) if sentence.token_ids]
-            batches = [with_ids] if with_ids else []
+            batches = []
+            if with_ids:
+                batches = [with_ids]
         ranked: list[Ranked] = [()] * len(sentences)
         for decoded in self.decode_batches(sentences, batches, **options):
             for index, of_sentence in decoded.items():
@@ -121,7 +123,9 @@ class TextTranslator:
             decoded = self._reread(decoder, of_batch, decoded, return_scores, return_alignments, rereads)
             ranked = {}
             for index, of_sentence in zip(batch, decoded, strict=True):
-                count = counts if isinstance(num_return_sequences, int) else num_return_sequences[index]
+                count = counts
+                if not isinstance(num_return_sequences, int):
+                    count = num_return_sequences[index]
                 ranked[index] = tuple(of_sentence[:count])
             yield ranked
 
@@ -235,7 +239,9 @@ class TextTranslator:
             if has_links or segment.needs_alignment:
                 align = self.align(sentence, one, clean_up_tokenization_spaces)
             text = segment.put_back(one.text, align)
-            links = linked_words(segment.text, text, align) if has_links else None
+            links = None
+            if has_links:
+                links = linked_words(segment.text, text, align)
             translations.append(Translation(text, one.score, links))
         return with_alternatives(translations)
 
@@ -281,4 +287,6 @@ def _snapshot(value: Any) -> Any:
     """Return a value that stays as it is when the caller changes a list or a mapping."""
     if isinstance(value, Mapping):
         return {name: copy.copy(inner) for name, inner in value.items()}
-    return list(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return list(value)
+    return value

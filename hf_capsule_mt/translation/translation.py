@@ -57,7 +57,9 @@ class Sentence:
         Without letters it is copied. The tokenizer makes nothing of some words.
         """
         copied = self.copy or ""
-        links = copied_words(self.segment.text, copied) if has_links else None
+        links = None
+        if has_links:
+            links = copied_words(self.segment.text, copied)
         return Translation(self.segment.put_back(copied), None, links)
 
 
@@ -84,7 +86,9 @@ class PreparedText:
             for sentence, translation in zip(self.sentences, chosen, strict=True):
                 parts.append(sentence.segment.around(translation.text))
             text = "".join(parts)
-            links = self._links(chosen, text) if has_links else None
+            links = None
+            if has_links:
+                links = self._links(chosen, text)
             score = score_of_text([translation.score for translation in chosen], lengths)
             ranked.append(Translation(text, score, links))
         return with_alternatives(ranked)
@@ -115,4 +119,6 @@ def score_of_text(scores: Sequence[float | None], lengths: Sequence[int]) -> flo
         if score is not None:
             total += score * length
             weight += length
-    return total / weight if weight else None
+    if not weight:
+        return None
+    return total / weight

@@ -41,9 +41,10 @@ class ForcedTarget:
 
     def sequence_score(self, length: int, length_penalty: float | None) -> float:
         """Return the score, as `sequences_scores` of `generate()`, of a translation of so many tokens."""
-        penalty = 1.0 if length_penalty is None else length_penalty
+        if length_penalty is None:
+            length_penalty = 1.0
         # A language that is always written costs nothing in a search, but counts as a token.
-        return sum(self.log_probabilities) / max(length, 1) ** penalty
+        return sum(self.log_probabilities) / max(length, 1) ** length_penalty
 
 
 @torch.no_grad()
@@ -112,17 +113,24 @@ def _force(
     if not any(targets):
         nothing = ForcedTarget(log_probabilities=[] if scores else None)
         return [nothing] * len(targets)
-    reader = attending(model) if attention else model
+    reader = model
+    if attention:
+        reader = attending(model)
     forced = teacher_force(reader, sources, targets, with_head=scores, output_attentions=attention)
     log_probabilities: list[list[float]] | None = None
     if scores:
         of_tokens = forced.output.logits.float().log_softmax(-1)
         log_probabilities = of_tokens.gather(-1, forced.targets.unsqueeze(-1)).squeeze(-1).tolist()
-    aligning, mean = _attentions(model, forced.output) if attention else (None, None)
+    aligning = None
+    mean = None
+    if attention:
+        aligning, mean = _attentions(model, forced.output)
     results = []
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
         # Nothing else can stand there, so it says nothing.
-        first = 1 if first_token is not None and len(target) > 1 and target[0] == first_token else 0
+        first = 0
+        if first_token is not None and len(target) > 1 and target[0] == first_token:
+            first = 1
         results.append(
             ForcedTarget(
                 log_probabilities and log_probabilities[row][first : len(target)],
@@ -175,7 +183,9 @@ def teacher_force(
     padding = model.config.pad_token_id
     source_ids, source_mask = pad_rows(sources, padding, model.device)
     target_ids, target_mask = pad_rows(targets, padding, model.device)
-    forward = model if with_head else model.base_model
+    forward = model.base_model
+    if with_head:
+        forward = model
     output = forward(
         input_ids=source_ids,
         attention_mask=source_mask.long(),

@@ -171,10 +171,14 @@ def _tokens_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int]
     """Return the token ids of a text without special tokens, and their places in it."""
     is_fast = getattr(tokenizer, "is_fast", False)
     # A slow tokenizer refuses this option.
-    options = {"return_offsets_mapping": True} if is_fast else {}
+    options = {}
+    if is_fast:
+        options = {"return_offsets_mapping": True}
     with TOKENIZING:
         encoding = tokenizer(text, add_special_tokens=False, verbose=False, **options)
-        pieces = [] if is_fast else tokenizer.tokenize(text)
+        pieces = []
+        if not is_fast:
+            pieces = tokenizer.tokenize(text)
     if is_fast:
         spans = [_stripped(text, start, end) for start, end in encoding["offset_mapping"]]
     else:

@@ -40,7 +40,9 @@ def kept_settings(output: Path) -> dict[str, Any]:
         UserError: if its state is damaged.
     """
     state_file = folder_beside(output) / _STATE
-    return _read_state(state_file)["settings"] if state_file.is_file() else {}
+    if state_file.is_file():
+        return _read_state(state_file)["settings"]
+    return {}
 
 
 def _read_state(path: Path, names: Iterable[str] = ()) -> dict[str, Any]:
@@ -106,7 +108,9 @@ class PartialOutput:
     def _size(self, name: str) -> int:
         """Return the bytes of a kept file, or -1 if it is not there."""
         path = self._folder / name
-        return path.stat().st_size if path.is_file() else -1
+        if path.is_file():
+            return path.stat().st_size
+        return -1
 
     @property
     def code(self) -> str | None:

@@ -98,7 +98,9 @@ class CorpusTranslator:
         self.device = device
         self.keep = keep
         self.translate_addresses = translate_addresses
-        pattern = keep_pattern(keep) if keep else None
+        pattern = None
+        if keep:
+            pattern = keep_pattern(keep)
         if not translate_addresses:
             pattern = with_addresses(pattern)
         self.options = TextOptions(sentences, tags, pattern)
@@ -213,7 +215,9 @@ class CorpusTranslator:
 
     def _loaded(self) -> TextTranslator:
         if self._translator is None:
-            default = "cuda" if torch.cuda.is_available() else "cpu"
+            default = "cpu"
+            if torch.cuda.is_available():
+                default = "cuda"
             translator = TextTranslator(*self.decoding.load(torch.device(self.device or default)))
             self._direction = translator.reader.languages.direction(self.source_lang, self.target_lang, _NAMES)
             self._translator = translator
@@ -227,7 +231,9 @@ class _Row:
         if text is not None and not isinstance(text, str):
             raise UserError(f"{text!r:.80} is not a text. A column of texts has only texts and nulls.")
         self.is_null = text is None
-        self.lines = [] if text is None else _whole_characters(text).split("\n")
+        self.lines = []
+        if text is not None:
+            self.lines = _whole_characters(text).split("\n")
         self.segments: list[list[tuple[Segment, int]]] = []
 
     def translation(self, translated: Sequence[tuple[str, RowCounts]]) -> str | None:

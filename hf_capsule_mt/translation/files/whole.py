@@ -80,7 +80,9 @@ def translate_file(
     mark, document = _read(input_file, file_format, language, target_lang)
     translator = getattr(translator, "texts", translator)
     direction = _direction(translator, source_lang, target_lang)
-    pattern = None if keep is None else keep_pattern(keep)
+    pattern = None
+    if keep is not None:
+        pattern = keep_pattern(keep)
     if not translate_addresses:
         pattern = with_addresses(pattern)
     if glossary is not None:
@@ -174,7 +176,9 @@ def check_readable(file_format: FileFormat, language: str | None) -> None:
 
 def byte_order_mark(data: bytes) -> bytes:
     """Return the mark at the beginning of a file, or nothing. Some programs of Windows put it in front of UTF-8."""
-    return codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    if data.startswith(codecs.BOM_UTF8):
+        return codecs.BOM_UTF8
+    return b""
 
 
 def options_of(text: Text, reading: TextOptions) -> TextOptions:

@@ -210,7 +210,9 @@ class WindowReader:
             if document:
                 yield document
             return
-        size = 1 if options.interactive else options.chunk_size
+        size = options.chunk_size
+        if options.interactive:
+            size = 1
         while window := list(islice(lines, size)):
             if options.is_document:
                 window += _rest_of_paragraph(window[-1], lines)
@@ -246,7 +248,9 @@ class WindowReader:
             return self._reader.segments(text, self._texts, self._direction)
         segments = []
         for number, line in enumerate(window):
-            text = f"{line}\n" if self._texts.has_segments else line
+            text = line
+            if self._texts.has_segments:
+                text = f"{line}\n"
             try:
                 of_line = self._reader.segments(text, self._texts, self._direction)
             except ValueError as error:
@@ -272,9 +276,14 @@ class WindowReader:
         """
         finished = []
         for index, sentence in enumerate(window.sentences):
-            finished.append(translated[index] if index in translated else self._unread(sentence))
-        is_plain = self._options.n_best is None
-        lines = window.output(finished) if is_plain else window.ranked_output(finished)
+            if index in translated:
+                finished.append(translated[index])
+            else:
+                finished.append(self._unread(sentence))
+        written = window.output
+        if self._options.n_best is not None:
+            written = window.ranked_output
+        lines = written(finished)
         more_lines = self._more_lines(window, finished)
         if self._kept is not None:
             self._kept.append(window.lines, {"lines": lines, **more_lines}, window.code)
@@ -295,7 +304,9 @@ class WindowReader:
         if options.report_file is not None:
             more_lines["report"] = window.report(finished, options.calibration)
         if options.alignments_file is not None:
-            written = window.pharaoh if is_pharaoh(options.alignments_file) else window.alignments
+            written = window.alignments
+            if is_pharaoh(options.alignments_file):
+                written = window.pharaoh
             more_lines["alignments"] = written(finished)
         return more_lines
 

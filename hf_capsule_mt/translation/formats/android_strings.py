@@ -86,7 +86,9 @@ def _add_message(document: PlacedMessages, data: bytes, start: int, end: int) ->
     if is_code(_TAG.sub("", raw)):
         return
     # Only in quotes the spaces count.
-    spaced = raw if is_quoted else _SPACES.sub(" ", raw)
+    spaced = raw
+    if not is_quoted:
+        spaced = _SPACES.sub(" ", raw)
     characters = _without_escapes(spaced)
     if characters is None:
         return
@@ -113,7 +115,9 @@ def _character(escape: re.Match) -> str:
     """Return the character of an escape, or the escape itself if it must stay."""
     if escape["code"]:
         character = chr(int(escape["code"], 16))
-        return character if character.isprintable() and character not in _MARKUP else escape[0]
+        if character.isprintable() and character not in _MARKUP:
+            return character
+        return escape[0]
     return _DECODED.get(escape["one"], escape[0])
 
 
@@ -126,7 +130,9 @@ def _written(message: str) -> str:
         parts.append(part)
     written = "".join(parts)
     # Android would read it as the name of another resource, or of a style.
-    return f"\\{written}" if written.startswith(("@", "?")) else written
+    if written.startswith(("@", "?")):
+        return f"\\{written}"
+    return written
 
 
 def _written_in_cdata(message: str) -> str:

@@ -84,7 +84,9 @@ class _Catalogue(Document):
             return [plural]
         # "one file" has no number.
         has_same_placeholders = with_placeholders_of(plural, singular) == singular
-        first = singular if has_same_placeholders or _is_for_one(rule) else plural
+        first = plural
+        if has_same_placeholders or _is_for_one(rule):
+            first = singular
         return [first, *[plural] * (number - 1)]
 
 

@@ -78,7 +78,9 @@ def _written(message: str, is_ascii: bool, has_arguments: bool) -> str:
         value = value.replace(character, f"\\{letter}")
     if value.startswith((" ", "=", ":")):
         value = f"\\{value}"
-    return _UNIT.sub(_references, value) if is_ascii else value
+    if is_ascii:
+        return _UNIT.sub(_references, value)
+    return value
 
 
 def _references(match: re.Match) -> str:

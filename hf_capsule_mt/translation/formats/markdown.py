@@ -155,7 +155,9 @@ class _MarkdownPage(Document):
             marks.append(("box", "", ""))
         for token in inline.children:
             if token.type not in ("text", "text_special", "softbreak"):
-                value = token.content if token.type != "image" else ""
+                value = ""
+                if token.type != "image":
+                    value = token.content
                 marks.append((token.type, value, str(sorted(token.attrs.items()))))
         return Counter(marks)
 
@@ -212,7 +214,9 @@ class _ProseFinder:
         """Return the text of a block without the marks in front of its lines. None if it is not found."""
         content = token.content
         # In a table a bar in a text has a backslash.
-        written = content.replace("|", r"\|") if kind == "cell" else content
+        written = content
+        if kind == "cell":
+            written = content.replace("|", r"\|")
         first = token.map[0]
         # The place of the text in each of its lines.
         places = []
@@ -232,7 +236,9 @@ class _ProseFinder:
         indent = ""
         if len(places) > 1:
             indent = self._page[self._starts[first + 1] : places[1]]
-        label = _LABEL.match(content) if kind == "paragraph" else None
+        label = None
+        if kind == "paragraph":
+            label = _LABEL.match(content)
         has_list = kind == "paragraph" and _LIST_IN_NOTE.match(content) is not None
         if label is not None:
             content = content[label.end() :]

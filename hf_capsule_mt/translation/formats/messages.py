@@ -102,11 +102,15 @@ class Message:
         self._is_xml = tags
         self._parts: list[tuple[list[str], str, Text | None]] = []
         self.texts: list[Text] = []
-        read = xml_text if tags else text_with_tags
+        read = text_with_tags
+        if tags:
+            read = xml_text
         for part_lines, gap in parts:
             source = " ".join(part_lines)
             # What has no words, or tags that do not enclose each other, is not translated.
-            text = read(source, keep, ignored_tags) if has_words(source) else None
+            text = None
+            if has_words(source):
+                text = read(source, keep, ignored_tags)
             if text is not None:
                 self.texts.append(text)
             self._parts.append((part_lines, gap, text))

@@ -93,7 +93,9 @@ def with_placeholders_of(source: str, translation: str, is_format: bool = False,
         The translation, or None if a placeholder is missing, is there too often, would be another one, or those that
         take one value after the other have another order.
     """
-    expression = _STRICT_FORMAT if is_format else _ANY_FORMAT
+    expression = _ANY_FORMAT
+    if is_format:
+        expression = _STRICT_FORMAT
     placeholders, rest = _split(source, expression)
     signs += "{}"
     if is_format or any(placeholder.startswith("%") for placeholder in placeholders):
@@ -165,12 +167,16 @@ def _split(message: str, expression: regex.Pattern) -> tuple[list[str], str]:
 
 def _without_sign(piece: str, sign: str, may_be_percent: bool) -> str:
     """Return what a model wrote behind a placeholder without a sign, and without the spaces that this leaves over."""
-    not_behind_number = r"(?<!^ ?|\d ?)" if may_be_percent else ""
+    not_behind_number = ""
+    if may_be_percent:
+        not_behind_number = r"(?<!^ ?|\d ?)"
     escaped = regex.escape(sign)
 
     def space(match: regex.Match) -> str:
         if match["end"]:
             return match["end"]
-        return " " if " " in match[0] else ""
+        if " " in match[0]:
+            return " "
+        return ""
 
     return regex.sub(rf"{not_behind_number} ?{escaped}(?: ?{escaped})*+ ?+(?P<end>[.,;:!?)])?", space, piece)

@@ -174,7 +174,9 @@ def _beginning(path: Path, head: bytes) -> str:
 
 def _is_plain_text(path: Path, beginning: str) -> bool:
     """Return whether a file has lines of text, by its name without an ending of compression, and its beginning."""
-    most_code = _MOST_CODE_OF_TEXTS if path.suffix else _MOST_CODE
+    most_code = _MOST_CODE
+    if path.suffix:
+        most_code = _MOST_CODE_OF_TEXTS
     return _has_name_of_text(path) and not _is_code(beginning, most_code)
 
 

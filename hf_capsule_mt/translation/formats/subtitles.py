@@ -102,7 +102,9 @@ def _slots(content: str) -> Iterator[_Slot]:
             place += len(part)
             written = content[start:place].rstrip()
             line_lengths = [len(line.strip()) for line in written.split("\n")]
-            line_break = "\r\n" if "\r\n" in part else "\n"
+            line_break = "\n"
+            if "\r\n" in part:
+                line_break = "\r\n"
             yield _Slot(start, start + len(written), " ".join(written.split()), line_lengths, line_break)
 
 

@@ -45,7 +45,9 @@ class Xliff(FileFormat):
 def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_lang: str | None) -> None:
     """Add the targets that a file gets, and what names their language."""
     is_old = elements[0].attributes.get("version", "1.2").startswith("1")
-    unit, root, language = _OLD if is_old else _NEW
+    unit, root, language = _NEW
+    if is_old:
+        unit, root, language = _OLD
     attribute = f' {language}="{target_lang}"'
     unit_end = 0
     for element in elements:

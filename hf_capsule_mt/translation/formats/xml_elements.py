@@ -75,7 +75,9 @@ def read_elements(data: bytes) -> list[Element]:
     def start(name: str, attributes: dict[str, str]) -> None:
         next_step()
         place = parser.CurrentByteIndex
-        parent = open_elements[-1] if open_elements else None
+        parent = None
+        if open_elements:
+            parent = open_elements[-1]
         stays = attributes.get("translate") == "no" or attributes.get("translatable") == "false"
         stays = stays or (parent is not None and parent.stays)
         element = Element(data, name, attributes, parent, stays, place, _FIRST_TAG.match(data, place).end())

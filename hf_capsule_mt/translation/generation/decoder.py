@@ -60,7 +60,9 @@ class Decoded:
     @property
     def ids(self) -> list[int]:
         """The token ids with their end, if they have one."""
-        return self.token_ids if self.end is None else [*self.token_ids, self.end]
+        if self.end is None:
+            return self.token_ids
+        return [*self.token_ids, self.end]
 
 
 class Decoder:
@@ -182,7 +184,9 @@ class Decoder:
         self._check_vocabulary(sources)
         input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, self.model.device)
         source = {"input_ids": input_ids, "attention_mask": mask.long()}
-        engine = known_engine(self.model, self._dtype) if self._is_fast else None
+        engine = None
+        if self._is_fast:
+            engine = known_engine(self.model, self._dtype)
         # A model with an engine is in evaluation mode. To ask all of its parts takes a while.
         with evaluating(self.model) if engine is None else nullcontext():
             try:
@@ -341,7 +345,9 @@ class Decoder:
                 f"dtype {self._dtype} is only for engine fast. Transformers decodes, in the weights' dtype: {reason}"
             )
         elif self._is_fast:
-            log = logger.warning_once if isinstance(reason, UnsupportedModelError) else logger.info_once
+            log = logger.info_once
+            if isinstance(reason, UnsupportedModelError):
+                log = logger.warning_once
             log(f"Transformers decodes, not the engine: {reason}")
 
     def _check_vocabulary(self, sources: Sequence[Sequence[int]]) -> None:

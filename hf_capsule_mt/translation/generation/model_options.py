@@ -67,7 +67,9 @@ class DecodingOptions:
             choice = int8_choice()
         pinned = replace(self, revision=commit_of(self.model, self.revision), int8_choice=choice)
         # These know the hashes of the model's files already.
-        return self if pinned == self else pinned
+        if pinned == self:
+            return self
+        return pinned
 
     def config(self) -> PreTrainedConfig:
         """Load the model's configuration.
@@ -141,7 +143,9 @@ class DecodingOptions:
             use_int8_choice(self.int8_choice)
         is_of_engine = decodes and self._is_of_engine()
         # Weights in 16 bits would take twice the memory in float32.
-        dtype = "auto" if is_of_engine else self.dtype
+        dtype = self.dtype
+        if is_of_engine:
+            dtype = "auto"
         model = load_model(self.model, revision=self.revision, dtype=dtype)
         if is_of_engine and not self._takes_half(model, device):
             model.float()
@@ -187,7 +191,9 @@ def is_of_engine(dtype: str | torch.dtype | None) -> bool:
 
 def name_of(dtype: str | torch.dtype | None) -> str:
     """Return the name of a precision, such as "int8" of `torch.int8`. None is "auto"."""
-    return "auto" if dtype is None else str(dtype).removeprefix("torch.")
+    if dtype is None:
+        return "auto"
+    return str(dtype).removeprefix("torch.")
 
 
 def engine_computes_in(dtype: str, model: PreTrainedModel, device: torch.device) -> bool:

@@ -50,7 +50,9 @@ def mean_score(report: Iterable[str]) -> float | None:
     """Return the mean of the scores in the lines of a report, or None if there is none."""
     scores = [json.loads(line)["score"] for line in report]
     scores = [score for score in scores if score is not None]
-    return sum(scores) / len(scores) if scores else None
+    if not scores:
+        return None
+    return sum(scores) / len(scores)
 
 
 def faults(report: Iterable[str]) -> str | None:
@@ -70,7 +72,9 @@ def faults(report: Iterable[str]) -> str | None:
         counts.update(kinds)
         if kinds:
             marked_lines.append(judged["line"])
-    terms = f"{missing_terms} terms of the glossary are missing." if missing_terms else None
+    terms = None
+    if missing_terms:
+        terms = f"{missing_terms} terms of the glossary are missing."
     if not marked_lines:
         return terms
     parts = [f"{counts[kind]} {words}" for kind, words in _FAULTS.items() if counts[kind]]
@@ -78,4 +82,6 @@ def faults(report: Iterable[str]) -> str | None:
         f"{len(marked_lines)} of {total} translations are marked: {', '.join(parts)}. The first is of line "
         f"{marked_lines[0]}."
     )
-    return f"{marked} {terms}" if terms else marked
+    if terms is None:
+        return marked
+    return f"{marked} {terms}"

@@ -83,7 +83,9 @@ def read_signs(
     if forced.mean_attention is None:
         return signs
     # The step that writes the end looks for what is left, and would hide what is missing.
-    writing = forced.mean_attention[:-1] if has_end else forced.mean_attention
+    writing = forced.mean_attention
+    if has_end:
+        writing = forced.mean_attention[:-1]
     received = writing.sum(0).tolist()
     spans = source_spans(tokenizer, source_text, source_ids)
     return replace(
@@ -95,7 +97,9 @@ def read_signs(
 
 
 def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 4)
+    if number is None:
+        return None
+    return round(number, 4)
 
 
 def _word_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], index: int) -> str:

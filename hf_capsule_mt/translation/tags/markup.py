@@ -162,9 +162,13 @@ def is_untranslated(tag: str) -> bool:
 
 def _edited(piece: _Piece, edit: Callable[[str], str]) -> _Piece:
     """Return a piece in which a function has edited the tag, if it is an opening or empty one."""
-    tag = None if piece.kind == "text" else _TOKEN.fullmatch(piece.raw)
+    tag = None
+    if piece.kind != "text":
+        tag = _TOKEN.fullmatch(piece.raw)
     is_start = tag is not None and tag["name"] and not tag["end"]
-    return piece._replace(raw=edit(piece.raw)) if is_start else piece
+    if is_start:
+        return piece._replace(raw=edit(piece.raw))
+    return piece
 
 
 def _run(pieces: Sequence[_Piece], line: int) -> Run:
@@ -281,7 +285,9 @@ def _tokens(source: str) -> Iterator[_Token]:
     while place < len(source):
         next_step()
         tag = _START.search(source, place)
-        start = tag.start() if tag else len(source)
+        start = len(source)
+        if tag is not None:
+            start = tag.start()
         if place < start:
             yield _Token("text", "", place, start)
         if tag is None:
@@ -370,7 +376,9 @@ def _without_break(match: regex.Match) -> str:
     """Return a reference, or a space instead of a line break, so that lines stay lines."""
     character = unescaped(match[0])
     is_break = len(character) == 1 and len(f"{character}.".splitlines()) == 2
-    return " " if is_break else match[0]
+    if is_break:
+        return " "
+    return match[0]
 
 
 def _error(source: str, start: int, problem: str) -> UserError:

@@ -88,7 +88,9 @@ class DisjointRanges:
         start, end = self._ranges[index]
         if place <= start:
             return place
-        return end if forwards else start
+        if forwards:
+            return end
+        return start
 
 
 class TagAlignment:
@@ -134,7 +136,9 @@ def owners_of(weights: Weights, replaceable: Sequence[bool], copies: Copies) -> 
     """Return the source word that owns each word of a translation. Each kept part owns one of its copies, if any."""
     owners = []
     for row, is_replaceable in zip(weights, replaceable):
-        kept_parts = () if is_replaceable else copies
+        kept_parts = copies
+        if is_replaceable:
+            kept_parts = ()
         owners.append(_best_owner(row, excluded=kept_parts))
     kept_copies = _copy_of_each_kept_part(weights, copies)
     # The copy is the kept part's word, so the other words next to it belong to something else.
@@ -275,7 +279,9 @@ class ChildRanges:
 
     def _take(self, child: Node) -> Span:
         """Return the words of a child, which no other child gets, or the place between words where it stands."""
-        span = self._range_of(child) if child.words else None
+        span = None
+        if child.words:
+            span = self._range_of(child)
         if span is None:
             place = self._taken.moved_out(self._next_to(child), forwards=child.follows)
             return place, place

@@ -90,8 +90,11 @@ def marked_segments(
     Returns:
         Segments in the order of the source. One without words has all of its text as white space.
     """
-    escape = str if markup is None else _escaped
-    runs = [Run(source, [], source)] if markup is None else markup
+    escape = _escaped
+    runs = markup
+    if markup is None:
+        escape = str
+        runs = [Run(source, [], source)]
     segments: list[Segment] = []
     # What stands between two segments with words belongs to the second one.
     waiting = ""
@@ -113,11 +116,15 @@ def marked_segments(
 
 
 def _run_segments(run: Run, keep: regex.Pattern | None, cut: Cut | None, escape: Escape) -> Iterator[Segment]:
-    items = run.items if keep is None else list(_with_kept(run, keep, escape))
+    items = run.items
+    if keep is not None:
+        items = list(_with_kept(run, keep, escape))
     start = first = 0
     line = run.line
     for end in _ends(run.text, items, cut):
-        last = len(items) if end == len(run.text) else _divide(items, first, end)
+        last = len(items)
+        if end < len(run.text):
+            last = _divide(items, first, end)
         yield _segment(run.text, start, end, items[first:last], line, escape)
         line += run.text.count("\n", start, end)
         start = end
@@ -128,7 +135,9 @@ def _with_kept(run: Run, keep: regex.Pattern, escape: Escape) -> Iterator[Item]:
     """Yield the items of a run, and what an expression finds between two of them."""
     start = 0
     for item in [*run.items, None]:
-        end = len(run.text) if item is None else item.at
+        end = len(run.text)
+        if item is not None:
+            end = item.at
         for match in keep.finditer(run.text[start:end]):
             words = match[0].strip()
             if words:

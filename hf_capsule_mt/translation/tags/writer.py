@@ -86,8 +86,9 @@ class SentenceWriter:
 
     def _write_gap(self) -> None:
         """Write the characters before the next word."""
-        is_last = self._next_word >= len(self._words)
-        end = len(self._translation) if is_last else self._words[self._next_word][0]
+        end = len(self._translation)
+        if self._next_word < len(self._words):
+            end = self._words[self._next_word][0]
         gap = self._translation[self._position : end]
         if gap:
             self._write(gap)
@@ -102,8 +103,9 @@ class SentenceWriter:
         self._write(self._space)
         self._written.append(raw)
         self._last_character = raw[-1:]
-        self._space = "" if replaces_words else " "
+        self._space = " "
         if replaces_words:
+            self._space = ""
             self._next_word = until
             self._position = self._words[until - 1][1]
 

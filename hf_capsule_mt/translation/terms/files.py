@@ -44,7 +44,9 @@ def read_entries(path: Path, source_lang: str | None, target_lang: str | None) -
         raise UserError(f"{path} is no glossary. Give a file .tsv, .csv or .tbx.")
     entries = list(readers[suffix](path, source_lang, target_lang))
     if not entries:
-        languages = f" from {source_lang} to {target_lang}" if source_lang and target_lang else ""
+        languages = ""
+        if source_lang and target_lang:
+            languages = f" from {source_lang} to {target_lang}"
         raise UserError(f"{path} has no entry{languages}.")
     return entries
 
@@ -63,7 +65,9 @@ def read_rows(lines: Iterable[str], suffix: str, name: str) -> Iterator[tuple[st
     Raises:
         UserError: if a row has another number of fields, or quotes are wrong.
     """
-    return _tsv_rows(lines, name) if suffix == ".tsv" else _csv_rows(lines, name)
+    if suffix == ".tsv":
+        return _tsv_rows(lines, name)
+    return _csv_rows(lines, name)
 
 
 def _tsv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, list[str]]]:
@@ -95,10 +99,18 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, list[str]]
 
 
 def _read_tsv(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
-    # The number of each line is in messages, so a comment stays as an empty line.
-    lines = ("" if line.startswith("#") else line for line in each_line(path))
+    lines = _without_comments(each_line(path))
     for place, (source, target) in read_rows(lines, ".tsv", f"{path}:"):
         yield Entry(_forms(source), _forms(target), place)
+
+
+def _without_comments(lines: Iterable[str]) -> Iterator[str]:
+    """Yield an empty line for each comment, since the numbers of lines are in messages."""
+    for line in lines:
+        if line.startswith("#"):
+            yield ""
+        else:
+            yield line
 
 
 def _read_csv(path: Path, source_lang: str | None, target_lang: str | None) -> Iterator[Entry]:
@@ -110,7 +122,9 @@ def _read_csv(path: Path, source_lang: str | None, target_lang: str | None) -> I
 
 def _forms(text: str) -> tuple[str, ...]:
     """Return the alternatives of one side of an entry."""
-    forms = [form.strip().replace(r"\|", "|") for form in _ALTERNATIVE.split(text)]
+    forms = []
+    for form in _ALTERNATIVE.split(text):
+        forms.append(form.strip().replace(r"\|", "|"))
     return tuple(dict.fromkeys(forms))
 
 
@@ -153,7 +167,8 @@ def _terms_of(concept: "_Element", language: str, place: str) -> tuple[str, ...]
     xml_lang = "{http://www.w3.org/XML/1998/namespace}lang"
     forms: list[str] = []
     for section in concept.iter("{*}langSet", "{*}langSec"):
-        if not _is_language(section.get(xml_lang) or section.get("lang") or "", language):
+        code = section.get(xml_lang) or section.get("lang") or ""
+        if not _is_language(code, language):
             continue
         for group in section.iter("{*}tig", "{*}ntig", "{*}termSec"):
             term = next(group.iter("{*}term"), None)
@@ -163,12 +178,17 @@ def _terms_of(concept: "_Element", language: str, place: str) -> tuple[str, ...]
 
 
 def _is_deprecated(group: "_Element") -> bool:
-    notes = [note for note in group.iter("{*}termNote") if note.get("type") == "administrativeStatus"]
-    return any((note.text or "").strip().startswith(_NOT_TO_USE) for note in notes)
+    for note in group.iter("{*}termNote"):
+        is_status = note.get("type") == "administrativeStatus"
+        status = (note.text or "").strip()
+        if is_status and status.startswith(_NOT_TO_USE):
+            return True
+    return False
 
 
 def _text_of(term: "_Element", place: str) -> str:
     for part in term.iter():
         if not isinstance(part.tag, str) and getattr(part, "name", None):
             raise UserError(f"{place}: the entity &{part.name}; is not read.")
-    return " ".join("".join(term.itertext()).split())
+    text = "".join(term.itertext())
+    return " ".join(text.split())

@@ -236,7 +236,9 @@ def placed_terms(text: str, terms: Sequence[Term], by_model: Sequence[Term]) -> 
     for term, form, extra in zip(terms, placed_forms(text, terms), copies(text, terms), strict=True):
         state = "missing"
         if form is not None:
-            state = "model" if term in by_model else "forced"
+            state = "forced"
+            if term in by_model:
+                state = "model"
         placed.append(PlacedTerm(term.source, term.entry.targets[0], form, state, extra))
     return tuple(placed)
 

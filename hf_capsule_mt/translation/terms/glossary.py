@@ -230,7 +230,9 @@ def _longest_there(place: Span, spans: Sequence[Span], behind: int) -> Span:
 def capitalised(form: str) -> str:
     """Return a form as it begins a sentence. A word with a capital inside, such as iPhone, stays as it is."""
     first_word = form.split(" ", 1)[0]
-    return form if _has_capital(first_word) else form[:1].upper() + form[1:]
+    if _has_capital(first_word):
+        return form
+    return form[:1].upper() + form[1:]
 
 
 def copies(text: str, terms: Sequence[Term]) -> list[int]:
@@ -317,7 +319,9 @@ def _with_spaces(atoms: Iterable[regex.Match]) -> list[str]:
     words = []
     behind = 0
     for atom in atoms:
-        space = " " if atom.start() > behind else ""
+        space = ""
+        if atom.start() > behind:
+            space = " "
         words.append(space + _normal(atom[0]))
         behind = atom.end()
     return words

@@ -44,7 +44,9 @@ class Segment:
     def source(self) -> str:
         """The text with its code, as the model reads it."""
         is_told = not self.text or self.text.startswith(self.code)
-        return self.text if is_told else f"{self.code} {self.text}"
+        if is_told:
+            return self.text
+        return f"{self.code} {self.text}"
 
     def put_back(self, translation: str, align: Any = None) -> str:
         """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""

@@ -19,7 +19,11 @@ Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 IN_WORD = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
 """A character of a word, in scripts with spaces."""
-_WORD = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{IN_WORD}+(?:['’.\-]{IN_WORD}+)*|\S\p{{M}}*")
+# A letter of a script without spaces, letters with apostrophes and hyphens between them, or a sign.
+_UNSPACED_LETTER = rf"[{UNSPACED}]\p{{M}}*"
+_SPACED_WORD = rf"{IN_WORD}+(?:['’.\-]{IN_WORD}+)*"
+_SIGN = r"\S\p{M}*"
+_WORD = regex.compile(f"{_UNSPACED_LETTER}|{_SPACED_WORD}|{_SIGN}")
 # A letter, digit or underscore of a script with spaces. "请看https://x.org了解" has an address in the middle.
 _IN_NAME = rf"[^\W{UNSPACED}]"
 _IN_URL = rf"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef{UNSPACED}]"
