@@ -94,13 +94,13 @@ class _MarkdownPage(Document):
         self._marks: list[list[Mark]] = []
         self.texts = []
         for prose in self._prose:
-            marks: list[Mark] = []
-            text = prose.source
-            if prose.kind != "html":
-                marks = marks_of(self._parser, prose.source, self._references)
-                text = "".join(mark.as_tag() for mark in marks)
+            if prose.kind == "html":
+                marks = []
+                text = Text(prose.source, read_markup(prose.source), _KEEP)
+            else:
+                marks, text = marks_of(self._parser, prose.source, self._references, _KEEP)
             self._marks.append(marks)
-            self.texts.append(Text(text, read_markup(text), _KEEP))
+            self.texts.append(text)
         self._images = [mark for marks in self._marks for mark in marks if mark.alt]
         self.texts += [Text(image.alt, keep=_KEEP) for image in self._images]
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.long_work import next_step
+from hf_capsule_mt.translation.tags.markup import read_markup
 
-from .base import xml_text
+from .base import Text, xml_text
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -103,13 +104,14 @@ def _noting(name: str, rule: Callable) -> Callable:
     return noting
 
 
-def marks_of(parser: "MarkdownIt", source: str, references: Mapping[str, Any]) -> list[Mark]:
-    """Return the parts of a paragraph, in their order.
+def marks_of(parser: "MarkdownIt", source: str, references: Mapping[str, Any], keep: str) -> tuple[list[Mark], Text]:
+    """Return the parts of a paragraph, in their order, and the paragraph with tags instead of marks.
 
     Args:
         parser: of [`make_parser`].
         source: the paragraph.
         references: the targets of links that the page defines.
+        keep: a regular expression for parts of the text that are not translated.
     """
     [inline] = parser.parseInline(source, {"references": references})
     marks: list[Mark] = []
@@ -119,13 +121,20 @@ def marks_of(parser: "MarkdownIt", source: str, references: Mapping[str, Any]) -
             marks.append(_mark(token))
         _join_badge(marks)
     _number(marks)
-    if xml_text("".join(mark.as_tag() for mark in marks)) is None:
+    text = xml_text(_with_tags(marks), keep)
+    if text is None:
         # Elements of HTML that end in another paragraph, or cross marks of Markdown.
         for mark in marks:
             if mark.kind in ("open", "close") and mark.raw.startswith("<"):
                 mark.kind = "point"
         _number(marks)
-    return marks
+        tagged = _with_tags(marks)
+        text = Text(tagged, read_markup(tagged), keep)
+    return marks, text
+
+
+def _with_tags(marks: Sequence[Mark]) -> str:
+    return "".join(mark.as_tag() for mark in marks)
 
 
 def _mark(token: "Token") -> Mark:
