@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from hf_capsule_mt.data.languages import LanguageCodes
@@ -60,7 +61,7 @@ class Segment:
 def check_language(language: str) -> None:
     """Raise a UserError if there is no such language code, or sentencex is not installed."""
     language_code(language)
-    check_installed("sentencex", "documents")
+    _finder_of_sentences()
 
 
 def cut_text(text: str, language: str, fits: Fits) -> list[str]:
@@ -72,9 +73,9 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
     Raises:
         UserError: if nothing fits, and as [`check_language`] does.
     """
-    check_language(language)
+    language = language_code(language)
     parts: list[str] = []
-    for sentence in _sentences(text, language_code(language)):
+    for sentence in _sentences(text, language):
         # White space belongs to the sentence before it.
         if parts and not sentence.strip():
             parts[-1] += sentence
@@ -156,8 +157,7 @@ def texts_with_codes(codes: LanguageCodes, texts: Sequence[str], code: str) -> l
 
 def _sentences(document: str, language: str) -> Iterator[str]:
     """Yield the sentences of a document, each with the white space after it. Joined, they are the document."""
-    from sentencex import segment
-
+    segment = _finder_of_sentences()
     for paragraph in _PARAGRAPHS.split(document):
         if not paragraph.strip():
             yield paragraph
@@ -175,6 +175,15 @@ def _sentences(document: str, language: str) -> Iterator[str]:
                 end = start + len(sentence)
                 yield paragraph[start:end]
                 start = end
+
+
+@cache
+def _finder_of_sentences() -> Callable[[str, str], list[str]]:
+    """Return the function of sentencex. It is asked once, not at each text, whether that is installed."""
+    check_installed("sentencex", "documents")
+    from sentencex import segment
+
+    return segment
 
 
 def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) -> list[str]:
