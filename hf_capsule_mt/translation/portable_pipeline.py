@@ -35,7 +35,8 @@ class SentenceLimits(StoppingCriteria):
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
         """Return which candidates are at their limit. Each sentence has the same number of candidates."""
-        limits = self.limits.to(input_ids.device).repeat_interleave(len(input_ids) // len(self.limits))
+        num_candidates = len(input_ids) // len(self.limits)
+        limits = self.limits.to(input_ids.device).repeat_interleave(num_candidates)
         return input_ids.shape[1] - 1 >= limits
 
 

@@ -1,7 +1,7 @@
 """What a model says of translations that it is made to write: its attention, and the probability of each token."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -72,8 +72,9 @@ def forced_pass(
     """
     if first_token is None:
         first_token = model.generation_config.forced_bos_token_id
-    longest = max(map(len, sources), default=1), max(map(len, targets), default=1)
-    rows = _rows_in_memory(model.config, *longest, has_scores=scores)
+    longest_source = max(map(len, sources), default=1)
+    longest_target = max(map(len, targets), default=1)
+    rows = _rows_in_memory(model.config, longest_source, longest_target, has_scores=scores)
     forced: list[ForcedTarget] = []
     for start in range(0, len(targets), rows):
         part = slice(start, start + rows)
@@ -120,7 +121,8 @@ def _force(
     log_probabilities: list[list[float]] | None = None
     if scores:
         of_tokens = forced.output.logits.float().log_softmax(-1)
-        log_probabilities = of_tokens.gather(-1, forced.targets.unsqueeze(-1)).squeeze(-1).tolist()
+        written = of_tokens.gather(-1, forced.targets.unsqueeze(-1))
+        log_probabilities = written.squeeze(-1).tolist()
     aligning = None
     mean = None
     if attention:
@@ -131,13 +133,13 @@ def _force(
         first = 0
         if first_token is not None and len(target) > 1 and target[0] == first_token:
             first = 1
-        results.append(
-            ForcedTarget(
-                log_probabilities and log_probabilities[row][first : len(target)],
-                None if aligning is None else aligning[row, : len(target), : len(source)],
-                None if mean is None else mean[row, : len(target), : len(source)],
-            )
-        )
+        result = ForcedTarget()
+        if log_probabilities is not None:
+            result = replace(result, log_probabilities=log_probabilities[row][first : len(target)])
+        if mean is not None:
+            without_padding = row, slice(len(target)), slice(len(source))
+            result = replace(result, attention=aligning[without_padding], mean_attention=mean[without_padding])
+        results.append(result)
     return results
 
 
@@ -289,4 +291,5 @@ def start_token(model: PreTrainedModel) -> int:
 
 def behind_start(model: PreTrainedModel, ids: Tensor) -> Tensor:
     """Return token ids `[batch, target]` after the start token of `generate()`, `[batch, 1 + target]`."""
-    return torch.cat([ids.new_full((len(ids), 1), start_token(model)), ids], dim=1)
+    starts = ids.new_full((len(ids), 1), start_token(model))
+    return torch.cat([starts, ids], dim=1)

@@ -163,8 +163,9 @@ def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[in
         if shared >= length:
             start = place
             length = shared
-    num_behind = len(ids) - start - length
-    return [*[None] * start, *spans[:length], *[None] * num_behind]
+    before = [None] * start
+    behind = [None] * (len(ids) - start - length)
+    return [*before, *spans[:length], *behind]
 
 
 def _tokens_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[Span | None]]:

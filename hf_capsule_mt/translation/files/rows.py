@@ -34,9 +34,10 @@ class RowCounts:
     repeats: int = 0  # The translation repeats a phrase many times.
 
     def __add__(self, other: "RowCounts") -> "RowCounts":
-        return RowCounts(
-            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        )
+        sums = {}
+        for field in fields(self):
+            sums[field.name] = getattr(self, field.name) + getattr(other, field.name)
+        return RowCounts(**sums)
 
 
 class CorpusTranslator:
@@ -188,9 +189,10 @@ class CorpusTranslator:
         lengths = [len(sentence.token_ids) for sentence in sentences]
         batches = batch_by_tokens(lengths, self.decoding.max_tokens_per_batch, different.rows)
         ranked = translator.decode(sentences, batches, **self.decoding.generate_options())
-        return [
-            self._translated(sentence, of_sentence) for sentence, of_sentence in zip(sentences, ranked, strict=True)
-        ]
+        translated = []
+        for sentence, of_sentence in zip(sentences, ranked, strict=True):
+            translated.append(self._translated(sentence, of_sentence))
+        return translated
 
     def _translated(self, sentence: Sentence, ranked: Ranked) -> tuple[str, RowCounts]:
         """Return the translation of a sentence, with its tags and kept parts, and its numbers."""
@@ -241,7 +243,11 @@ class _Row:
             return None
         lines = []
         for line in self.segments:
-            lines.append("".join(segment.around(translated[index][0]) for segment, index in line))
+            parts = []
+            for segment, index in line:
+                text, _ = translated[index]
+                parts.append(segment.around(text))
+            lines.append("".join(parts))
         return "\n".join(lines)
 
     def counts(self, translated: Sequence[tuple[str, RowCounts]]) -> RowCounts:

@@ -141,7 +141,8 @@ def _resumed(
         group = translate(texts[start:end])
         translations += group
         if kept is not None:
-            kept.append(records[start:end], {"lines": [json.dumps(text) for text in group]}, "")
+            lines = [json.dumps(text) for text in group]
+            kept.append(records[start:end], {"lines": lines}, "")
     return translations
 
 
@@ -183,8 +184,10 @@ def byte_order_mark(data: bytes) -> bytes:
 def options_of(text: Text, reading: TextOptions) -> TextOptions:
     """Return how a text of a file is read: like all of them, but for its tags and for what is kept in it."""
     keep = reading.keep
-    if text.keep is not None:
-        keep = keep_pattern(text.keep if keep is None else f"{text.keep}|{keep.pattern}")
+    if text.keep is not None and keep is not None:
+        keep = keep_pattern(f"{text.keep}|{keep.pattern}")
+    elif text.keep is not None:
+        keep = keep_pattern(text.keep)
     return replace(reading, tags=text.markup is not None, keep=keep)
 
 

@@ -11,6 +11,7 @@ from hf_capsule_mt.translation.tags.markup import Run, read_markup, unescaped
 
 # Chinese, Japanese and Thai have no spaces.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
+_REFERENCE = re.compile("&(?:amp|lt|gt);")
 _TAG_KEEP = r"</?[a-zA-Z][^<>]*>"
 # A word, or a tag with the words next to it.
 _WORD = re.compile(r"(?:<[^<>]*>|\S)++")
@@ -105,15 +106,19 @@ def text_with_tags(text: str, keep: str | None = None, ignored_tags: Sequence[st
     """Return a text that may have tags. Where they do not enclose each other, each is kept by itself."""
     if "<" not in text:
         return Text(text, keep=keep)
-    each_kept = Text(text, keep=_TAG_KEEP if keep is None else f"{_TAG_KEEP}|{keep}")
-    return xml_text(text, keep, ignored_tags) or each_kept
+    with_tags = xml_text(text, keep, ignored_tags)
+    if with_tags is not None:
+        return with_tags
+    if keep is None:
+        return Text(text, keep=_TAG_KEEP)
+    return Text(text, keep=f"{_TAG_KEEP}|{keep}")
 
 
 def without_new_references(source: Text, translation: str) -> str:
     """Return the translation of a text with tags, with a plain & or > where the source has plain ones."""
-    if source.markup is not None and not any(reference in source.text for reference in ("&amp;", "&lt;", "&gt;")):
-        return unescaped(translation)
-    return translation
+    if source.markup is None or _REFERENCE.search(source.text):
+        return translation
+    return unescaped(translation)
 
 
 def cut_in_proportion(text: str, lengths: Sequence[int]) -> list[str]:

@@ -147,7 +147,9 @@ class _MarkdownPage(Document):
             expected = [f"{prose.kind}_open", "inline", f"{prose.kind}_close"]
             for block in _as_blocks(content, prose.markup):
                 tokens = self._parser.parse(block, {"references": self._references})
-                if [token.type for token in tokens] != expected or tokens[1].content != content.strip():
+                if [token.type for token in tokens] != expected:
+                    return None
+                if tokens[1].content != content.strip():
                     return None
         [inline] = self._parser.parseInline(content, {"references": self._references})
         marks = []
@@ -158,7 +160,8 @@ class _MarkdownPage(Document):
                 value = ""
                 if token.type != "image":
                     value = token.content
-                marks.append((token.type, value, str(sorted(token.attrs.items()))))
+                attributes = str(sorted(token.attrs.items()))
+                marks.append((token.type, value, attributes))
         return Counter(marks)
 
     def _block_types(self, content: str) -> list[str]:
@@ -242,7 +245,9 @@ class _ProseFinder:
         has_list = kind == "paragraph" and _LIST_IN_NOTE.match(content) is not None
         if label is not None:
             content = content[label.end() :]
-            start = places[1] if label[0].endswith("\n") else start + label.end()
+            start += label.end()
+            if label[0].endswith("\n"):
+                start = places[1]
         if not content.strip():
             return None
         return _Prose(start, self._end, content, indent, kind, first + 1, has_list=has_list)
@@ -288,7 +293,11 @@ def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:
         marks: the marks by the numbers in the tags.
         escapes: whether characters that may make a mark get a backslash.
     """
-    raw_of = {(mark.number, mark.kind == "close"): mark.raw for mark in marks if mark.kind != "text"}
+    raw_of = {}
+    for mark in marks:
+        if mark.kind != "text":
+            is_end = mark.kind == "close"
+            raw_of[mark.number, is_end] = mark.raw
 
     def written(part: re.Match) -> str:
         number = part["element"] or part["kept"] or part["break"]

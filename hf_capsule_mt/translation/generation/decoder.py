@@ -255,7 +255,9 @@ class Decoder:
         decoded = []
         for translation, limit in zip(translations, limits, strict=True):
             rows = translation.sequences.tolist()[:count]
-            scores = [None] * len(rows) if translation.scores is None else translation.scores.tolist()
+            scores = [None] * len(rows)
+            if translation.scores is not None:
+                scores = translation.scores.tolist()
             decoded.append([before_end(row, self.settings, limit, score) for row, score in zip(rows, scores)])
         return decoded
 

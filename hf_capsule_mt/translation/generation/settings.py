@@ -27,7 +27,10 @@ def as_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     if given is None:
         return options
     names = vars(GenerationConfig())
-    fields = {name: value for name, value in vars(given).items() if name in names and value is not None}
+    fields = {}
+    for name, value in vars(given).items():
+        if name in names and value is not None:
+            fields[name] = value
     fields.pop("transformers_version", None)
     return {**fields, **options}
 

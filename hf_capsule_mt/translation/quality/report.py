@@ -76,7 +76,10 @@ def faults(report: Iterable[str]) -> str | None:
         terms = f"{missing_terms} terms of the glossary are missing."
     if not marked_lines:
         return terms
-    parts = [f"{counts[kind]} {words}" for kind, words in _FAULTS.items() if counts[kind]]
+    parts = []
+    for kind, words in _FAULTS.items():
+        if counts[kind]:
+            parts.append(f"{counts[kind]} {words}")
     marked = (
         f"{len(marked_lines)} of {total} translations are marked: {', '.join(parts)}. The first is of line "
         f"{marked_lines[0]}."

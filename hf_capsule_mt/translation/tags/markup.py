@@ -182,7 +182,8 @@ def _run(pieces: Sequence[_Piece], line: int) -> Run:
         if piece.kind != "text":
             items.append(Item(piece.kind, piece.raw, place, end))
         place = end
-    return Run("".join(texts), items, "".join(piece.raw for piece in pieces), line)
+    raw = "".join(piece.raw for piece in pieces)
+    return Run("".join(texts), items, raw, line)
 
 
 class _Reader:
@@ -248,7 +249,8 @@ class _Reader:
         if token.name not in _BLOCKS and _is_number(self._pieces, first):
             pieces = self._pieces[first:]
             all_raw = "".join(piece.raw for piece in pieces)
-            self._pieces[first:] = [_whole(token.name, all_raw, "".join(piece.text for piece in pieces))]
+            text = "".join(piece.text for piece in pieces)
+            self._pieces[first:] = [_whole(token.name, all_raw, text)]
 
     def _untouched(self, opening: _Token) -> _Piece:
         """Read an element whose contents stay as they are, up to its end."""

@@ -172,8 +172,11 @@ def _copy_of_each_kept_part(weights: Weights, copies: Copies) -> dict[int, int]:
     for word in sorted(copies):
         candidates = [number for number in copies[word] if number in free]
         if candidates:
-            chosen[word] = max(candidates, key=lambda number: sum(weights[number][word : word + 1]))
-            free.remove(chosen[word])
+            # A row without weights is empty.
+            weight_of = {number: sum(weights[number][word : word + 1]) for number in candidates}
+            best = max(candidates, key=weight_of.__getitem__)
+            chosen[word] = best
+            free.remove(best)
     return chosen
 
 
@@ -226,7 +229,9 @@ class ChildRanges:
             child = inner[number]
             return not child.words, not child.is_kept, len(child.words)
 
-        spans = {number: self._take(inner[number]) for number in sorted(range(len(inner)), key=rank)}
+        spans = {}
+        for number in sorted(range(len(inner)), key=rank):
+            spans[number] = self._take(inner[number])
 
         def position(number: int) -> tuple[int, bool, int]:
             # What has no words stands before the element that begins there.
@@ -341,8 +346,10 @@ class ChildRanges:
             return self._low
         if child.first >= node.last:
             return self._high
-        behind = self._alignment.owned(range(child.first - 1, child.first), self._low, self._high)
-        before = self._alignment.owned(range(child.last, child.last + 1), self._low, self._high)
+        word_before = range(child.first - 1, child.first)
+        word_behind = range(child.last, child.last + 1)
+        behind = self._alignment.owned(word_before, self._low, self._high)
+        before = self._alignment.owned(word_behind, self._low, self._high)
         if behind and (child.follows or not before):
             return behind[-1] + 1
         if before:

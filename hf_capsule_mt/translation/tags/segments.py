@@ -197,13 +197,15 @@ def _segment(text: str, start: int, end: int, items: Sequence[Item], line: int, 
         return Segment(_written(text, start, end, items, escape), "", "")
     num_ahead, origin = _ahead(text, start, end, items)
     begin = _first_word(text, origin, end)
-    num_inside = len(items) - num_ahead - _num_behind(text, start, end, items[num_ahead:])
+    num_behind = _num_behind(text, start, end, items[num_ahead:])
+    first_behind = len(items) - num_behind
     ahead = items[:num_ahead]
-    inside = items[num_ahead : num_ahead + num_inside]
-    behind = items[num_ahead + num_inside :]
+    inside = items[num_ahead:first_behind]
+    behind = items[first_behind:]
     part = text[origin:end]
     sentence = " ".join(part.split())
-    spans = _sentence_spans(part, [(item.at - origin, item.end - origin) for item in inside])
+    places_in_part = [(item.at - origin, item.end - origin) for item in inside]
+    spans = _sentence_spans(part, places_in_part)
     kept_spans = [span for item, span in zip(inside, spans) if item.kind == "kept"]
     words = word_spans(sentence, kept_spans)
     number_of = {span: number for number, span in enumerate(words)}
@@ -329,10 +331,12 @@ def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Se
 def _space_ends(run_text: str, items: Sequence[Item]) -> list[int]:
     """Return up to where the space behind each item goes at most: to the next item that stands elsewhere."""
     ends: list[int] = []
-    end = place = len(run_text)
+    end = len(run_text)
+    place = end
     for item in reversed(items):
         if item.at < place:
-            end, place = place, item.at
+            end = place
+            place = item.at
         ends.append(end)
     return ends[::-1]
 

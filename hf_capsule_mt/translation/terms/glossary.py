@@ -155,7 +155,10 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None
     counts = {forms: len(numbers) for forms, numbers in waiting.items()}
     ways = (_first_end_first(spans_of_forms, counts), _fewest_places_first(spans_of_forms, counts))
     # Of equal terms the first has the first place.
-    taken = [(waiting[forms].popleft(), span, forms) for span, forms in max(ways, key=len)]
+    taken = []
+    for span, forms in max(ways, key=len):
+        number = waiting[forms].popleft()
+        taken.append((number, span, forms))
     places: list[Span | None] = [None] * len(terms)
     behind = len(translation)
     for number, span, forms in reversed(taken):
@@ -176,7 +179,9 @@ def _first_end_first(spans_of_forms: Mapping[Targets, Sequence[Span]], counts: M
     """
     candidates = []
     for forms, spans in spans_of_forms.items():
-        candidates += [(end, spans[-1][0], start, form, forms) for start, end, form in spans]
+        for start, end, form in spans:
+            start_of_last = spans[-1][0]
+            candidates.append((end, start_of_last, start, form, forms))
     remaining = dict(counts)
     taken = []
     behind = 0
@@ -204,9 +209,14 @@ def _fewest_places_first(
         remaining = counts[forms]
         for span in spans_of_forms[forms]:
             index = bisect_left(taken, (span, forms))
-            is_behind_others = index == 0 or taken[index - 1][0][1] <= span[0]
-            is_before_others = index == len(taken) or span[1] <= taken[index][0][0]
-            if remaining and is_behind_others and is_before_others:
+            end_before = 0
+            if index > 0:
+                end_before = taken[index - 1][0][1]
+            is_free = end_before <= span[0]
+            if index < len(taken):
+                start_behind = taken[index][0][0]
+                is_free = is_free and span[1] <= start_behind
+            if remaining and is_free:
                 taken.insert(index, (span, forms))
                 remaining -= 1
     return taken
@@ -279,7 +289,9 @@ def _spans_of_forms(text: str, forms_of_terms: Iterable[Targets]) -> dict[Target
             for place in possible:
                 behind = place + 1 + len(rest)
                 if words[place + 1 : behind] == rest:
-                    spans.append((atoms[place].start(), atoms[behind - 1].end(), form))
+                    start = atoms[place].start()
+                    end = atoms[behind - 1].end()
+                    spans.append((start, end, form))
         spans_of_forms[forms] = sorted(spans)
     return spans_of_forms
 

@@ -152,7 +152,12 @@ def texts_with_codes(codes: LanguageCodes, texts: Sequence[str], code: str) -> l
     """Return texts with this code, unless they begin with another."""
     if not codes:
         return list(texts)
-    return [segments_with_codes(codes, [Segment("", text.strip(), "")], code)[0].source for text in texts]
+    coded = []
+    for text in texts:
+        segment = Segment("", text.strip(), "")
+        [with_code] = segments_with_codes(codes, [segment], code)
+        coded.append(with_code.source)
+    return coded
 
 
 def _sentences(document: str, language: str) -> Iterator[str]:

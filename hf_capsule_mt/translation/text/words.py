@@ -27,13 +27,14 @@ _WORD = regex.compile(f"{_UNSPACED_LETTER}|{_SPACED_WORD}|{_SIGN}")
 # A letter, digit or underscore of a script with spaces. "请看https://x.org了解" has an address in the middle.
 _IN_NAME = rf"[^\W{UNSPACED}]"
 _IN_URL = rf"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef{UNSPACED}]"
-ADDRESSES = (
-    # Of the Web. It may have one pair of parentheses. A comma or a full stop at its end is not part of it.
-    rf"(?:(?i:https?|ftp)://|(?<![\w.-])(?i:www\.|mailto:)){_IN_URL}*(?:\({_IN_URL}*\){_IN_URL}*)?(?<=[\w/=&#+~$%)-])"
-    # Of e-mail. It begins where a name does, so that each is read once. A placeholder such as %n may be in front of it.
-    rf"|(?:(?<!{_IN_NAME}|[.+@-])|(?<=%[a-zA-Z]))(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
-)
-"""A regular expression for addresses, in time that grows with the length of a text."""
+_URL_START = r"(?:(?i:https?|ftp)://|(?<![\w.-])(?i:www\.|mailto:))"
+# It may have one pair of parentheses. A comma or a full stop at its end is not part of it.
+_URL = rf"{_URL_START}{_IN_URL}*(?:\({_IN_URL}*\){_IN_URL}*)?(?<=[\w/=&#+~$%)-])"
+# It begins where a name does, so that each is read once. A placeholder such as %n may be in front of it.
+_MAIL_START = rf"(?:(?<!{_IN_NAME}|[.+@-])|(?<=%[a-zA-Z]))"
+_MAIL = rf"{_MAIL_START}(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
+ADDRESSES = f"{_URL}|{_MAIL}"
+"""A regular expression for addresses of the Web and of e-mail, in time that grows with the length of a text."""
 
 
 def word_spans(text: str, whole: Sequence[Span] = ()) -> list[Span]:
