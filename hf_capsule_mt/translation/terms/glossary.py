@@ -20,11 +20,11 @@ MOST_WORDS = 50
 """The most words and signs of a form. A model reads and writes sentences of some hundred tokens."""
 MOST_CHARACTERS = 500
 """The most characters of a form, for the same reason."""
-Span = tuple[int, int, str]
+FormSpan = tuple[int, int, str]
 """First character, the character behind, and the form of the term that stands there."""
 Targets = tuple[str, ...]
 """The forms of a term in translations."""
-Taken = tuple[Span, Targets]
+Taken = tuple[FormSpan, Targets]
 """A place, and the forms of the term that has it."""
 
 
@@ -142,7 +142,7 @@ def placed_forms(translation: str, terms: Sequence[Term]) -> list[str | None]:
     return forms
 
 
-def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None]:
+def places_of_terms(translation: str, terms: Sequence[Term]) -> list[FormSpan | None]:
     """Return the place of each term in a translation, and the form there, as [`placed_forms`] chooses them.
 
     To find the most terms that have a place would take time that grows exponentially. So two ways are tried, and the
@@ -159,7 +159,7 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None
     for span, forms in max(ways, key=len):
         number = waiting[forms].popleft()
         taken.append((number, span, forms))
-    places: list[Span | None] = [None] * len(terms)
+    places: list[FormSpan | None] = [None] * len(terms)
     behind = len(translation)
     for number, span, forms in reversed(taken):
         place = _longest_there(span, spans_of_forms[forms], behind)
@@ -168,7 +168,9 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[Span | None
     return places
 
 
-def _first_end_first(spans_of_forms: Mapping[Targets, Sequence[Span]], counts: Mapping[Targets, int]) -> list[Taken]:
+def _first_end_first(
+    spans_of_forms: Mapping[Targets, Sequence[FormSpan]], counts: Mapping[Targets, int]
+) -> list[Taken]:
     """Return places that do not overlap, from left to right. The place that ends first is taken first.
 
     If several terms may have it, the one that has no other place, or whose other places end first, gets it.
@@ -194,7 +196,7 @@ def _first_end_first(spans_of_forms: Mapping[Targets, Sequence[Span]], counts: M
 
 
 def _fewest_places_first(
-    spans_of_forms: Mapping[Targets, Sequence[Span]], counts: Mapping[Targets, int]
+    spans_of_forms: Mapping[Targets, Sequence[FormSpan]], counts: Mapping[Targets, int]
 ) -> list[Taken]:
     """Return places that do not overlap, from left to right. Terms with few places take theirs first.
 
@@ -222,7 +224,7 @@ def _fewest_places_first(
     return taken
 
 
-def _longest_there(place: Span, spans: Sequence[Span], behind: int) -> Span:
+def _longest_there(place: FormSpan, spans: Sequence[FormSpan], behind: int) -> FormSpan:
     """Return the longest span that begins at a place, and ends before the next term: "Haus Boot", not only "Haus".
 
     The spans are sorted.
@@ -258,7 +260,7 @@ def copies(text: str, terms: Sequence[Term]) -> list[int]:
     return [numbers_of_forms[term.entry.targets] for term in terms]
 
 
-def _count(spans: Sequence[Span]) -> int:
+def _count(spans: Sequence[FormSpan]) -> int:
     """Return how many spans there are from left to right that do not overlap."""
     count = 0
     behind = 0
@@ -269,7 +271,7 @@ def _count(spans: Sequence[Span]) -> int:
     return count
 
 
-def _spans_of_forms(text: str, forms_of_terms: Iterable[Targets]) -> dict[Targets, list[Span]]:
+def _spans_of_forms(text: str, forms_of_terms: Iterable[Targets]) -> dict[Targets, list[FormSpan]]:
     """Return the places of the forms of each term in a text, from left to right."""
     atoms = list(_ATOM.finditer(text))
     words = [_normal(atom[0]) for atom in atoms]
@@ -277,9 +279,9 @@ def _spans_of_forms(text: str, forms_of_terms: Iterable[Targets]) -> dict[Target
     places: dict[str, list[int]] = {}
     for place, word in enumerate(words):
         places.setdefault(word, []).append(place)
-    spans_of_forms: dict[Targets, list[Span]] = {}
+    spans_of_forms: dict[Targets, list[FormSpan]] = {}
     for forms in dict.fromkeys(forms_of_terms):
-        spans: list[Span] = []
+        spans: list[FormSpan] = []
         for form in forms:
             first_word, *rest = [_normal(atom) for atom in _ATOM.findall(form)]
             possible = list(places.get(first_word, ()))
