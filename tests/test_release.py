@@ -14,6 +14,7 @@ import yaml
 
 from hf_capsule_mt import __version__
 from hf_capsule_mt.cli import serve
+from hf_capsule_mt.decoding.proof import NEWEST_TRANSFORMERS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -38,6 +39,15 @@ def test_no_other_file_names_the_version():
 def test_the_changelog_begins_with_the_version():
     first = re.search("^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert re.fullmatch(rf"{re.escape(__version__)}(, \d{{4}}-\d\d-\d\d| \(unreleased\))", first[1])
+
+
+def test_pages_name_the_versions_of_transformers_that_tests_have_seen():
+    """Where the tests run with a newer one that passes, write it into the constant and these pages."""
+    [needed] = [each for each in PROJECT["dependencies"] if each.startswith("transformers")]
+    oldest = re.search(r">=([\d.]+)", needed)[1]
+    for page in ("README.md", "docs/index.md"):
+        assert f"Tests run with {oldest} and {NEWEST_TRANSFORMERS}." in (ROOT / page).read_text(), page
+    assert f"tested up to Transformers {NEWEST_TRANSFORMERS}." in (ROOT / "docs" / "decoding.md").read_text()
 
 
 def test_the_space_needs_the_same_transformers():

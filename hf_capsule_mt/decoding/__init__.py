@@ -3,7 +3,7 @@
 model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.generate)
 
 To read it, begin with generation.py, which Transformers calls, and engine.py, which holds the snapshots. fingerprint.py
-notices that a model has changed.
+notices that a model has changed. In a Transformers that no test has seen, proof.py compares first scores.
 
 * search/: greedy search and beam search, search with terms, and what may be written. step_graph.py makes a step one
   launch on a GPU.

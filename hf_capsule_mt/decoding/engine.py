@@ -16,15 +16,16 @@ from transformers.utils import ModelOutput
 
 from hf_capsule_mt.errors import UserError
 
-from .fingerprint import Fingerprint, UnsupportedModelError, check_plain
+from .fingerprint import Fingerprint, UnsupportedModelError
 from .models.base import Adapter
 from .models.m2m_and_mbart import M2M100Adapter, MBartAdapter
 from .models.recurrent import CapsNMTAdapter, RNMTAdapter
 from .models.t5 import MT5Adapter, T5Adapter
 from .models.transformer import MarianAdapter
-from .products.products import HALVES, in_float32, make_of, multiplies_as_they_are, precisions_on, with_products
+from .products.products import HALVES, make_of, multiplies_as_they_are, precisions_on
 from .products.shortlist import ShortlistVocabulary
 from .products.vocabulary import Vocabulary
+from .proof import UnprovenModelError, prove
 from .search.search import BeamSearch, DecodedTokens, GreedySearch, Search, Settings
 from .search.term_banks import TermBanks
 from .search.term_search import TermSearch
@@ -78,7 +79,8 @@ class Engine:
             weights in 16 bits "float32" means that the products have the precision of the weights.
 
     Raises:
-        UnsupportedModelError: if the model is of another class or dtype, or something in it has been replaced.
+        UnsupportedModelError: if the model is of another class or dtype, something in it has been replaced, or no test
+            has seen this version of Transformers and the scores are not those of the model.
         UserError: if there is no such precision on the device.
     """
 
@@ -87,19 +89,19 @@ class Engine:
         precisions = precisions_on(model.device)
         if dtype not in precisions:
             raise UserError(f"The engine has no dtype {dtype!r} on {model.device}. It has {', '.join(precisions)}.")
-        self._is_half = model.dtype in HALVES
-        if self._is_half and dtype == "float32" and not multiplies_as_they_are(model.dtype, model.device):
+        if model.dtype in HALVES and dtype == "float32" and not multiplies_as_they_are(model.dtype, model.device):
             raise UnsupportedModelError(f"products of weights in {model.dtype} are slow on {model.device}")
-        self._fingerprint = Fingerprint(model)
+        # Copies that are made in inference mode could not be written to outside of it.
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
+            prove(model, adapter)
+            # After the proof, which calls the model: Transformers may put hooks into it at its first call.
+            self._fingerprint = Fingerprint(model)
+            self._adapter = adapter(model, make_of(dtype, model.dtype, model.device))
         self._name = model.name_or_path
         self._dtype = dtype
         # Recurrent models have no positions.
         self.positions: float = getattr(model.config, "max_position_embeddings", None) or math.inf
         """The most tokens that a source, and a translation, can have."""
-        # Copies that are made in inference mode could not be written to outside of it.
-        with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
-            self._make = make_of(dtype, model.dtype, model.device)
-            self._adapter = adapter(model, self._make)
         if dtype == "int8":
             _return_freed_memory()
         self.vocabulary = self._adapter.vocabulary
@@ -114,14 +116,7 @@ class Engine:
 
     @cached_property
     def _encoder(self) -> nn.Module:
-        encoder = self._adapter.encoder
-        try:
-            check_plain(*encoder.modules())
-        except UnsupportedModelError:
-            # With hooks or LoRA adapters, whose settings may change.
-            return encoder
-        copied = with_products(encoder, self._make)
-        return in_float32(copied) if self._is_half else copied
+        return self._adapter.fast_encoder()
 
     @torch.no_grad()
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ModelOutput:
@@ -208,6 +203,8 @@ if hasattr(os, "register_at_fork"):
 
 _engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
 """Engines of each model, by their precision."""
+_unproven: WeakKeyDictionary[PreTrainedModel, tuple[Fingerprint, str]] = WeakKeyDictionary()
+"""Models that have no engine in this version of Transformers, and why. It is not tried again for every batch."""
 
 
 def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
@@ -227,9 +224,16 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
             raise UnsupportedModelError("the model, or a part of it, is in training mode")
         if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
             release(model)
-        engines = _engines.setdefault(model, {})
-        engines[dtype] = Engine(model, dtype)
-        return engines[dtype]
+        unproven = _unproven.get(model)
+        if unproven is not None and unproven[0].is_of(model):
+            raise UnprovenModelError(unproven[1])
+        try:
+            engine = Engine(model, dtype)
+        except UnprovenModelError as error:
+            _unproven[model] = (Fingerprint(model), str(error))
+            raise
+        _engines.setdefault(model, {})[dtype] = engine
+        return engine
 
 
 def known_engine(model: PreTrainedModel, dtype: str = "float32") -> Engine | None:
@@ -252,6 +256,7 @@ def release(model: PreTrainedModel) -> None:
     """
     with _MAKING:
         _engines.pop(model, None)
+        _unproven.pop(model, None)
 
 
 def _return_freed_memory() -> None:

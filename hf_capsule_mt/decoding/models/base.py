@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
@@ -13,8 +13,8 @@ from transformers.utils import ModelOutput
 from hf_capsule_mt.modeling.guided_routing import GuidedRouting, GuidedVotes
 from hf_capsule_mt.modeling.word_masks import word_mask
 
-from ..fingerprint import check_plain
-from ..products.products import Make
+from ..fingerprint import UnsupportedModelError, check_plain
+from ..products.products import HALVES, Make, in_float32, with_products
 from ..products.shortlist import ShortlistVocabulary
 from ..products.vocabulary import Vocabulary
 
@@ -100,6 +100,7 @@ class Adapter(ABC):
         body = model.base_model
         check_plain(model, body, model.lm_head, *body.decoder.modules())
         self.encoder = body.encoder
+        self.is_half = model.dtype in HALVES
         self.make = make
         self.embeddings = body.decoder.embed_tokens.weight.detach()
         self.guide: tuple[GuidedRouting, GuidedVotes] | None = None
@@ -118,6 +119,18 @@ class Adapter(ABC):
         bias = None if self._output_bias is None else self._output_bias.detach()[tokens]
         part = Vocabulary(self._output_weight[tokens], bias, self.make)
         return ShortlistVocabulary(self.vocabulary, part, tokens)
+
+    def fast_encoder(self) -> nn.Module:
+        """Return a copy of the encoder that multiplies as the engine does.
+
+        An encoder with hooks or LoRA adapters, whose settings may change, is returned itself.
+        """
+        try:
+            check_plain(*self.encoder.modules())
+        except UnsupportedModelError:
+            return self.encoder
+        copied = with_products(self.encoder, self.make)
+        return in_float32(copied) if self.is_half else copied
 
     def embedded(self, tokens: Tensor) -> Tensor:
         """Return the embeddings of tokens `[...]` in float32, `[..., d]`."""
