@@ -3,7 +3,9 @@
 import argparse
 import os
 import random
+import shlex
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +30,7 @@ READY_SENTENCES = (
     "We have to go home because it is raining.",
     "My sister is reading a book.",
 )
+NEXT_SENTENCE = "The dog is sleeping under a table."
 _BEGUN = "training.json"
 """File with the options of a training that has not ended. It continues after SIGTERM if they are the same."""
 
@@ -61,6 +64,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     _say("Scores on the test sentences")
     evaluate.main(["--hypotheses", str(translations), "--references", f"{corpus}/test.de"])
     _say(f"The checkpoint: {model}")
+    next_step = f"echo '{NEXT_SENTENCE}' | {_own_command()} translate --model {shlex.quote(str(model))}"
+    _say(f"Now translate a sentence with it:\n\n  {next_step}")
+
+
+def _own_command() -> str:
+    """Return words that start the command in the user's shell, also if its folder is not in the path."""
+    if shutil.which("hf-capsule-mt"):
+        return "hf-capsule-mt"
+    return f"{shlex.quote(sys.executable)} -m hf_capsule_mt"
 
 
 def _show_ready_model() -> None:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -189,8 +189,19 @@ class _Run:
             trainer.create_model_card()
         if trainer.is_world_process_zero():
             self._print_curves()
+            self._print_scores(metrics)
             print(f"The model is in {self.args.output_dir}.")
         leave_group_at_exit()
+
+    def _print_scores(self, metrics: Mapping[str, float]) -> None:
+        """Print the scores of the weights that were saved, if there is validation data."""
+        scores = []
+        if "eval_bleu" in metrics:
+            scores.append(f"BLEU {metrics['eval_bleu']:.2f}")
+        if "eval_loss" in metrics:
+            scores.append(f"loss {metrics['eval_loss']:.3f}")
+        if scores:
+            print(f"On the validation data: {', '.join(scores)}.")
 
     def _end_without_a_checkpoint(self) -> None:
         """End the command with a status of its own."""

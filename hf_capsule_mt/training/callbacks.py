@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
 from hf_capsule_mt.data.streaming import TokenBudgetStream
@@ -112,6 +113,22 @@ def _is_better(score: float, best: float | None, args: TrainingArguments) -> boo
     if best is None:
         return True
     return score > best if args.greater_is_better else score < best
+
+
+class NamedBars(ProgressCallback):
+    """Progress bars that say what they count."""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Name the bar of updates."""
+        super().on_train_begin(args, state, control, **kwargs)
+        if self.training_bar is not None:
+            self.training_bar.set_description("Training")
+
+    def on_prediction_step(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Name the bar of batches that are evaluated."""
+        super().on_prediction_step(args, state, control, **kwargs)
+        if self.prediction_bar is not None:
+            self.prediction_bar.set_description("Evaluating", refresh=False)
 
 
 class StopOnSigterm(TrainerCallback):

@@ -23,6 +23,7 @@ from transformers import (
     Seq2SeqTrainer,
 )
 from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
 from transformers.utils import logging
 
@@ -35,7 +36,7 @@ from hf_capsule_mt.files import locked, replace_text
 from hf_capsule_mt.modeling.portable_model import allow_readers
 
 from .arguments import TranslationTrainingArguments, own_arguments
-from .callbacks import DivergenceError, RunEvents, SourceCallback
+from .callbacks import DivergenceError, NamedBars, RunEvents, SourceCallback
 from .checkpoint_folders import TRAINER_STATE, claim_folder, explained_full_disk, find_checkpoint, step_of
 from .evaluating import decode, default_metrics, settings_left_alone
 from .meter import RunMeter
@@ -159,12 +160,17 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.accelerator.ddp_handler.find_unused_parameters = True
 
     def _add_callbacks(self) -> None:
-        """Add what follows the run, saves averages and names the run."""
+        """Add what follows the run, saves averages and names the run and its progress bars."""
         first: list[Any] = [RunEvents(self)]
         if self.average is not None:
             first.append(self.average)
         # Loggers and the Trainer's own callbacks must see the state and the weights that these two leave.
-        self.callback_handler.callbacks[:0] = first
+        callbacks = self.callback_handler.callbacks
+        for place, callback in enumerate(callbacks):
+            # Notebooks have another one, and so may the caller.
+            if type(callback) is ProgressCallback:
+                callbacks[place] = NamedBars(callback.max_str_len)
+        callbacks[:0] = first
         self.add_callback(self.identity)
         self.add_callback(SourceCallback())
 

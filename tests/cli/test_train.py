@@ -355,3 +355,22 @@ def test_help(capsys):
     assert places == sorted(places)
     assert "--adam_beta2" not in texts[0]
     assert "--adam_beta2" in texts[1]
+
+
+def test_the_end_names_scores_and_folder(corpus, tmp_path, capfd):
+    main(arguments(corpus, tmp_path, max_steps=1, validation_file=files(corpus, "validation")))
+    output, progress = capfd.readouterr()
+    metrics = json.loads((tmp_path / "run_record.json").read_text())["metrics"]
+    assert output.splitlines()[-2:] == [
+        f"On the validation data: BLEU {metrics['eval_bleu']:.2f}, loss {metrics['eval_loss']:.3f}.",
+        f"The model is in {tmp_path}.",
+    ]
+    assert "Training: 100%" in progress
+    assert "Evaluating: 100%" in progress
+
+
+def test_the_end_without_validation_data(corpus, tmp_path, capfd):
+    main(arguments(corpus, tmp_path, max_steps=1))
+    output = capfd.readouterr().out
+    assert output.splitlines()[-1] == f"The model is in {tmp_path}."
+    assert "On the validation data" not in output

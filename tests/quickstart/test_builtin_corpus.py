@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from functools import partial
 
 import pytest
@@ -86,7 +87,14 @@ def quick(tmp_path, monkeypatch):
 def test_the_whole_way(quick, tmp_path, capsys):
     quick(1)
     assert AutoConfig.from_pretrained(tmp_path / "model").model_type == "caps_nmt"
-    assert "\n  -> " in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "\n  -> " in output
+    # The last line is typed as it is.
+    command = output.rstrip().rpartition("\n")[2]
+    assert quickstart.NEXT_SENTENCE in command
+    next_step = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300)
+    assert next_step.returncode == 0, next_step.stderr
+    assert len(next_step.stdout.splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -4,6 +4,10 @@
     ...
     == The checkpoint: outputs/quickstart/model
 
+    == Now translate a sentence with it:
+
+      echo 'The dog is sleeping under a table.' | hf-capsule-mt translate --model outputs/quickstart/model
+
 In a clone it first translates with a model of checkpoints/. Then it writes the corpus, learns a tokenizer, trains,
 translates the test sentences and scores them, by the same commands as for any other corpus. No test sentence is in the
 training data. After SIGTERM the same command continues the training.
