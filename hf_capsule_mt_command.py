@@ -115,4 +115,5 @@ def _parse(*path: str) -> ast.Module:
 
 
 if __name__ == "__main__":
-    main()
+    # The package asks the module of this name whether options are read.
+    importlib.import_module("hf_capsule_mt_command").main()

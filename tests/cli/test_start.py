@@ -92,6 +92,14 @@ def test_mistakes_need_no_library():
         assert expected in answer
 
 
+def test_the_command_as_a_module_reads_options_first():
+    command = [sys.executable, "-X", "importtime", "-m", "hf_capsule_mt_command", "translate", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = [line.rpartition("|")[2].strip() for line in result.stderr.splitlines()]
+    assert "hf_capsule_mt.cli.options.translate_options" in modules
+    assert "transformers" not in modules
+
+
 @pytest.mark.parametrize("line", ["translate --model x", "train --help_all", "train --adam_beta1 0.9"])
 def test_what_needs_libraries(line):
     """So that the tests above cannot pass by accident."""
