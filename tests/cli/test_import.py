@@ -38,11 +38,24 @@ def code(tmp_path, monkeypatch):
     return file
 
 
-@pytest.mark.parametrize("name", sorted({*door.COMMANDS} - {"train_tokenizer", "quickstart"}))
-def test_every_command_that_makes_a_model_has_it(name):
-    parser = importlib.import_module(f"hf_capsule_mt.cli.{name}").build_parser()
-    [action] = [action for action in parser._actions if action.dest == "imports"]
-    assert action.option_strings[0] == "--import"
+def required_options(parser):
+    """The options that a command cannot do without, each with a value."""
+    required = [action for action in parser._actions if action.required]
+    required += [group._group_actions[0] for group in parser._mutually_exclusive_groups if group.required]
+    words = []
+    for action in required:
+        words += [action.option_strings[0], "x"]
+    return words
+
+
+@pytest.mark.parametrize("name", sorted({*door.COMMANDS} - {"train", "train_tokenizer", "quickstart"}))
+def test_every_command_that_makes_a_model_runs_the_code_first(name, tmp_path, monkeypatch, capsys):
+    """Training is below."""
+    monkeypatch.chdir(tmp_path)
+    command = importlib.import_module(f"hf_capsule_mt.cli.{name}")
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["--import", "none.py", *required_options(command.build_parser())])
+    assert "error: --import: there is no file none.py." in capsys.readouterr().err
 
 
 def test_a_model_is_trained_averaged_and_translates_with_code_of_the_user(code, corpus, tmp_path, monkeypatch, capsys):

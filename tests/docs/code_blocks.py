@@ -22,7 +22,7 @@ _SMALLER = {
     r"calibrate --model run/average --input_file val.en --references val.de": "calibrate --model run/average "
     "--input_file many.en --references many.de",
     r"--size (base|big)": "--size tiny",
-    r"(--max_steps |max_steps: |max_steps=)(100000|8000|3000|600)": r"\g<1>2",
+    r"(--max_steps |max_steps: |max_steps=)(100000|8000|3000|300)": r"\g<1>2",
     r"--max_steps 200000": "--max_steps 3",
     r"(--eval_steps |--save_steps |save_steps: )\d+": r"\g<1>1",
     # Of the tutorials: a corpus of a few pairs, and two updates.
