@@ -17,6 +17,7 @@ from hf_capsule_mt.decoding.products.vocabulary import Vocabulary
 from hf_capsule_mt.errors import UserError
 
 needs_int8 = pytest.mark.skipif(not int8._int8_backends(), reason="this machine has no product in int8")
+needs_rows = pytest.mark.skipif(not int8._multiplies_by_rows(), reason="oneDNN has no exact product in int8 here")
 
 
 def choice_of(few_rows, many_rows):
@@ -127,16 +128,150 @@ def _float32_tensors_of(product, size):
             parts += [*part.args, *part.keywords.values()]
         elif isinstance(part, dict | tuple):
             parts += gc.get_referents(part)
-    return [part for part in parts if isinstance(part, torch.Tensor) and part.numel() >= size and not part.is_quantized]
+    return [
+        part
+        for part in parts
+        if isinstance(part, torch.Tensor) and part.numel() >= size and part.dtype == torch.float32
+    ]
 
 
-def test_without_int8_products_are_float32(monkeypatch, caplog):
-    def fails(*given):
-        raise RuntimeError("no such kernel")
-
-    monkeypatch.setattr(int8, "_pack", fails)
+@pytest.fixture
+def without_quantized_tensors(monkeypatch):
+    """A PyTorch that has removed them."""
+    for name in ("quantize_per_channel", "qint8"):
+        monkeypatch.delattr(torch, name)
     monkeypatch.setattr(int8, "_used_choice", None)
-    monkeypatch.setattr(int8, "_int8_backends", cache(int8._int8_backends.__wrapped__))
+    for name in ("_int8_backends", "_backend_without_quantized_tensors", "_multiplies_by_rows"):
+        monkeypatch.setattr(int8, name, cache(getattr(int8, name).__wrapped__))
+
+
+def by_rows(reduces_range=None):
+    """The choice where PyTorch has no quantized tensors."""
+    if reduces_range is None:
+        reduces_range = int8._reduces_range()
+    return int8.Int8Choice("qlinear", "qlinear", "qlinear", "qlinear", reduces_range)
+
+
+def _product_by_rows(inputs, weight, bias, largest_level):
+    """The product of weights and activations with a scale a row. Sums are exact, and scales are rounded to float32."""
+    largest = inputs.abs().amax(1, keepdim=True).clamp(min=1e-30)
+    levels = (inputs * (largest_level / largest)).round().long()
+    integers, scales = int8.quantized(weight.t())
+    sums = levels @ integers.long().t()
+    product = sums.float() * (scales / largest_level) * largest
+    return product if bias is None else product + bias
+
+
+@needs_rows
+@pytest.mark.parametrize("reduces_range", {True, int8._reduces_range()})
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("shape", [(7, 5), (64, 96), (300, 700), (4096, 33)])
+def test_products_by_rows_are_exact(shape, with_bias, reduces_range, monkeypatch):
+    """A row becomes the same numbers next to others. No sum overflows. CPUs without VNNI have 7 bits."""
+    monkeypatch.setattr(int8, "_used_choice", by_rows(reduces_range))
+    monkeypatch.setattr(int8, "_SCALED_NUMBERS", 1000)
+    weight = torch.randn(shape)
+    bias = torch.randn(shape[1]) if with_bias else None
+    weight[:, 0] = 0
+    weight[:, 1] *= 100
+    # All have the largest level, so their sums are the largest.
+    weight[:, 2] = 1
+    product = int8_map(weight, bias)
+    for rows in (1, 4, 40):
+        inputs = torch.randn(rows, shape[0])
+        inputs[0] = 1
+        inputs[rows // 2] *= 1000
+        inputs[rows // 3] = 0
+        outputs = product(inputs)
+        assert torch.equal(outputs, _product_by_rows(inputs, weight, bias, 63 if reduces_range else 127))
+        for row in range(rows):
+            assert torch.equal(product(inputs[row : row + 1])[0], outputs[row])
+
+
+@needs_rows
+def test_products_by_rows_are_close_to_those_of_float32(monkeypatch):
+    monkeypatch.setattr(int8, "_used_choice", by_rows())
+    weight, bias, inputs = torch.randn(300, 700), torch.randn(700), torch.randn(40, 300)
+    expected = product_in_float32(inputs, weight, bias)
+    error = (int8_map(weight, bias)(inputs) - expected).norm() / expected.norm()
+    assert 0 < error < (0.04 if int8._reduces_range() else 0.02)
+
+
+@needs_rows
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_products_by_rows_show_values_that_are_not_finite(value, monkeypatch):
+    monkeypatch.setattr(int8, "_used_choice", by_rows())
+    inputs = torch.randn(3, 64)
+    inputs[1, 5] = value
+    is_finite = int8_map(torch.randn(64, 96), torch.randn(96))(inputs).isfinite()
+    assert is_finite[0].all()
+    assert not is_finite[1].any()
+    assert is_finite[2].all()
+
+
+@needs_rows
+def test_without_quantized_tensors_products_are_by_rows(without_quantized_tensors, caplog):
+    with caplog.at_level(logging.INFO, logger=int8.__name__):
+        product = int8_map(torch.randn(64, 96), torch.randn(96))
+        int8_map(torch.randn(64, 96))
+    assert isinstance(product, int8.RowProduct)
+    assert [record.getMessage() for record in caplog.records] == [
+        "int8: qlinear, because this PyTorch has no products of quantized tensors"
+    ]
+    assert int8.int8_choice() == by_rows()
+    assert not _float32_tensors_of(product, 64 * 96)
+
+
+@needs_rows
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_every_family_without_quantized_tensors(name, without_quantized_tensors, engine_calls):
+    model, source = ending(name), sources(9)
+    options = {"num_beams": 3, "max_new_tokens": 7}
+    for dtype in ("float32", "int8"):
+        encoded = engine_of(model, dtype).encode(**source)
+        model.generate(**source, encoder_outputs=encoded, **options, custom_generate=partial(generate, dtype=dtype))
+    exact, found = ([translation.scores[0].item() for translation in call] for call in engine_calls)
+    differences = torch.tensor([abs(a - b) for a, b in zip(exact, found)])
+    assert differences.median() < 0.1
+    assert differences.max() > 0
+
+
+@needs_int8
+@needs_rows
+def test_a_choice_of_products_by_rows_is_used_or_refused(without_quantized_tensors, monkeypatch):
+    """Also where PyTorch still has quantized tensors. The other way round the command stops."""
+    with pytest.raises(UserError, match=r"int8 products of x86. This CPU or this PyTorch has none"):
+        int8.use_int8_choice(choice_of("x86", "x86"))
+    monkeypatch.undo()
+    monkeypatch.setattr(int8, "_used_choice", None)
+    assert not int8.is_by_rows()
+    int8.use_int8_choice(by_rows())
+    assert isinstance(int8_map(torch.randn(64, 96)), int8.RowProduct)
+    monkeypatch.setattr(int8, "_multiplies_by_rows", lambda: False)
+    with pytest.raises(UserError, match=r"int8 products of qlinear. This CPU or this PyTorch has none"):
+        int8.use_int8_choice(by_rows())
+
+
+def _raises(*given):
+    raise AttributeError("no such operation")
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement"),
+    [
+        # As on aarch64, where oneDNN has only slow products of integers.
+        ("torch.backends.cpu.get_cpu_capability", lambda: "DEFAULT"),
+        ("RowProduct", _raises),
+        # Two products of 8 bits that overflow.
+        ("RowProduct._products", lambda self, activations: torch.full((len(activations), 16), 32767.0)),
+    ],
+)
+def test_without_int8_products_are_float32(name, replacement, without_quantized_tensors, monkeypatch, caplog):
+    owner = int8
+    *path, attribute = name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    monkeypatch.setattr(owner, attribute, replacement)
     weight, bias, inputs = torch.randn(6, 9), torch.randn(9), torch.randn(3, 6)
     with caplog.at_level(logging.WARNING, logger=int8.__name__):
         maps = [PRECISIONS["int8"](weight, bias) for _ in range(2)]
@@ -154,7 +289,7 @@ def test_a_choice_of_another_process_is_used_or_refused(monkeypatch):
     timed = int8.int8_choice()
     assert (timed.few_rows, timed.many_rows) == ("False False", "False True")
     assert (timed.few_rows_wide, timed.many_rows_wide) == ("True False", "True True")
-    with pytest.raises(UserError, match=r"used int8 products of False False. This CPU has none"):
+    with pytest.raises(UserError, match=r"used int8 products of False False. This CPU or this PyTorch has none"):
         int8.use_int8_choice(timed)
     first, last = int8._int8_backends()[0], int8._int8_backends()[-1]
     int8.use_int8_choice(choice_of(first, last))

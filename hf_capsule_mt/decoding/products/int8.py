@@ -42,7 +42,14 @@ _WIDTH = 4096
 """Where wide weights begin. Only vocabularies are so wide."""
 _FLOAT32 = "float32"
 """The backend where there is no product in int8."""
-_OTHER_CPU = "Continue on a CPU like the one before, or start again with another output."
+_BY_ROWS = "qlinear"
+"""The backend where PyTorch has no quantized tensors: [`RowProduct`]."""
+_SMALLEST_SCALE = torch.finfo(torch.float32).tiny
+_SMALLEST_ROW = 1e-30
+"""A row is scaled as if it had a number so large. The inverse of a much smaller one is infinite."""
+_SCALED_NUMBERS = 1 << 18
+"""Products that are scaled while a core's cache holds them."""
+_OTHER_CPU = "Continue on a CPU and with a PyTorch like those before, or start again with another output."
 _PACKING = RLock()
 """Held while weights are packed. PyTorch's backend and the filters of warnings belong to the whole process."""
 
@@ -111,6 +118,74 @@ class Int8Product:
             return self._packed[backend]
 
 
+class RowProduct:
+    """A linear map in int8 without quantized tensors: weights and activations with one scale a row, sums in int32.
+
+    What a row becomes does not depend on the other rows. Activations are symmetric. oneDNN takes one scale for all of
+    them, so it multiplies integers, and each row is scaled afterwards. These are private names that `torch.compile`
+    calls.
+
+    Args:
+        weight: `[in, out]`.
+        bias: `[out]`, or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        reduces_range = _reduces_range() if _used_choice is None else _used_choice.reduces_range
+        self._largest = 63 if reduces_range else _LARGEST
+        # Signed activations take a hundred times as long. With this zero point they are positive.
+        self._zero_point = 64 if reduces_range else 128
+        integers, scales = quantized(weight.t().float())
+        # In another order of memory the weight is read wrongly.
+        self._weight = torch.ops.onednn.qlinear_prepack(integers.contiguous(), None)
+        self._scales = (scales / self._largest).clamp_(min=_SMALLEST_SCALE)
+        self._zeros = torch.zeros(len(scales), dtype=torch.int32)
+        self._bias = bias
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Map `[rows, in]` to `[rows, out]`."""
+        largest = inputs.abs().amax(1, keepdim=True).clamp_(min=_SMALLEST_ROW)
+        integers = (inputs * (self._largest / largest)).round_().to(torch.int8)
+        products = self._products(self._shifted(integers))
+        # The scores of a vocabulary are larger than the cache.
+        rows_at_a_time = max(1, _SCALED_NUMBERS // products.shape[1])
+        for part, scales in zip(products.split(rows_at_a_time), largest.split(rows_at_a_time), strict=True):
+            part.mul_(scales)
+            if self._bias is not None:
+                part.add_(self._bias)
+        return products
+
+    def _shifted(self, integers: Tensor) -> Tensor:
+        """Add the zero point to integers in int8, in place, and return them as uint8."""
+        if self._zero_point == 128:
+            # It is the bit of the sign. No other way to uint8 is as fast.
+            return integers.view(torch.uint8).bitwise_xor_(128)
+        return integers.add_(self._zero_point).view(torch.uint8)
+
+    def _products(self, activations: Tensor) -> Tensor:
+        """Multiply shifted integers `[rows, in]`. The sums of each output are multiplied by its scale."""
+        return torch.ops.onednn.qlinear_pointwise(
+            activations,
+            1.0,
+            self._zero_point,
+            self._weight,
+            self._scales,
+            self._zeros,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
+        )
+
+
+def is_by_rows() -> bool:
+    """Return whether products in int8 are those of [`RowProduct`]."""
+    return _backend(wide=False, many=False) == _BY_ROWS
+
+
 def is_possible() -> bool:
     """Return whether the machine has a product in int8. A warning says so once if not."""
     return _backend(wide=False, many=False) != _FLOAT32
@@ -119,8 +194,7 @@ def is_possible() -> bool:
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return a weight `[out, in]` as int8, and the scales `[out]` in float32 that it is to be multiplied by."""
     # A row of zeros would be divided by zero.
-    smallest = torch.finfo(torch.float32).tiny
-    scales = weight.abs().amax(1).div(_LARGEST).clamp(min=smallest)
+    scales = weight.abs().amax(1).div(_LARGEST).clamp(min=_SMALLEST_SCALE)
     integers = (weight / scales.unsqueeze(1)).round().clamp(-_LARGEST, _LARGEST)
     return integers.to(torch.int8), scales
 
@@ -130,7 +204,7 @@ def _quantized_tensor(weight: Tensor) -> Tensor:
     integers, scales = quantized(weight.float())
     zeros = torch.zeros(len(scales), dtype=torch.long)
     with _PACKING, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch will remove quantized tensors. Then products are float32.
+        warnings.simplefilter("ignore")  # PyTorch will remove quantized tensors. Then [`RowProduct`] takes over.
         # It rounds to the same integers again.
         multiples = integers * scales.unsqueeze(1)
         return torch.quantize_per_channel(multiples, scales.double(), zeros, axis=0, dtype=torch.qint8)
@@ -153,7 +227,8 @@ class Int8Choice:
     """How products in int8 are computed. With another choice some translations have other words.
 
     Args:
-        few_rows: the backend for a few rows. It is "float32" where the machine has no product in int8.
+        few_rows: the backend for a few rows. It is "float32" where the machine has no product in int8. It is "qlinear"
+            for all rows and weights where PyTorch has no quantized tensors.
         many_rows: the one for many rows.
         few_rows_wide: the one for a few rows, and weights as wide as a vocabulary.
         many_rows_wide: the one for many rows, and wide weights.
@@ -189,7 +264,7 @@ def int8_choice() -> Int8Choice:
         few_rows_wide=_backend(wide=True, many=False),
         many_rows_wide=_backend(wide=True, many=True),
         reduces_range=_reduces_range(),
-        float32_rows=_FLOAT32_ROWS,
+        float32_rows=0 if is_by_rows() else _FLOAT32_ROWS,
     )
 
 
@@ -197,13 +272,15 @@ def use_int8_choice(choice: Int8Choice) -> None:
     """Compute products in int8 as another process does. Engines that exist already stay as they are.
 
     Raises:
-        UserError: if this CPU cannot.
+        UserError: if this CPU or this PyTorch cannot.
     """
     global _used_choice
     backends = {choice.backend(wide, many) for wide in (False, True) for many in (False, True)}
-    missing = sorted(backends - {_FLOAT32, *_int8_backends()})
+    missing = [backend for backend in sorted(backends) if not _has(backend)]
     if missing:
-        raise UserError(f"Earlier translations used int8 products of {missing[0]}. This CPU has none. {_OTHER_CPU}")
+        raise UserError(
+            f"Earlier translations used int8 products of {missing[0]}. This CPU or this PyTorch has none. {_OTHER_CPU}"
+        )
     if backends != {_FLOAT32} and _reduces_range() and not choice.reduces_range:
         raise UserError(f"Earlier translations used int8 products with 8 bits. This CPU lacks VNNI. {_OTHER_CPU}")
     _used_choice = choice
@@ -212,16 +289,45 @@ def use_int8_choice(choice: Int8Choice) -> None:
 def _backend(wide: bool, many: bool) -> str:
     if _used_choice is not None:
         return _used_choice.backend(wide, many)
-    return _fastest_backend(wide, many) if _int8_backends() else _FLOAT32
+    return _fastest_backend(wide, many) if _int8_backends() else _backend_without_quantized_tensors()
+
+
+def _has(backend: str) -> bool:
+    if backend == _BY_ROWS:
+        return _multiplies_by_rows()
+    return backend == _FLOAT32 or backend in _int8_backends()
 
 
 @cache
 def _int8_backends() -> tuple[str, ...]:
-    """Return PyTorch's implementations of int8, FBGEMM's ("x86") and oneDNN's, as far as they work here."""
-    working = tuple(backend for backend in ("x86", "onednn") if _works(backend))
-    if not working:
-        logger.warning("This machine has no product in int8 that works. Products are computed in float32.")
-    return working
+    """Return implementations of quantized tensors, FBGEMM's ("x86") and oneDNN's, as far as they work here."""
+    return tuple(backend for backend in ("x86", "onednn") if _works(backend))
+
+
+@cache
+def _backend_without_quantized_tensors() -> str:
+    if _multiplies_by_rows():
+        logger.info("int8: %s, because this PyTorch has no products of quantized tensors", _BY_ROWS)
+        return _BY_ROWS
+    logger.warning("This machine has no product in int8 that works. Products are computed in float32.")
+    return _FLOAT32
+
+
+@cache
+def _multiplies_by_rows() -> bool:
+    # On other CPUs oneDNN has no fast product of integers.
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        return False
+    # The largest sums show whether two products of 8 bits overflow.
+    weight = torch.ones(64, 16, dtype=torch.float32)
+    weight[:, 1::2] = -1
+    inputs = torch.ones(2, 64, dtype=torch.float32)
+    inputs[1] = -1
+    try:
+        product = RowProduct(weight, None)(inputs)
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return torch.allclose(product, inputs @ weight)
 
 
 def _works(backend: str) -> bool:

@@ -132,6 +132,8 @@ def int8_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     bias = None if bias is None else bias.float()
     if not int8.is_possible():
         return plain_map(weight.float(), bias)
+    if int8.is_by_rows():
+        return int8.RowProduct(weight, bias)
     in_float32 = None
     if int8.float32_rows(weight):
         in_float32 = _addmm(weight.float(), bias)
