@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import marked_segments
+from hf_capsule_mt.translation.tags.writer import KeptParts
 from hf_capsule_mt.translation.text.words import keep_pattern
 
 TAG = re.compile(r"<[^>]*>")
@@ -274,6 +275,15 @@ def test_empty_tags_next_to_elements_stay_in_order(source):
 def test_an_empty_tag_between_spaces_keeps_one():
     assert translated("a <x/> <y/>b") == "a <x/> <y/>b"
     assert translated("a <x/> b", backward_words, backwards) == "<x/> b a"
+
+
+def test_a_copy_has_letters_next_to_it_where_the_kept_part_has_them():
+    """Only the sign next to it counts, not the one before that. The other `--` is `-` with text next to it."""
+    source = "Use -- for --prefixed flags."
+    words = [(0, 3), (4, 6), (7, 10), (11, 12), (12, 27)]
+    kept = KeptParts(source, words, {1: "--", 3: "-"})
+    assert kept.copies_in("a x-- b -- c")[1] == [(8, 10)]
+    assert kept.copies_in("a --x b -- c")[1] == [(8, 10)]
 
 
 def test_each_of_two_equal_kept_parts_has_a_copy_of_its_own():

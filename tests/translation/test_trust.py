@@ -115,6 +115,11 @@ def test_one_pass_gives_the_attention_of_tags(monkeypatch, family, most):
         torch.testing.assert_close(forced.mean_attention, attention)
 
 
+def test_the_mean_of_one_token_and_of_none():
+    assert ForcedTarget([-0.5]).mean_log_probability == -0.5
+    assert ForcedTarget([]).mean_log_probability == 0
+
+
 def test_a_model_without_attention_has_scores():
     model = load_model(tiny_checkpoint("caps_nmt")).eval()
     [forced] = forced_pass(model, [[5, 6, 2]], [[7, 2]])
