@@ -253,10 +253,14 @@ def log_refused(scope: Scope, status: int, reason: str) -> None:
         status: of the answer.
         reason: says why, without words of the client.
     """
-    parts = [part if _SHORT_PART.fullmatch(part) else "…" for part in scope["path"].split("/")[1:]]
+    _, *parts = scope["path"].split("/")
+    shown = []
+    for part in parts[:2]:
+        is_short = _SHORT_PART.fullmatch(part)
+        shown.append(part if is_short else "…")
     if len(parts) > 2:
-        parts[2:] = ["…"]
-    fields = {"status": status, "path": "/" + "/".join(parts), "reason": reason}
+        shown.append("…")
+    fields = {"status": status, "path": "/" + "/".join(shown), "reason": reason}
     logger.info(f"- - %(status)d {_WHY}", fields)
 
 
