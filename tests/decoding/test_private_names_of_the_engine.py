@@ -76,3 +76,4 @@ def test_products_of_onednn():
     assert isinstance(torch.ops.mkldnn._is_mkldnn_bf16_supported(), bool)
     assert isinstance(torch.cpu._is_vnni_supported(), bool)
     assert int8._int8_backends()
+    assert int8._multiplies_by_rows()
