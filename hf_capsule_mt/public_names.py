@@ -29,7 +29,7 @@ from .modeling import (
 )
 from .training.lora import LORA_PARAMETERS, LORA_TARGETS
 from .translation.pipeline import TranslationPipeline, pipeline
-from .translation.preparation import Translation
+from .translation.translation import Translation
 from .version import __version__
 
 __all__ = [

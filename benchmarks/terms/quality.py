@@ -32,10 +32,10 @@ from hf_capsule_mt.evaluation.term_scores import has_copies, measure_terms, read
 from hf_capsule_mt.files import replaced_file, write_json
 from hf_capsule_mt.loading import load_tokenizer
 from hf_capsule_mt.translation.generation.decoder import Decoded, Decoder
-from hf_capsule_mt.translation.preparation import Sentence
 from hf_capsule_mt.translation.terms.forcing import PlacedTerm, TermWriter, word_boundaries
 from hf_capsule_mt.translation.terms.glossary import Term
 from hf_capsule_mt.translation.text.segments import Segment
+from hf_capsule_mt.translation.translation import Sentence
 
 WORD = regex.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 FEWEST_SENTENCES = 5

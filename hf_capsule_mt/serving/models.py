@@ -14,12 +14,13 @@ from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
-from hf_capsule_mt.translation.preparation import PreparedText, Sentence, TextOptions
+from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 from hf_capsule_mt.translation.tags.markup import Run
 from hf_capsule_mt.translation.tags.placement import Node
 from hf_capsule_mt.translation.text.segments import Segment, check_language, language_code
 from hf_capsule_mt.translation.text_translator import TextTranslator
+from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
 from .queue.batcher import Decode
 

@@ -14,8 +14,9 @@ from starlette.routing import Route
 
 from hf_capsule_mt.language_tags import known_code
 from hf_capsule_mt.long_work import LongWork
-from hf_capsule_mt.translation.preparation import PreparedText, TextOptions
+from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.text_translator import Ranked
+from hf_capsule_mt.translation.translation import PreparedText
 
 from .calls import Call, Protocol, endpoint
 from .detection import LanguageDetector

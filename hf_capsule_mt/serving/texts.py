@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hf_capsule_mt.translation.preparation import PreparedText, Sentence, TextOptions
+from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.judge import judge
 from hf_capsule_mt.translation.tags.markup import Run
 from hf_capsule_mt.translation.text_translator import Ranked
+from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
 from .models import ServedModel
 

@@ -25,11 +25,12 @@ from .alignment.links import NOT_ALIGNABLE
 from .generation.model_options import engine_computes_in, is_of_engine, name_of
 from .generation.settings import ENGINES
 from .portable_pipeline import flat_results, languages_of_task, list_or_generator, sorted_options
-from .preparation import PreparedText, TextOptions, Translation, with_alternatives
+from .preparation import PreparedText, TextOptions
 from .terms.glossary import Glossary
 from .text.segments import language_code
 from .text.words import keep_pattern, with_addresses
 from .text_translator import TextTranslator
+from .translation import Translation, with_alternatives
 
 logger = logging.get_logger(__name__)
 

@@ -23,8 +23,9 @@ from .alignment.forced import forced_pass, no_attention
 from .alignment.links import NOT_ALIGNABLE, Align, linked_words
 from .alignment.words import aligner
 from .generation.decoder import Decoded, Decoder, evaluating
-from .preparation import PreparedText, Sentence, TextReader, Translation, with_alternatives
+from .preparation import TextReader
 from .terms.forcing import TermWriter
+from .translation import PreparedText, Sentence, Translation, with_alternatives
 
 Ranked = tuple[Decoded, ...]
 """The translations of one sentence as the model wrote them, best first."""

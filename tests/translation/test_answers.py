@@ -14,12 +14,13 @@ from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
 from hf_capsule_mt.translation.alignment.links import WordLink, copied_words, linked_words, pharaoh_links
-from hf_capsule_mt.translation.preparation import PreparedText, Sentence, TextOptions, Translation, score_of_text
+from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.judge import aligned_terms
 from hf_capsule_mt.translation.terms.glossary import Entry, Glossary
 from hf_capsule_mt.translation.text.segments import Segment
 from hf_capsule_mt.translation.text.words import word_spans
 from hf_capsule_mt.translation.text_translator import TextTranslator
+from hf_capsule_mt.translation.translation import PreparedText, Sentence, Translation, score_of_text
 
 TEXTS = ["a b c", "d", "e f g h i j", "k l"]
 BEAMS = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 6}

@@ -11,11 +11,12 @@ from transformers import pipeline
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.data.languages import Direction
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.preparation import Sentence, TextOptions, TextReader
+from hf_capsule_mt.translation.preparation import TextOptions, TextReader
 from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import marked_segments
 from hf_capsule_mt.translation.text.words import keep_pattern
 from hf_capsule_mt.translation.text_translator import TextTranslator
+from hf_capsule_mt.translation.translation import Sentence
 
 TAGS = TextOptions(tags=True, keep=keep_pattern(r"\{\w\}"))
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from threading import Condition, Thread
 from typing import Any
 
-from hf_capsule_mt.translation.preparation import Sentence
 from hf_capsule_mt.translation.text_translator import Ranked
+from hf_capsule_mt.translation.translation import Sentence
 
 from ..refusals import BusyError, FailedSentenceError, LateError, StoppedError
 from .waiting import Place, WaitingRequest, take_batch

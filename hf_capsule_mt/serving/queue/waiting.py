@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from hf_capsule_mt.translation.preparation import Sentence
 from hf_capsule_mt.translation.text_translator import Ranked
+from hf_capsule_mt.translation.translation import Sentence
 
 _WINDOW = 4
 """Sentences are sorted by length within so many budgets of a batch."""

@@ -13,10 +13,10 @@ from accelerate.utils import broadcast_object_list, gather_object
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.files import replaced_file
 
-from ..preparation import Sentence
 from ..quality.calibration import calibration_settings
 from ..quality.report import report_record
 from ..text_translator import Ranked, TextTranslator
+from ..translation import Sentence
 from .options import STANDARD_INPUT, FileOptions
 from .partial_output import held_folder
 from .windows import Progress, TranslatedSentence, Window, WindowReader, input_lines

@@ -11,11 +11,12 @@ from hf_capsule_mt.data.languages import ONE_PAIR
 from hf_capsule_mt.errors import UserError
 
 from ..generation.model_options import DecodingOptions
-from ..preparation import Sentence, TextOptions
+from ..preparation import TextOptions
 from ..quality.judge import judge
 from ..text.segments import Segment, check_language
 from ..text.words import keep_pattern, with_addresses
 from ..text_translator import Ranked, TextTranslator
+from ..translation import Sentence
 
 _NAMES = ("source_lang", "target_lang")
 

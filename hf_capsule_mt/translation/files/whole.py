@@ -18,12 +18,13 @@ from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.translation.files.partial_output import PartialOutput, held_folder
-from hf_capsule_mt.translation.preparation import Sentence, TextOptions
+from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.forcing import check_glossary
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 from hf_capsule_mt.translation.text_translator import TextTranslator
+from hf_capsule_mt.translation.translation import Sentence
 
 from ..formats.base import Document, FileFormat, Text
 from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents

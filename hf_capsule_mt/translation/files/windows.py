@@ -17,11 +17,12 @@ from hf_capsule_mt.errors import UserError
 
 from ..alignment.links import pharaoh_links
 from ..generation.model_options import DecodingOptions
-from ..preparation import PreparedText, Sentence, TextReader, Translation
+from ..preparation import TextReader
 from ..quality.calibration import Calibration
 from ..quality.report import report_record
 from ..terms.forcing import check_glossary
 from ..text.segments import Segment
+from ..translation import PreparedText, Sentence, Translation
 from .options import STANDARD_INPUT, FileOptions, is_pharaoh
 from .partial_output import PartialOutput
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..alignment.words import attended_span
 from ..generation.decoder import Decoded
-from ..preparation import Sentence, TextReader
+from ..preparation import TextReader
 from ..terms.forcing import PlacedTerm
 from ..terms.glossary import places_of_terms
+from ..translation import Sentence
 from .signals import Signs, read_signs
 
 _LONG_SOURCE = 10

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..generation.decoder import Decoded
-from ..preparation import Sentence, TextReader
+from ..preparation import TextReader
+from ..translation import Sentence
 from .judge import Judgement, aligned_terms, judge
 
 _FAULTS = {

@@ -19,8 +19,8 @@ from hf_capsule_mt.decoding.search.term_banks import MOST_FINISHED, TermBanks, d
 from hf_capsule_mt.errors import UserError
 
 from ..generation.decoder import Decoded, Decoder
-from ..preparation import Sentence
 from ..text.words import IN_WORD
+from ..translation import Sentence
 from .glossary import Entry, Glossary, Term, capitalised, copies, placed_forms
 
 logger = logging.getLogger(__name__)

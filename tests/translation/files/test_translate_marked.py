@@ -11,9 +11,9 @@ from translated_lines import translate_lines
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.translation.files.windows import TranslatedSentence, Window
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.preparation import Sentence, Translation
 from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import marked_segments
+from hf_capsule_mt.translation.translation import Sentence, Translation
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
