@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training.meter import LOSS_TERMS
 
-CONFIGURATIONS = Path(__file__).parents[2] / "benchmarks" / "accelerate"
+CONFIGURATIONS = Path(__file__).parents[2] / "scripts" / "accelerate"
 # Adam would blow up the last bits of gradients near zero, unless its epsilon is large.
 SGD = {"optim": "sgd", "learning_rate": 0.1}
 ADAM = {"adam_epsilon": 0.1, "learning_rate": 0.1}
