@@ -24,6 +24,7 @@ TESTS = (
     "benchmarks/test_speed.py",
     "decoding/test_half_weights.py",
     "decoding/test_on_gpu.py",
+    "decoding/test_proof.py",
     "decoding/test_seldom_checks.py",
     "modeling/test_em_routing_kernels.py",
 )
