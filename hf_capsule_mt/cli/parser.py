@@ -17,7 +17,7 @@ _OTHER_NAMES = {
     "--target_language": "--target_lang",
 }
 """Options of Transformers' scripts that have another name here."""
-_WRONG_CHOICE = re.compile(r"argument (?P<name>[^/:]+)[^:]*: invalid choice: '(?P<choice>[^']*)' ")
+_WRONG_CHOICE = re.compile(r"argument (?P<name>[^/:]+)(?:/[^:]*)?: invalid choice: '(?P<choice>[^']*)' ")
 """How argparse begins its message. Newer versions of Python can suggest a choice there, and are left alone then."""
 _VALUE_NAMES = {"int": "N", "float": "NUMBER", "dir": "FOLDER", "lang": "LANGUAGE"}
 """How help calls values, by their type or by the last word of the option."""

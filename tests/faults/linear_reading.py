@@ -38,8 +38,8 @@ _KEPT = ("KEEP", "ADDRESSES")
 _SCANS = ("match", "fullmatch", "search", "finditer", "findall", "sub", "split")
 NOT_COLLECTED = {
     ("analysis.routing_report", "_write_figures"): "titles of the report itself",
-    ("cli.train", "_sort_into_groups"): "names of options",
-    ("cli.translate", "_share"): "an option of a command",
+    ("cli.options.train_options", "_sort_into_groups"): "names of options",
+    ("cli.options.translate_options", "_share"): "an option of a command",
     ("data.corpus_files", "_matched"): "names of files, which are short",
     ("data.shortlists", "shortlist_of_script"): "tokens of a vocabulary, against one class of characters",
     ("training.checkpoint_folders", "step_of"): "names of folders",
