@@ -167,6 +167,9 @@ def list_or_generator(inputs: str | Iterable[str]) -> Any:
         return inputs
     if isinstance(inputs, Sequence):
         return list(inputs)
+    if not hasattr(inputs, "__iter__"):
+        # A data set of PyTorch, which need not raise an IndexError behind its end.
+        return (inputs[index] for index in range(len(inputs)))
     return (text for text in inputs)
 
 

@@ -3,6 +3,7 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 
 import pytest
 import tiny_multilingual
@@ -42,6 +43,20 @@ def marian(tmp_path_factory):
 @pytest.fixture(scope="module")
 def translator(marian):
     return pipeline("translation", model=str(marian), device="cpu")
+
+
+class TextsWithoutEnd(torch.utils.data.Dataset):
+    """As in the examples of Transformers: it has a length, and a text at any index."""
+
+    def __len__(self):
+        return len(SENTENCES)
+
+    def __getitem__(self, index):
+        return SENTENCES[index % len(SENTENCES)]
+
+
+def test_a_data_set_ends_where_its_length_says(translator):
+    assert list(islice(translator(TextsWithoutEnd()), 9)) == [[one] for one in translator(SENTENCES)]
 
 
 def test_a_string_and_a_list(translator):
