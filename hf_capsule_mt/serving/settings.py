@@ -59,7 +59,10 @@ class ApiKeys:
                 raise UserError(
                     f"{path}:{number}: a line has a name and the SHA-256 of a key in 64 hexadecimal digits."
                 )
-            digests[name.strip()] = digest
+            name = name.strip()
+            if name in digests:
+                raise UserError(f"{path}:{number}: {name} has a key already. Give each key a name of its own.")
+            digests[name] = digest
         if not digests:
             raise UserError(f"{path} has no keys. Each line has a name and the SHA-256 of a key.")
         return cls(digests, path)

@@ -263,7 +263,12 @@ def test_keys(serve, tmp_path):
         assert (found.status_code, words in found.json()["error"]) == (403, True)
     assert client.get("/frontend/settings").json()["keyRequired"]
     assert client.get("/health").json() == {"status": "ok"}
-    for text, words in (("name abc\n", "keys:1: a line has a name"), ("# none\n", "has no keys")):
+    line = f"name {'0' * 64}\n"
+    for text, words in (
+        ("name abc\n", "keys:1: a line has a name"),
+        ("# none\n", "has no keys"),
+        (2 * line, "keys:2: name has a key already"),
+    ):
         file.write_text(text)
         with pytest.raises(UserError, match=words):
             ApiKeys.read(file)
