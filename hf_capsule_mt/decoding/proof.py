@@ -6,6 +6,7 @@ other words than `generate()` then.
 
 import torch
 import transformers
+from packaging.version import Version
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -54,8 +55,8 @@ def prove(model: PreTrainedModel, kind: type[Adapter]) -> None:
         raise _unproven("the engine has other scores than the model")
 
 
-def _major_and_minor(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")[:2]]
+def _major_and_minor(version: str) -> tuple[int, ...]:
+    return Version(version).release[:2]
 
 
 def _are_close(found: Tensor, expected: Tensor, rounding: float) -> bool:

@@ -202,7 +202,9 @@ def test_a_version_that_tests_have_seen_costs_nothing(tested, proofs, monkeypatc
     assert not proofs
 
 
-@pytest.mark.parametrize(("installed", "is_seen"), [("5.9.7", True), ("5.10.0.dev0", False), ("6.0.0rc1", False)])
+@pytest.mark.parametrize(
+    ("installed", "is_seen"), [("5.9.7", True), ("5.10.0.dev0", False), ("6.0.0rc1", False), ("5.10rc1", False)]
+)
 def test_versions_that_tests_have_seen(installed, is_seen, proofs, monkeypatch):
     """Patches of a version are seen with it."""
     monkeypatch.setattr(proof, "NEWEST_TRANSFORMERS", "5.9")
