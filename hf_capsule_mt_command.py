@@ -64,10 +64,17 @@ def _run(name: str, options: list[str]) -> None:
 def _check_options(name: str, options: list[str]) -> None:
     """Show help, or end on a mistake in the options, before anything is imported that takes long."""
     global reads_options
+    loaded = set(sys.modules)
     reads_options = True
     try:
         module = importlib.import_module(f"hf_capsule_mt.cli.options.{name}_options")
         module.build_parser().parse_args(options)
+    except SystemExit:
+        # A program that goes on imports the package again, with its models.
+        for module_name in set(sys.modules) - loaded:
+            if module_name.split(".")[0] == "hf_capsule_mt":
+                del sys.modules[module_name]
+        raise
     finally:
         reads_options = False
 

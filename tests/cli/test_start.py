@@ -117,6 +117,18 @@ def test_the_package_has_its_models_again_when_options_are_read():
     assert result.stdout.split() == ["transformer", "caps_nmt"]
 
 
+def test_a_program_goes_on_after_help():
+    code = (
+        "import hf_capsule_mt_command as door\n"
+        "try: door.main(['translate', '--help'])\n"
+        "except SystemExit: pass\n"
+        "import hf_capsule_mt; from transformers import AutoConfig\n"
+        "print(AutoConfig.for_model('caps_nmt').model_type)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split()[-1] == "caps_nmt"
+
+
 def actions_of(parser):
     return {action.dest: action for action in parser._actions}
 
