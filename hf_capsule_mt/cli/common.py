@@ -130,6 +130,8 @@ def import_code(names: Iterable[str]) -> None:
         if name.endswith(".py"):
             _import_file(Path(name))
             continue
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise UserError(f"--import: {name!r} is no name of a module. Name a file that ends with .py, or a module.")
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -149,7 +151,10 @@ def _import_file(path: Path) -> None:
     if folder not in sys.path:
         # Not in front: files beside this one must not take the place of installed modules.
         sys.path.append(folder)
-    spec = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
+    spec = None
+    # The module of the program itself cannot be looked up.
+    if path.stem.isidentifier() and path.stem != "__main__":
+        spec = importlib.util.find_spec(path.stem)
     if spec is None or spec.origin is None or Path(spec.origin).resolve() != path.resolve():
         raise UserError(
             f"--import: {path} cannot be imported as {path.stem}. Give the file another name, of letters, digits and "

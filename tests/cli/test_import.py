@@ -111,6 +111,12 @@ def test_code_that_is_not_there(tmp_path):
             import_code([name])
 
 
+@pytest.mark.parametrize("name", ["", ".mine", "my-routing", "a..b"])
+def test_what_is_no_name_of_a_module(name):
+    with pytest.raises(UserError, match="is no name of a module"):
+        import_code([name])
+
+
 def test_an_error_of_the_code_keeps_its_traceback(code):
     code.write_text("import no_module_of_user")
     for name in (str(code), code.stem):
