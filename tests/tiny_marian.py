@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import string
 
 import sentencepiece
@@ -89,3 +90,13 @@ def marian_tokenizer(folder, separate_vocabs):
         target_vocab_file=write_vocabulary(folder / "target_vocab.json", target_pieces),
         separate_vocabs=separate_vocabs,
     )
+
+
+def aligned_files(folder):
+    """Write sources, and translations in which word i stands for word i. Return both files."""
+    generator = random.Random(1)
+    sources = [generator.choices(WORDS[:8], k=generator.randint(2, 6)) for _ in range(30)]
+    targets = [[WORDS[WORDS.index(word) + 8] for word in source] for source in sources]
+    for name, lines in (("en", sources), ("de", targets)):
+        (folder / name).write_text("".join(" ".join(line) + "\n" for line in lines) + "\n")
+    return folder / "en", folder / "de"

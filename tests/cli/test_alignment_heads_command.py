@@ -1,10 +1,9 @@
 """The command `alignment_heads`."""
 
 import json
-import random
 
 import pytest
-from tiny_marian import WORDS, save_tiny_marian, tiny_model, tiny_tokenizer
+from tiny_marian import aligned_files, save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.alignment_heads import main
 from hf_capsule_mt.evaluation.head_choice import rate_heads
@@ -13,14 +12,7 @@ from hf_capsule_mt.translation.text_translator import TextTranslator
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Sources, and translations in which word i stands for word i."""
-    folder = tmp_path_factory.mktemp("text")
-    generator = random.Random(1)
-    sources = [generator.choices(WORDS[:8], k=generator.randint(2, 6)) for _ in range(30)]
-    targets = [[WORDS[WORDS.index(word) + 8] for word in source] for source in sources]
-    for name, lines in (("en", sources), ("de", targets)):
-        (folder / name).write_text("".join(" ".join(line) + "\n" for line in lines) + "\n")
-    return folder / "en", folder / "de"
+    return aligned_files(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import tiny_multilingual
 import torch
 from attention_of_model import cross_attention
-from tiny_marian import WORDS, save_tiny_marian, tiny_model, tiny_tokenizer
+from tiny_marian import aligned_files, save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig
 
 import hf_capsule_mt
@@ -23,14 +23,7 @@ from hf_capsule_mt.translation.text_translator import TextTranslator
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Sources, and translations in which word i stands for word i."""
-    folder = tmp_path_factory.mktemp("text")
-    generator = random.Random(1)
-    sources = [generator.choices(WORDS[:8], k=generator.randint(2, 6)) for _ in range(30)]
-    targets = [[WORDS[WORDS.index(word) + 8] for word in source] for source in sources]
-    for name, lines in (("en", sources), ("de", targets)):
-        (folder / name).write_text("".join(" ".join(line) + "\n" for line in lines) + "\n")
-    return folder / "en", folder / "de"
+    return aligned_files(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture
