@@ -70,7 +70,7 @@ def known_code(code: str, known: Iterable[str]) -> str | None:
 
     `EN-US` stands for `en` if there is no `en-US`, and `zh` for `zh-Hans` if there is no `zh`.
     """
-    by_tag = {_tag(each): each for each in known}
+    by_tag = {_tag(code): code for code in known}
     wanted = _tag(code)
     if wanted in by_tag:
         return by_tag[wanted]

@@ -88,7 +88,7 @@ class CommandParser(ErrorsWithRemedies):
 def check_option_names(parser: argparse.ArgumentParser, words: Sequence[str], others: Iterable[str] = ()) -> None:
     """End on the first unknown option, before argparse looks for those that are missing.
 
-    With a wrong name the right option is missing too, and its absence alone would be a riddle.
+    With a wrong name the right option is missing too. Only its absence would be a riddle.
 
     Args:
         parser: which knows options.

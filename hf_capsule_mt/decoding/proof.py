@@ -45,13 +45,13 @@ def prove(model: PreTrainedModel, kind: type[Adapter]) -> None:
     if _major_and_minor(transformers.__version__) <= _major_and_minor(NEWEST_TRANSFORMERS):
         return
     try:
-        found, expected = _first_scores(model, kind)
+        engine_scores, model_scores = _first_scores(model, kind)
     except (UserError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         # Such as the AttributeError of a part that has another name now.
         raise _unproven(f"the engine cannot read the model ({type(error).__name__}: {error})") from error
-    if not _are_close(found, expected, _ROUNDING[_precision_of(model)]):
+    if not _are_close(engine_scores, model_scores, _ROUNDING[_precision_of(model)]):
         raise _unproven("the engine has other scores than the model")
 
 
@@ -59,15 +59,15 @@ def _major_and_minor(version: str) -> tuple[int, ...]:
     return Version(version).release[:2]
 
 
-def _are_close(found: Tensor, expected: Tensor, rounding: float) -> bool:
+def _are_close(engine_scores: Tensor, model_scores: Tensor, rounding: float) -> bool:
     """Return whether scores differ by so much of their spread at most."""
     # A model may forbid a token by a score of -inf. No score of one that diverged is finite: decoding says so.
-    is_finite = expected.isfinite()
-    if not torch.equal(found.isfinite(), is_finite):
+    is_finite = model_scores.isfinite()
+    if not torch.equal(engine_scores.isfinite(), is_finite):
         return False
-    expected = expected[is_finite]
-    difference = found[is_finite] - expected
-    spread = expected - expected.mean()
+    finite_scores = model_scores[is_finite]
+    difference = engine_scores[is_finite] - finite_scores
+    spread = finite_scores - finite_scores.mean()
     return bool(difference.norm() <= rounding * spread.norm())
 
 

@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     upload.add_argument("--private", action="store_true", help="Make a new repository private.")
     upload.add_argument("--commit_message", help="Message of the commit (default: Upload and the class of the model).")
     card = parser.add_argument_group("card")
-    for each in fields(CardDetails):
-        if "help" in each.metadata:
-            card.add_argument(f"--{each.name}", metavar="TEXT", help=each.metadata["help"])
+    for detail in fields(CardDetails):
+        if "help" in detail.metadata:
+            card.add_argument(f"--{detail.name}", metavar="TEXT", help=detail.metadata["help"])
     return parser

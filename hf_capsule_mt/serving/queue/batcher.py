@@ -41,7 +41,8 @@ class Batcher:
 
     Args:
         decoders: for each model, what decodes a batch of its sentences.
-        max_tokens_per_batch: the most source tokens of a batch, padding included. A longer sentence is alone in one.
+        max_tokens_per_batch: the most source tokens of a batch, padding included. A longer sentence has a
+            batch of its own.
         max_sentences_per_batch: the most sentences of a batch.
         max_wait: the most seconds that a new request may have to wait.
         max_waiting_tokens: the most source tokens that may wait.

@@ -80,7 +80,8 @@ def take_batch(requests: Sequence[WaitingRequest], number: int, max_tokens: int,
     Args:
         requests: those that wait, at least one.
         number: of the batch.
-        max_tokens: the most source tokens of the batch, with padding. A longer sentence is alone in one.
+        max_tokens: the most source tokens of the batch, with padding. A longer sentence has a batch of
+            its own.
         max_sentences: the most sentences of the batch.
     """
     in_turn = sorted(requests, key=lambda request: request.last_batch)
