@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import select
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -236,7 +237,10 @@ def report_user_errors() -> Iterator[None]:
             yield
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if _output_is_read():
+            print(f"error: Another process of this command died: {error}. Start it again.", file=sys.stderr)
+            raise SystemExit(1) from error
         # The interpreter writes what is left when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
@@ -259,6 +263,16 @@ def _limit_caches() -> None:
     """Let oneDNN and torch keep fewer shapes: up to a megabyte for each of the last 1,024 fills gigabytes."""
     for limit in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(limit, "128")
+
+
+def _output_is_read() -> bool:
+    """Return whether a program still reads the output, or a file or screen takes it."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    # Errors are always told.
+    poll.register(sys.stdout.fileno(), 0)
+    return not any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _open_closed_streams() -> None:

@@ -308,6 +308,20 @@ def test_a_closed_standard_output_is_no_error(monkeypatch):
         assert sys.stderr.writable()
 
 
+@pytest.mark.parametrize(("reader", "message"), [("cat", "error: Another process of this command died"), ("true", "")])
+def test_a_broken_pipe_is_of_the_output_or_of_another_process(reader, message):
+    code = """from hf_capsule_mt.cli.common import report_user_errors
+import time
+with report_user_errors():
+    time.sleep(1)
+    raise BrokenPipeError("pipe of a worker")"""
+    pipe = f"{sys.executable} -c '{code}' | {reader}; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(message)
+    assert bool(ended.stderr) is bool(message)
+
+
 @pytest.mark.parametrize(("load", "threads", "warns"), [(0.1, None, False), (9.0, None, True), (9.0, "1", False)])
 def test_other_programs_on_the_processors(monkeypatch, caplog, load, threads, warns):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

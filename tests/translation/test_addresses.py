@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import regex
 from stand_in_translator import UpperCase
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import pipeline
@@ -11,7 +12,7 @@ from transformers import pipeline
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
+from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses, with_own_flags
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,16 @@ def test_other_parts_are_kept_too():
     assert [match[0] for match in both.finditer("aa http://a.de ab")] == ["aa", "http://a.de"]
     with pytest.raises(UserError, match="not a regular expression"):
         with_addresses("(")
+
+
+@pytest.mark.parametrize(
+    "keep", [r"(?i)HOUSE", r"(?x) h o u s e # a comment", regex.compile(r"^House$", regex.IGNORECASE | regex.MULTILINE)]
+)
+def test_flags_of_an_expression_hold_for_it_alone(keep):
+    text = "a.b\nhouse\nsee http://a.de HTTP"
+    assert with_addresses(keep).findall(text) == ["house", "http://a.de"]
+    joined = regex.compile(f"{with_own_flags(regex.compile(keep))}|a .b|HTTP|x# y")
+    assert joined.findall(text + " x# y a .b http") == ["house", "HTTP", "x# y", "a .b"]
 
 
 ANY = "see a@b.de and https://x.org/a."

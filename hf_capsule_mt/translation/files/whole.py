@@ -22,7 +22,7 @@ from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.forcing import check_glossary
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
-from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
+from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses, with_own_flags
 from hf_capsule_mt.translation.text_translator import TextTranslator
 from hf_capsule_mt.translation.translation import Sentence
 
@@ -186,7 +186,7 @@ def options_of(text: Text, reading: TextOptions) -> TextOptions:
     """Return how a text of a file is read: like all of them, but for its tags and for what is kept in it."""
     keep = reading.keep
     if text.keep is not None and keep is not None:
-        keep = keep_pattern(f"{text.keep}|{keep.pattern}")
+        keep = keep_pattern(f"{text.keep}|{with_own_flags(keep)}")
     elif text.keep is not None:
         keep = keep_pattern(text.keep)
     return replace(reading, tags=text.markup is not None, keep=keep)

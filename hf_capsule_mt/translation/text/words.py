@@ -35,6 +35,9 @@ _MAIL_START = rf"(?:(?<!{_IN_NAME}|[.+@-])|(?<=%[a-zA-Z]))"
 _MAIL = rf"{_MAIL_START}(?:{_IN_NAME}|[.+-])++@(?:{_IN_NAME}|-)++\.(?:{_IN_NAME}|[.-])*{_IN_NAME}"
 ADDRESSES = f"{_URL}|{_MAIL}"
 """A regular expression for addresses of the Web and of e-mail, in time that grows with the length of a text."""
+_FLAGS_AT_START = regex.compile(r"^\(\?[aimsx]+\)")
+_LETTERS = {regex.ASCII: "a", regex.IGNORECASE: "i", regex.MULTILINE: "m", regex.DOTALL: "s", regex.VERBOSE: "x"}
+"""Flags that can hold for a part of an expression."""
 
 
 def word_spans(text: str, whole: Sequence[Span] = ()) -> list[Span]:
@@ -67,11 +70,18 @@ def with_addresses(keep: str | regex.Pattern | None = None) -> regex.Pattern:
     """
     if keep is None:
         return keep_pattern(ADDRESSES)
-    flags = 0
-    if isinstance(keep, regex.Pattern):
-        flags = keep.flags
-        keep = keep.pattern
     # It could be wrong by itself, and right with more behind it.
-    keep_pattern(keep)
+    pattern = keep if isinstance(keep, regex.Pattern) else keep_pattern(keep)
     # It comes first, so that the numbers of its groups stay.
-    return regex.compile(f"{keep}|{ADDRESSES}", flags)
+    return regex.compile(f"{with_own_flags(pattern)}|{ADDRESSES}")
+
+
+def with_own_flags(pattern: regex.Pattern) -> str:
+    """Return the expression of a pattern so that its flags, such as `(?i)`, do not hold for what is joined with it."""
+    expression = _FLAGS_AT_START.sub("", pattern.pattern)
+    letters = "".join(letter for flag, letter in _LETTERS.items() if pattern.flags & flag)
+    if not letters:
+        return expression
+    # A comment may be in its last line.
+    end = "\n)" if pattern.flags & regex.VERBOSE else ")"
+    return f"(?{letters}:{expression}{end}"
