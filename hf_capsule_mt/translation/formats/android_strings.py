@@ -1,6 +1,7 @@
 """Strings of Android (`strings.xml`): strings, plurals and arrays are translated, and all else stays."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from hf_capsule_mt.errors import UserError
@@ -50,8 +51,9 @@ class AndroidStrings(FileFormat):
                 "<resources> has the attribute xmlns, which Android does not read. Remove it if these are its strings."
             )
         document = PlacedMessages(data)
+        names = _names(elements)
         for element in _strings(elements):
-            _add_message(document, data, element.inner_start, element.inner_end)
+            _add_message(document, data, element, names[element.start])
         return document
 
 
@@ -69,8 +71,26 @@ def _strings(elements: Iterable[Element]) -> Iterator[Element]:
         yield element
 
 
-def _add_message(document: PlacedMessages, data: bytes, start: int, end: int) -> None:
-    """Add the message between two places, if it is one. A space at an end means nothing in XML, and stays."""
+def _names(elements: Iterable[Element]) -> dict[int, str]:
+    """Return the names of strings by their places: "title", "files[one]" of plurals, "planets[0]" of an array."""
+    names = {}
+    # Of each array, by its place.
+    num_items: Counter[int] = Counter()
+    for element in elements:
+        name = element.attributes.get("name", "")
+        if element.name == "item" and element.parent is not None:
+            around = element.parent
+            form = element.attributes.get("quantity", num_items[around.start])
+            name = f"{around.attributes.get('name', '')}[{form}]"
+            num_items[around.start] += 1
+        names[element.start] = name
+    return names
+
+
+def _add_message(document: PlacedMessages, data: bytes, element: Element, name: str) -> None:
+    """Add the message in an element, if it is one. A space at an end means nothing in XML, and stays."""
+    start = element.inner_start
+    end = element.inner_end
     cdata = _CDATA.fullmatch(data, start, end)
     if cdata is not None:
         start, end = cdata.span(2)
@@ -93,7 +113,8 @@ def _add_message(document: PlacedMessages, data: bytes, start: int, end: int) ->
     if characters is None:
         return
     message = Message(characters, _KEEP, tags=cdata is None, signs="\\", ignored_tags=_IGNORED_TAGS)
-    document.add(start, end, message, _written if cdata is None else _written_in_cdata)
+    write = _written if cdata is None else _written_in_cdata
+    document.add(start, end, message, write, unit=name)
 
 
 def _without_escapes(raw: str) -> str | None:

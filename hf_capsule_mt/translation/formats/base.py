@@ -17,12 +17,21 @@ _TAG_KEEP = r"</?[a-zA-Z][^<>]*>"
 _WORD = re.compile(r"(?:<[^<>]*>|\S)++")
 
 
+class Place(NamedTuple):
+    """Where a text stands in its file, as whoever translates the file looks for it."""
+
+    line: int = 1  # On which its unit begins, from 1.
+    unit: str | None = None  # The name of its unit, such as the key of a message. None where only lines tell.
+    context: str | None = None  # What else names the unit, such as the context of a message of gettext.
+
+
 class Text(NamedTuple):
     """A text of a file. It may have several sentences."""
 
     text: str
     markup: list[Run] | None = None  # What `read_markup` makes of it, if it has tags.
     keep: str | None = None  # A regular expression for parts that are not translated.
+    place: Place = Place()
 
 
 class Document(ABC):
@@ -30,6 +39,8 @@ class Document(ABC):
 
     texts: list[Text]
     """What is translated, in the order of the file."""
+    left: Sequence[int] = ()
+    """The numbers of texts that stay as they are, because a translation lacks something. `written` finds them."""
 
     @abstractmethod
     def written(self, translations: Sequence[str]) -> bytes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.errors import UserError
 
-from .base import Document, FileFormat
+from .base import Document, FileFormat, Place
 from .messages import Message, warn_of_untranslated
 from .placeholders import has_words, with_placeholders_of
 
@@ -58,20 +58,26 @@ class _Catalogue(Document):
             is_format = any(map(unit.hastypecomment, _PERCENT_FORMATS))
             messages = [Message(string, is_format=is_format) for string in _as_list(unit.source)]
             self._messages.append(messages)
+            place = Place(unit.line_number, str(unit.source), unit.getcontext() or None)
             for message in messages:
-                self.texts += message.texts
+                self.texts += [text._replace(place=place) for text in message.texts]
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the catalogue with its translations."""
         rest = iter(translations)
         untranslated = []
+        self.left = []
+        number = 0
         for unit, messages in zip(self._units, self._messages, strict=True):
             targets = [message.written(rest) for message in messages]
+            behind = number + sum(len(message.texts) for message in messages)
             if None in targets:
                 untranslated.append(unit.line_number)
-                continue
-            unit.target = self._plurals(*targets) if unit.hasplural() else targets[0]
-            unit.markfuzzy(True)
+                self.left += range(number, behind)
+            else:
+                unit.target = self._plurals(*targets) if unit.hasplural() else targets[0]
+                unit.markfuzzy(True)
+            number = behind
         warn_of_untranslated(untranslated, len(self._units))
         return bytes(self._store)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hf_capsule_mt.translation.tags.markup import attributes, is_untranslated, read_markup
 
-from .base import Document, FileFormat, Text, decoded, replaced
+from .base import Document, FileFormat, Place, Text, decoded, replaced
 
 # Attributes that a reader sees or hears.
 _WORDS = ("alt", "title", "placeholder", "aria-label")
@@ -36,13 +36,24 @@ class HtmlPage(FileFormat):
 class _Page(Document):
     def __init__(self, page: str, target_lang: str | None) -> None:
         self._target_lang = target_lang
-        # The words in attributes with their numbers.
+        self._page = page
+        # Up to where tags were read, and the line there.
+        self._place = 0
+        self._line = 1
+        # The words in attributes with their numbers, and where each stands first.
         self._numbers: dict[str, int] = {}
+        self._places: list[Place] = []
         markup = read_markup(page, edit=self._edited)
-        self.texts = [Text(page, markup), *map(Text, self._numbers)]
+        self.texts = [Text(page, markup)]
+        for words, place in zip(self._numbers, self._places, strict=True):
+            self.texts.append(Text(words, place=place))
 
     def _edited(self, tag: str) -> str:
         """Return a tag with the language of the translation if it is known, and with marks instead of words."""
+        place = self._page.index(tag, self._place)
+        line = self._line + self._page.count("\n", self._place, place)
+        self._line = line + tag.count("\n")
+        self._place = place + len(tag)
         names_language = self._target_lang is not None and _ROOT.match(tag) is not None
         has_words = not is_untranslated(tag)
         parts = []
@@ -50,7 +61,10 @@ class _Page(Document):
             if names_language and attribute.name in _LANGUAGE:
                 value = html.escape(self._target_lang)
             elif has_words and attribute.name in _WORDS and any(map(str.isalpha, attribute.value)):
-                number = self._numbers.setdefault(attribute.value, len(self._numbers))
+                if attribute.value not in self._numbers:
+                    self._numbers[attribute.value] = len(self._numbers)
+                    self._places.append(Place(line, attribute.name))
+                number = self._numbers[attribute.value]
                 value = f"\0{number}\0"
             else:
                 continue

@@ -9,7 +9,7 @@ from .placeholders import PLACEHOLDERS, is_code
 
 _ENTRY = re.compile(
     rb"""^[ \t\f]*+(?![#!\r\n])
-    (?:\\(?:\r\n|.)|[^\\\s:=])*+                       # The key.
+    (?P<key>(?:\\(?:\r\n|.)|[^\\\s:=])*+)
     [ \t\f]*+(?:[:=][ \t\f]*+)?
     (?P<value>(?:\\(?:\r\n|.)|[^\\\r\n])*+)""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
@@ -56,7 +56,8 @@ def _add_messages(document: PlacedMessages, data: bytes, encoding: str) -> None:
         if has_arguments:
             value = value.replace("''", "'")
         write = partial(_written, is_ascii=is_ascii, has_arguments=has_arguments)
-        document.add(match.start("value"), match.end("value"), Message(value, _KEEP), write)
+        key = without_halves(_ESCAPE.sub(_character, match["key"].decode(encoding)))
+        document.add(match.start("value"), match.end("value"), Message(value, _KEEP), write, unit=key)
 
 
 def _character(match: re.Match) -> str:

@@ -16,7 +16,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.tags.markup import read_markup, unescaped
 
-from .base import Document, FileFormat, Text, decoded, replaced
+from .base import Document, FileFormat, Place, Text, decoded, replaced
 from .markdown_marks import Mark, make_parser, marks_of
 
 if TYPE_CHECKING:
@@ -100,25 +100,31 @@ class _MarkdownPage(Document):
             else:
                 marks, text = marks_of(self._parser, prose.source, self._references, _KEEP)
             self._marks.append(marks)
-            self.texts.append(text)
-        self._images = [mark for marks in self._marks for mark in marks if mark.alt]
-        self.texts += [Text(image.alt, keep=_KEEP) for image in self._images]
+            self.texts.append(text._replace(place=Place(prose.line)))
+        self._images: list[Mark] = []
+        for prose, marks in zip(self._prose, self._marks, strict=True):
+            for image in marks:
+                if image.alt:
+                    self._images.append(image)
+                    self.texts.append(Text(image.alt, keep=_KEEP, place=Place(prose.line)))
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the page with its translations."""
         for image, translation in zip(self._images, translations[len(self._prose) :], strict=True):
             image.raw = image.with_alt(translation)
         parts = []
-        left: list[int] = []
-        for prose, marks, translation in zip(self._prose, self._marks, translations):
+        self.left = []
+        for number, (prose, marks, translation) in enumerate(zip(self._prose, self._marks, translations)):
             next_step()
             content = self._content(prose, marks, translation)
             if content is None:
-                left.append(prose.line)
+                self.left.append(number)
             else:
                 parts.append((prose.start, prose.end, content))
-        if left:
-            logger.warning("%d parts stay as they are, because a mark would get lost. See line %d.", len(left), left[0])
+        if self.left:
+            line = self.texts[self.left[0]].place.line
+            count = len(self.left)
+            logger.warning("%d parts stay as they are, because a mark would get lost. See line %d.", count, line)
         return replaced(self._page, parts).encode()
 
     def _content(self, prose: _Prose, marks: Sequence[Mark], translation: str) -> str | None:

@@ -13,7 +13,16 @@ from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.language_tags import is_language
 from hf_capsule_mt.long_work import next_step
 
-from .base import Document, Text, cut_in_proportion, replaced, text_with_tags, without_new_references, xml_text
+from .base import (
+    Document,
+    Place,
+    Text,
+    cut_in_proportion,
+    replaced,
+    text_with_tags,
+    without_new_references,
+    xml_text,
+)
 from .placeholders import PLACEHOLDER, PLACEHOLDERS, has_words, with_placeholders_of
 
 logger = logging.getLogger(__name__)
@@ -145,9 +154,20 @@ class PlacedMessages(Document):
         self._content = content
         self._encoding = encoding
         self._placed: list[tuple[int, int, Message, Callable[[str], str]]] = []
+        # The place up to which line ends were counted, and its line.
+        self._counted = 0
+        self._line = 1
         self.texts = []
 
-    def add(self, start: int, end: int, message: Message, write: Callable[[str], str]) -> None:
+    def add(
+        self,
+        start: int,
+        end: int,
+        message: Message,
+        write: Callable[[str], str],
+        unit: str | None = None,
+        context: str | None = None,
+    ) -> None:
         """Add the next message of the file.
 
         Args:
@@ -155,25 +175,31 @@ class PlacedMessages(Document):
             end: the byte behind it.
             message: its characters.
             write: returns characters as they are written there.
+            unit: the name of the message, such as its key.
+            context: what else names it.
         """
         self._placed.append((start, end, message, write))
-        self.texts += message.texts
+        self._line += self._content.count(b"\n", self._counted, start)
+        self._counted = start
+        place = Place(self._line, unit, context)
+        self.texts += [text._replace(place=place) for text in message.texts]
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the file with its translations."""
         rest = iter(translations)
         parts = []
         untranslated = []
-        line = 1
-        place = 0
+        self.left = []
+        number = 0
         for start, end, message, write in self._placed:
             translated = message.written(rest)
-            line += self._content.count(b"\n", place, start)
-            place = start
+            behind = number + len(message.texts)
             if translated is None:
-                untranslated.append(line)
+                untranslated.append(self.texts[number].place.line)
+                self.left += range(number, behind)
             else:
                 parts.append((start, end, write(translated).encode(self._encoding)))
+            number = behind
         warn_of_untranslated(untranslated, sum(bool(message.texts) for _, _, message, _ in self._placed))
         return replaced(self._content, parts)
 

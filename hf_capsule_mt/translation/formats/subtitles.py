@@ -12,7 +12,16 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.tags.markup import read_markup
 
-from .base import Document, FileFormat, cut_in_proportion, decoded, replaced, text_with_tags, without_new_references
+from .base import (
+    Document,
+    FileFormat,
+    Place,
+    cut_in_proportion,
+    decoded,
+    replaced,
+    text_with_tags,
+    without_new_references,
+)
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
@@ -56,6 +65,9 @@ class _Slot:
 
     start: int
     end: int
+    line: int  # From 1.
+    cue: str  # The number or name of its cue.
+    time: str  # When the cue begins.
     text: str  # What stands there, in one line.
     line_lengths: list[int]
     line_break: str  # The end of a line in this file.
@@ -76,7 +88,7 @@ class _Cues(Document):
             # Only WebVTT has references such as &amp;, which are read with tags.
             if is_vtt and "&" in text.text and "<" not in text.text:
                 text = text._replace(markup=read_markup(text.text))
-            self.texts.append(text)
+            self.texts.append(text._replace(place=_place(group)))
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the subtitles with their translations."""
@@ -93,19 +105,40 @@ class _Cues(Document):
 
 def _slots(content: str) -> Iterator[_Slot]:
     """Yield the text of each cue. If each of its lines begins with a dash, each is the text of another speaker."""
-    for cue in _CUE.finditer(content):
+    line = 1
+    counted = 0
+    end_before = 0
+    for number, cue in enumerate(_CUE.finditer(content), 1):
+        # The last line of the cue before is no name.
+        name = content[content.rfind("\n", 0, cue.start() - 1) + 1 : cue.start()].strip()
+        if not name or cue.start() == end_before:
+            name = str(number)
+        end_before = cue.end()
+        time = cue[0].split(maxsplit=1)[0]
         lines = _LINE.findall(cue["text"])
         has_speakers = all(map(_DASH.match, lines))
         place = cue.start("text")
         for part in lines if has_speakers else [cue["text"]]:
             start = place + _LEAD.match(part).end()
             place += len(part)
+            line += content.count("\n", counted, start)
+            counted = start
             written = content[start:place].rstrip()
             line_lengths = [len(line.strip()) for line in written.split("\n")]
             line_break = "\n"
             if "\r\n" in part:
                 line_break = "\r\n"
-            yield _Slot(start, start + len(written), " ".join(written.split()), line_lengths, line_break)
+            words = " ".join(written.split())
+            yield _Slot(start, start + len(written), line, name, time, words, line_lengths, line_break)
+
+
+def _place(sentence: Sequence[_Slot]) -> Place:
+    """Return where a sentence stands, with the names of its first and last cue, and the time of the first."""
+    first = sentence[0]
+    cue = first.cue
+    if sentence[-1].cue != cue:
+        cue = f"{cue} to {sentence[-1].cue}"
+    return Place(first.line, cue, first.time)
 
 
 def _sentences(slots: Iterator[_Slot]) -> Iterator[list[_Slot]]:

@@ -94,7 +94,23 @@ def _add_target(document: PlacedMessages, unit: Element, is_old: bool) -> None:
         return f"{before}{space}{tag}{translation}</{name}>"
 
     codes = [f"{prefix}{code}".lower() for code in _CODES]
-    document.add(start, end, Message(source.inner, tags=True, lines=False, ignored_tags=codes), written)
+    message = Message(source.inner, tags=True, lines=False, ignored_tags=codes)
+    document.add(start, end, message, written, *_names(unit, is_old))
+
+
+def _names(unit: Element, is_old: bool) -> tuple[str, str | None]:
+    """Return the name of a unit, or of a segment in it, and that of the file that it is of."""
+    names = []
+    if not is_old:
+        names.append(unit.parent.attributes.get("id"))
+    names.append(unit.attributes.get("id"))
+    file = unit.parent
+    while file is not None and file.local_name != "file":
+        file = file.parent
+    of_file = None
+    if file is not None:
+        of_file = file.attributes.get("original") or file.attributes.get("id")
+    return "/".join(filter(None, names)), of_file
 
 
 def _with_state(tag: str, state: str) -> str:
