@@ -58,25 +58,41 @@ _ENDINGS = (
 """Endings of the names of texts, as people and programs of machine translation choose them."""
 _NOT_LANGUAGES = ("asm", "mol", "run")
 """Endings of programs and molecules, although Assamese, Moldavian and Rundi are called so."""
-_LANGUAGE = re.compile(r"\.([a-z]{2,3})(?:[-_][A-Za-z]{2,4})?")
-"""An ending such as ".de", ".deu" or ".pt_BR"."""
+_ALSO_PROGRAMS = "am as cr cs cu el gd gv in ko ks la lo mk ml ms pl ps sc st sv te tr ts tt"
+"""Endings of texts that programs and settings have too, such as Polish and Perl."""
+_LANGUAGE = re.compile(r"\.([a-z]{2,3})(?:[-_](?:(?P<script>[A-Z][a-z]{3})|[A-Za-z]{2,4}))?")
+"""An ending such as ".de", ".deu", ".pt_BR" or ".ace_Latn"."""
 _CODE = re.compile(
     r"""\s*+(?:
-    .*[;{\\]$                         # The end of a statement, of its first line, or a line that goes on.
-    |.*(?:[\s)]\}|^\})$               # The end of a block.
-    |\#|//|/\*|\*/|%|\.\\"|'\\"       # A comment, also of TeX or of a page of a manual.
-    |\.[A-Za-z]{1,3}\b                # A command of a page of a manual.
-    |[\\@$;]|&&                       # A command, a decorator, a variable.
-    |\[[^\]]*\]$                      # The name of a section of settings.
-    |[\w.-]+\s*(?:=|:=|:$)            # A setting, or the beginning of several.
-    |[\w.-]+:\s.*[^.?!…"'”’»)。？！]$    # A setting, because a sentence would have an end.
-    |<.*>$|\{\w*\}$                   # An element of XML, or a placeholder.
-    |(?=[^\s/_=]*[/_=])\S++$            # A path, or a name of programmers.
-    |\S.*\t|[^\s:]*:[^\s:]*:          # A row of a table.
+    (?P<statement>.*[;{\\]$)                    # Of its first line, too, and of a line that goes on.
+    |(?P<block>.*(?:[\s)]\}|^\})$)
+    |(?P<comment>\#|//|/\*|\*/|%|\.\\"|'\\")    # Also of TeX or of a page of a manual.
+    |(?P<command>\.[A-Za-z]{1,3}\b|[\\@$;]|&&)  # Also of a page of a manual, a decorator, a variable.
+    |(?P<section>\[[^\]]*\]$)
+    |(?P<setting>[\w.-]+\s*(?:=|:=|:$)          # One, or the beginning of several.
+        |[\w.-]+:\s.*[^.?!…"'”’»)。？！]$)        # A sentence would have an end.
+    |(?P<element><.*>$|\{\w*\}$)
+    |(?P<name>(?=[^\s/_=]*[/_=])\S++$)
+    |(?P<row>\S.*\t|[^\s:]*:[^\s:]*:)
     )""",
     re.VERBOSE,
 )
 """Begins like a line of a program, of settings, of a table or of a page of a manual."""
+_KINDS_OF_CODE = {
+    "statement": "the end of a statement",
+    "block": "the end of a block",
+    "comment": "a comment",
+    "command": "a command",
+    "section": "the name of a section",
+    "setting": "a setting",
+    "element": "an element of XML",
+    "name": "a path, or a name of programmers",
+    "row": "a row of a table",
+    "signs": "a line of signs",
+}
+"""What lines of code look like, by the groups of the expression. The last one is for all other lines."""
+_ALSO_IN_TEXTS = ("comment", "section")
+"""Kinds of lines that texts have too, such as "#MeToo", "% of people" and "[Applause]"."""
 _PLACEHOLDER = re.compile(r">>[\w.-]+<<|<2\w+>|</?[a-zA-Z][^<>]*>|\{\w*\}")
 """Signs that texts have too. The first two are codes of languages that multilingual models read."""
 _SIGN = re.compile(r"[{}\[\]()<>=\\|/_*#~^$+]")
@@ -90,6 +106,8 @@ _MOST_LINES = 100
 """Lines that are looked at."""
 _CODE_BEGINNINGS = ("#", "//", "/*", "{", "[", ";", "<", '"""', "%", "-----BEGIN ", '.\\"', "'\\\"")
 """How files begin with a comment, with data or with a key."""
+_DATA = re.compile(r'[{\[]\s*(?:$|["{\[])|<[?!]')
+"""How JSON and XML begin. A text may begin with "[Applause]"."""
 
 
 def recognise(path: Path, name: str | None = None, *, tags: bool = False) -> FileFormat | None:
@@ -129,11 +147,14 @@ def recognise_contents(path: Path, head: bytes, name: str | None = None) -> File
             raise UserError(f"There is no format {name!r}. There are {', '.join(FORMATS)}.")
         return FORMATS[name]
     file_format = _known_format(path, beginning)
-    if file_format is None and not _is_plain_text(without_compression(path), beginning):
-        raise UserError(
-            f"{path} is of no format that is supported, so translating its lines would damage it. If it is plain text, "
-            f"give --format {LINES}. There are also {', '.join(FORMATS)}. For XML give --tags. {_WAY_AROUND}"
-        )
+    if file_format is None:
+        reason = _why_no_text(without_compression(path), beginning)
+        if reason is not None:
+            raise UserError(
+                f"{path} is of no format that is supported, so translating its lines would damage it. {reason} If it "
+                f"is plain text, give --format {LINES}. There are also {', '.join(FORMATS)}. For XML give --tags. "
+                f"{_WAY_AROUND}"
+            )
     return file_format
 
 
@@ -143,6 +164,7 @@ def _known_format(path: Path, beginning: str) -> FileFormat | None:
     Raises:
         UserError: if it may have other contents than messages.
     """
+    beginning = beginning.lstrip()
     for file_format in FORMATS.values():
         if file_format.is_begun_by(beginning):
             return file_format
@@ -169,20 +191,66 @@ def _beginning(path: Path, head: bytes) -> str:
             raise UserError(f"{path} is {kind}. Only text can be translated. {_WAY_AROUND}")
     if b"\0" in head:
         raise UserError(f"{path} is no text: it has NUL bytes. Only text in UTF-8 can be translated.")
-    return head.decode(errors="replace").removeprefix("\ufeff").lstrip()
+    return head.decode(errors="replace").removeprefix("\ufeff")
 
 
-def _is_plain_text(path: Path, beginning: str) -> bool:
-    """Return whether a file has lines of text, by its name without an ending of compression, and its beginning."""
+def _why_no_text(path: Path, beginning: str) -> str | None:
+    """Return a sentence that says why a file has no lines of text, or None if it has.
+
+    Args:
+        path: its name without an ending of compression.
+        beginning: its beginning.
+    """
+    if not _has_name_of_text(path):
+        return f"Names that end in {path.suffix} are not those of texts."
+    lines = _first_lines(beginning)
+    if not lines:
+        return None
+    number, first_line = lines[0]
+    first_line = _PLACEHOLDER.sub("", first_line)
     most_code = _MOST_CODE
     if path.suffix:
         most_code = _MOST_CODE_OF_TEXTS
-    return _has_name_of_text(path) and not _is_code(beginning, most_code)
+    allowed: tuple[str, ...] = ()
+    if _is_certainly_of_text(path):
+        allowed = _ALSO_IN_TEXTS
+        is_begun = _DATA.match(first_line) is not None
+    else:
+        is_begun = first_line.startswith(_CODE_BEGINNINGS)
+    if is_begun:
+        return f"Line {number} looks like the beginning of a program, of data or of a key: {lines[0][1][:60]!r}."
+    code = []
+    for number, line in lines:
+        kind = _kind_of_code(line)
+        if kind is not None and kind not in allowed:
+            code.append((number, kind, line))
+    if len(code) <= most_code * len(lines):
+        return None
+    number, kind, line = code[0]
+    return (
+        f"{len(code)} of its first {len(lines)} lines look like code. Line {number} looks like {_KINDS_OF_CODE[kind]}: "
+        f"{line[:60]!r}."
+    )
+
+
+def _first_lines(beginning: str) -> list[tuple[int, str]]:
+    """Return the first lines that are not blank, with their numbers from 1."""
+    lines = []
+    for number, line in enumerate(beginning.split("\n"), 1):
+        if line.strip():
+            lines.append((number, line.rstrip()))
+    return lines[:_MOST_LINES]
 
 
 def _has_name_of_text(path: Path) -> bool:
     """Return whether the name has no ending, or one of text, such as "test.de.2016"."""
     return not path.suffix or any(map(_is_ending_of_text, path.suffixes))
+
+
+def _is_certainly_of_text(path: Path) -> bool:
+    """Return whether only texts have such names."""
+    is_also_of_programs = path.suffix.removeprefix(".") in _ALSO_PROGRAMS.split()
+    return bool(path.suffix) and not is_also_of_programs
 
 
 def _is_ending_of_text(suffix: str) -> bool:
@@ -192,28 +260,22 @@ def _is_ending_of_text(suffix: str) -> bool:
     if match is None:
         return False
     letters = match[1]
+    if match["script"]:
+        # No program has such an ending.
+        return language_of(letters) is not None
     if len(letters) == 2:
         return is_language(letters)
     # "log" and "css" are languages, too. Only those that also have two letters end the names of texts.
     return letters not in _NOT_LANGUAGES and is_language(language_of(letters) or "")
 
 
-def _is_code(beginning: str, most_code: float) -> bool:
-    """Return whether a file begins as code does, or a larger share of its lines than `most_code` is code."""
-    lines = [line.rstrip() for line in beginning.split("\n") if line.strip()]
-    lines = lines[:_MOST_LINES]
-    if not lines:
-        return False
-    first_line = _PLACEHOLDER.sub("", lines[0])
-    if first_line.startswith(_CODE_BEGINNINGS):
-        return True
-    lines_of_code = sum(map(_is_line_of_code, lines))
-    return lines_of_code > most_code * len(lines)
-
-
-def _is_line_of_code(line: str) -> bool:
-    if _CODE.match(line):
-        return True
+def _kind_of_code(line: str) -> str | None:
+    """Return what kind of code a line looks like, a key of `_KINDS_OF_CODE`, or None."""
+    code = _CODE.match(line)
+    if code is not None:
+        return code.lastgroup
     words = _PLACEHOLDER.sub("", line)
     signs = len(_SIGN.findall(words))
-    return signs > _MOST_SIGNS * len(words)
+    if signs > _MOST_SIGNS * len(words):
+        return "signs"
+    return None

@@ -1,6 +1,7 @@
 """Files are recognised by their names and beginnings, and what would be translated wrongly is refused."""
 
 import gzip
+import re
 import zipfile
 
 import pytest
@@ -37,6 +38,11 @@ def written(folder, name, content):
         ("text", ">>de<< A dog\n\n>>pt_BR<< The house\n", None),
         ("text.source", "<2de> A dog runs.\n", None),
         ("train.en", "A dog runs.\n/home/dog/_cat\nIt is late.\n[on|off] = {}\n", None),
+        ("talk.txt", "[Applause]\n[Music]\nThank you.\n", None),
+        ("talk.en", "#MeToo\n# 1 song\n", None),
+        ("talk.de_DE", "// A dog runs.\n", None),
+        ("talk.eng_Latn", "% of people\n", None),
+        ("talk.ace_Latn", "[Applause]\n", None),
     ],
 )
 def test_formats(tmp_path, name, content, expected):
@@ -120,8 +126,11 @@ def test_a_document_of_word(tmp_path):
         ("Makefile", "all: dog\n\tcc -o dog dog.c\n"),
         ("passwd", "root:x:0:0:root:/root:/bin/bash\nnews:x:9:9::/:/bin/sh\n"),
         ("settings", "A comment.\nname = dog\n"),
-        ("requirements.txt", "# Needed.\ntorch\n"),
         ("table.txt", "dog\tcat\nbig\tsmall\n"),
+        ("data.txt", '{\n"a": "A dog runs."\n}\n'),
+        ("page.txt", "<?xml version='1.0'?>\nA dog runs.\n"),
+        ("script.pl", "#!/usr/bin/perl\nA dog runs.\nIt is late.\n"),
+        ("a.xyz_Latn", "A dog runs."),
         ("a", "<?xml version='1.0'?><a/>"),
         ("a", "#!/bin/sh\nls"),
     ],
@@ -132,6 +141,25 @@ def test_other_formats_are_refused(tmp_path, name, content):
     with pytest.raises(UserError, match=words):
         recognise(path)
     assert recognise(path, LINES) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "a", "Names that end in .csv are not those of texts."),
+        ("a.csv.gz", gzip.compress(b"a"), "Names that end in .csv are not those of texts."),
+        ("talk", "\n[Applause]\nThank you.\n", "Line 2 looks like the beginning of a program, of data or of a key"),
+        (
+            "a.txt",
+            "A dog.\n\nname = dog\nrun();\nb = 1\n",
+            "3 of its first 4 lines look like code. Line 3 looks like a setting: 'name = dog'.",
+        ),
+        ("a.en", "# A dog.\n( ) = a b\n( ) + c\n", "Line 2 looks like a line of signs"),
+    ],
+)
+def test_a_refusal_says_which_line_and_why(tmp_path, name, content, words):
+    with pytest.raises(UserError, match=re.escape(words)):
+        recognise(written(tmp_path, name, content))
 
 
 @pytest.mark.parametrize(
