@@ -160,6 +160,7 @@ def _is_right_for_gettext(content: str) -> bool | None:
 
 
 _PO_TARGET = re.compile(r'^msgstr.*\n?(?:^".*\n?)*', re.MULTILINE)
+_REVISION = re.compile("(?<=PO-Revision-Date:).*")
 _FUZZY = re.compile(r"^#, fuzzy\n|, fuzzy\b", re.MULTILINE)
 
 
@@ -168,7 +169,7 @@ def _po_without_targets(content: str) -> list[str]:
     entries = []
     for entry in "\n".join(content.splitlines()).split("\n\n"):
         is_header = 'msgid ""\nmsgstr' in entry
-        rest = entry if is_header else _PO_TARGET.sub("", _FUZZY.sub("", entry))
+        rest = _REVISION.sub("", entry) if is_header else _PO_TARGET.sub("", _FUZZY.sub("", entry))
         entries.append(rest.strip())
     return entries
 

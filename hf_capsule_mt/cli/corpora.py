@@ -25,7 +25,7 @@ _FAULTS = {
     "repeats": "repeating",
 }
 _OF_TEXT_FILES = (
-    *("output_file", "report_file", "calibration", "interactive", "documents", "glossary"),
+    *("output_file", "report_file", "calibration", "interactive", "documents", "glossary", "fuzzy"),
     *("n_best", "alignments"),
 )
 

@@ -133,6 +133,8 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
     is_stream = not path.is_file()
     file_format = FORMATS.get(args.format) if is_stream else recognise(path, args.format, tags=args.tags)
     if file_format is None:
+        if args.fuzzy:
+            raise UserError(f"--fuzzy is for catalogues such as de.po, and {path} has lines of text.")
         return None
     for_lines = ["sentences", "tags", "interactive", "report_file", "n_best", "alignments"]
     remedy = "Leave it out."
@@ -145,6 +147,8 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
     for name in for_lines:
         if getattr(args, name):
             raise UserError(f"--{name} is for lines of text, and {path} is {file_format.title}. {remedy}")
+    if args.fuzzy and not file_format.has_fuzzy:
+        raise UserError(f"--fuzzy is for translations that wait for a review, and {file_format.title} has none.")
     check_readable(file_format, args.documents)
     return file_format
 
@@ -165,9 +169,10 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
         target_lang=args.target_lang,
         keep=args.keep,
         translate_addresses=args.translate_addresses,
+        fuzzy=args.fuzzy,
         glossary=file_options.texts.glossary,
         max_tokens_per_batch=args.max_tokens_per_batch,
-        settings={**file_options.settings(), "format": file_format.name},
+        settings={**file_options.settings(), "format": file_format.name, "fuzzy": args.fuzzy},
         **options.generate_options(),
     )
 

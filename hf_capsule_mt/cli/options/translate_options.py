@@ -158,6 +158,11 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         help="Translate addresses of the Web and of e-mail like words. By default they are copied with --documents, "
         "--tags and --output_dir.",
     )
+    group.add_argument(
+        "--fuzzy",
+        action="store_true",
+        help="Also replace translations that wait for a review: fuzzy messages of .po. By default they stay.",
+    )
 
 
 def _add_terms(parser: argparse.ArgumentParser) -> None:

@@ -48,6 +48,7 @@ def translate_file(
     target_lang: str | None = None,
     keep: str | None = None,
     translate_addresses: bool = False,
+    fuzzy: bool = False,
     glossary: Glossary | None = None,
     max_tokens_per_batch: int = 4096,
     settings: Mapping[str, Any] | None = None,
@@ -67,6 +68,7 @@ def translate_file(
         target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it.
         keep: a regular expression for more parts that are not translated.
         translate_addresses: whether addresses of the Web and of e-mail are translated like words.
+        fuzzy: whether fuzzy translations of catalogues are replaced. Other formats have none.
         glossary: terms that translations must have.
         max_tokens_per_batch: source tokens that are decoded together, with padding.
         settings: everything that the translations depend on. With it, finished texts are kept in a folder next to the
@@ -77,7 +79,7 @@ def translate_file(
         UserError: if the file is no text, of no format that is supported, or damaged, or there is no such language.
     """
     input_file = Path(input_file)
-    mark, document = _read(input_file, file_format, language, target_lang)
+    mark, document = _read(input_file, file_format, language, target_lang, fuzzy)
     translator = getattr(translator, "texts", translator)
     direction = _direction(translator, source_lang, target_lang)
     pattern = None
@@ -107,7 +109,9 @@ def translate_file(
             kept.discard()
 
 
-def _read(path: Path, file_format: str | None, language: str, target_lang: str | None) -> tuple[bytes, Document]:
+def _read(
+    path: Path, file_format: str | None, language: str, target_lang: str | None, fuzzy: bool
+) -> tuple[bytes, Document]:
     """Return the mark at the beginning of a file, and the file behind it. Arguments and errors: [`translate_file`]."""
     with opened(path) as file:
         data = file.read()
@@ -115,6 +119,8 @@ def _read(path: Path, file_format: str | None, language: str, target_lang: str |
     if recognised is None:
         raise UserError(f"{path} has lines of text, and no format. For these use translate, or documents=.")
     check_readable(recognised, language)
+    if fuzzy:
+        recognised = recognised.with_fuzzy()
     mark = byte_order_mark(data)
     with _named_in_errors(path):
         return mark, recognised.read(data.removeprefix(mark), target_lang)

@@ -62,10 +62,16 @@ class FileFormat(ABC):
     """Whether its files are texts with tags, which users may call so."""
     package: str | None = None
     """The library that it needs, of the extra `files`."""
+    has_fuzzy = False
+    """Whether its files have translations that are marked as fuzzy: nobody has looked at them yet."""
 
     def is_begun_by(self, beginning: str) -> bool:
         """Return whether a text file that begins like this must be of this format."""
         return False
+
+    def with_fuzzy(self) -> "FileFormat":
+        """Return the format that also replaces fuzzy translations. It is the same where files have none."""
+        return self
 
     @abstractmethod
     def read(self, data: bytes, target_lang: str | None = None) -> Document:
