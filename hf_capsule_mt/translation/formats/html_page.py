@@ -10,10 +10,17 @@ from .base import Document, FileFormat, Place, Text, decoded, replaced
 
 # Attributes that a reader sees or hears.
 _WORDS = ("alt", "title", "placeholder", "aria-label")
+_SHOWN_META = (
+    "description",
+    *("og:title", "og:description", "og:image:alt"),
+    *("twitter:title", "twitter:description", "twitter:image:alt"),
+)
+"""Names of `<meta>` whose contents search engines and messengers show: of HTML, of Open Graph and of X's cards."""
 _LANGUAGE = ("lang", "xml:lang")
 _MARK = re.compile("\0(\\d+)\0")
 """Stands in a tag for words in an attribute. The tags are read only once, and come back wherever their words are."""
 _ROOT = re.compile(r"<html[\s/>]", re.IGNORECASE)
+_META = re.compile(r"<meta[\s/]", re.IGNORECASE)
 
 
 class HtmlPage(FileFormat):
@@ -55,12 +62,14 @@ class _Page(Document):
         self._line = line + tag.count("\n")
         self._place = place + len(tag)
         names_language = self._target_lang is not None and _ROOT.match(tag) is not None
-        has_words = not is_untranslated(tag)
+        words = ()
+        if not is_untranslated(tag):
+            words = _names_of_words(tag)
         parts = []
         for attribute in attributes(tag):
             if names_language and attribute.name in _LANGUAGE:
                 value = html.escape(self._target_lang)
-            elif has_words and attribute.name in _WORDS and any(map(str.isalpha, attribute.value)):
+            elif attribute.name in words and any(map(str.isalpha, attribute.value)):
                 if attribute.value not in self._numbers:
                     self._numbers[attribute.value] = len(self._numbers)
                     self._places.append(Place(line, attribute.name))
@@ -75,3 +84,14 @@ class _Page(Document):
         """Return the page with its translations. Those of words in attributes take the places of their marks."""
         page, *values = translations
         return _MARK.sub(lambda mark: html.escape(values[int(mark[1])]), page).encode()
+
+
+def _names_of_words(tag: str) -> Sequence[str]:
+    """Return the names of the attributes that have words for a reader in a tag."""
+    if _META.match(tag) is None:
+        return _WORDS
+    for attribute in attributes(tag):
+        # Open Graph has "property", and pages mix both up.
+        if attribute.name in ("name", "property") and attribute.value.strip().lower() in _SHOWN_META:
+            return ("content",)
+    return ()

@@ -47,6 +47,42 @@ def test_the_language_of_the_page(tmp_path):
     assert translated(tmp_path, "<html><p hreflang=en>a", target_lang="de") == "<html><p hreflang=en>A"
 
 
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        ('<meta name="description" content="a dog">', '<meta name="description" content="A DOG">'),
+        ("<META CONTENT='a dog' NAME=Description />", '<META CONTENT="A DOG" NAME=Description />'),
+        ('<meta property="og:title" content="a dog"/>', '<meta property="og:title" content="A DOG"/>'),
+        ('<meta property="og:description" content="a dog">', '<meta property="og:description" content="A DOG">'),
+        ('<meta name="twitter:title" content="a dog">', '<meta name="twitter:title" content="A DOG">'),
+        ('<meta name="twitter:description" content="a dog">', '<meta name="twitter:description" content="A DOG">'),
+        ('<meta property="twitter:image:alt" content="a dog">', '<meta property="twitter:image:alt" content="A DOG">'),
+    ],
+)
+def test_words_in_meta(tmp_path, tag, expected):
+    assert (
+        translated(tmp_path, f"<html><head>{tag}<title>b</title></head>")
+        == f"<html><head>{expected}<title>B</title></head>"
+    )
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        '<meta name="viewport" content="width=device-width">',
+        '<meta name="description" content="a dog" translate="no">',
+        '<meta property="og:image" content="a dog" title="a dog">',
+        '<meta name="author" content="a dog">',
+        '<meta http-equiv="description" content="a dog">',
+        '<meta charset="utf-8" content="a dog">',
+        '<link name="description" content="a dog">',
+    ],
+)
+def test_other_contents_of_meta_stay(tmp_path, tag):
+    page = f"<html><head>{tag}</head>"
+    assert translated(tmp_path, page) == page
+
+
 def test_attributes_of_what_is_not_translated_stay(tmp_path):
     """Also if another tag has the same words."""
     page = '<p>a <img alt="a dog"> b</p><p>c <img translate="no" alt="a dog"> d</p>'
