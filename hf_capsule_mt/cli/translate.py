@@ -134,7 +134,7 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
     file_format = FORMATS.get(args.format) if is_stream else recognise(path, args.format, tags=args.tags)
     if file_format is None:
         if args.fuzzy:
-            raise UserError(f"--fuzzy is for catalogues such as de.po, and {path} has lines of text.")
+            raise UserError(f"--fuzzy is for files such as de.po and de.xlf, and {path} has lines of text.")
         return None
     for_lines = ["sentences", "tags", "interactive", "report_file", "n_best", "alignments"]
     remedy = "Leave it out."

@@ -161,7 +161,8 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fuzzy",
         action="store_true",
-        help="Also replace translations that wait for a review: fuzzy messages of .po. By default they stay.",
+        help="Also replace translations that wait for a review: fuzzy messages of .po, and targets of XLIFF 1.2 whose "
+        "state is new or needs something. By default they stay.",
     )
 
 

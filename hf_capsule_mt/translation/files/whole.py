@@ -68,7 +68,7 @@ def translate_file(
         target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it.
         keep: a regular expression for more parts that are not translated.
         translate_addresses: whether addresses of the Web and of e-mail are translated like words.
-        fuzzy: whether fuzzy translations of catalogues are replaced. Other formats have none.
+        fuzzy: whether translations that wait for a review are replaced. Only .po and XLIFF have such ones.
         glossary: terms that translations must have.
         max_tokens_per_batch: source tokens that are decoded together, with padding.
         settings: everything that the translations depend on. With it, finished texts are kept in a folder next to the

@@ -12,7 +12,12 @@ from .xml_elements import Element, first_element_is, read_elements
 
 _CODES = ("ph", "bpt", "ept", "it")
 """Elements whose contents are codes of another format."""
-_STATE = re.compile(r"""\sstate\s*=\s*(?:"[^"]*"|'[^']*')""")
+_STATE = re.compile(r"""\s(?:state|state-qualifier|subState)\s*=\s*(?:"[^"]*"|'[^']*')""")
+"""The state of a translation, and what says more of it. With another state that would not be true."""
+_FINAL = ("final", "signed-off", "reviewed")
+"""States of translations that somebody has approved, of both versions."""
+_UNTRANSLATED = ("new", "needs-translation", "initial")
+"""States of targets that nobody has translated. Many programs copy the source into them."""
 _TAG = re.compile(r"<[^<>]*>")
 
 
@@ -27,10 +32,19 @@ class Xliff(FileFormat):
     name = "xliff"
     title = "XLIFF"
     suffixes = (".xlf", ".xliff")
+    has_fuzzy = True
+
+    def __init__(self, fuzzy: bool = False) -> None:
+        """Read units without a target, and with `fuzzy` also those whose target is new or needs work."""
+        self._fuzzy = fuzzy
 
     def is_begun_by(self, beginning: str) -> bool:
         """Return whether the first element is that of XLIFF."""
         return first_element_is("xliff", beginning)
+
+    def with_fuzzy(self) -> "Xliff":
+        """Return the format that also translates targets again that are new or need work or a review."""
+        return Xliff(fuzzy=True)
 
     def read(self, data: bytes, target_lang: str | None = None) -> Document:
         """Read a file."""
@@ -38,11 +52,11 @@ class Xliff(FileFormat):
         if elements[0].local_name != "xliff":
             raise UserError("The first element is not <xliff>.")
         document = PlacedMessages(data)
-        _add_targets(document, elements, target_lang)
+        _add_targets(document, elements, target_lang, self._fuzzy)
         return document
 
 
-def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_lang: str | None) -> None:
+def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_lang: str | None, fuzzy: bool) -> None:
     """Add the targets that a file gets, and what names their language."""
     is_old = elements[0].attributes.get("version", "1.2").startswith("1")
     unit, root, language = _NEW
@@ -61,7 +75,7 @@ def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_l
             ending = element.first_tag[len(element.first_tag.rstrip("/>")) :]
             end = element.inner_start - len(ending)
             document.add(end, end, Message(""), lambda _: attribute)
-        elif element.local_name == unit and _is_open(element):
+        elif element.local_name == unit and _is_open(element, is_old, fuzzy):
             _add_target(document, element, is_old)
 
 
@@ -114,16 +128,32 @@ def _names(unit: Element, is_old: bool) -> tuple[str, str | None]:
 
 
 def _with_state(tag: str, state: str) -> str:
-    """Return a first tag with another state."""
+    """Return a first tag with another state, without what says more of the old one."""
     without_state = _STATE.sub("", tag).removesuffix(">").rstrip()
     return f'{without_state} state="{state}">'
 
 
-def _is_open(unit: Element) -> bool:
-    """Return whether a unit is translated, and has no target yet."""
+def _is_open(unit: Element, is_old: bool, fuzzy: bool) -> bool:
+    """Return whether a unit is translated. Nobody has approved it, and it has no target or one that may be replaced."""
     source = unit.child("source")
     target = unit.child("target")
+    if source is None or unit.stays or unit.attributes.get("approved") == "yes":
+        return False
+    state = ""
+    if not is_old:
+        state = unit.attributes.get("state", "")
+    elif target is not None:
+        state = target.attributes.get("state", "")
+    if state in _FINAL:
+        return False
     has_target = target is not None and bool(target.inner.strip())
-    if source is None or has_target or unit.stays:
+    if has_target and not _may_be_replaced(source, target, state, fuzzy):
         return False
     return has_words(_TAG.sub("", source.inner))
+
+
+def _may_be_replaced(source: Element, target: Element, state: str, fuzzy: bool) -> bool:
+    """Return whether no work is lost with a target, or the user wants a new one for one that needs work."""
+    if fuzzy:
+        return state in _UNTRANSLATED or state.startswith("needs-")
+    return state in _UNTRANSLATED and target.inner.strip() == source.inner.strip()

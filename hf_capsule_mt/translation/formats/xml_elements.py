@@ -79,7 +79,9 @@ def read_elements(data: bytes) -> list[Element]:
         if open_elements:
             parent = open_elements[-1]
         stays = attributes.get("translate") == "no" or attributes.get("translatable") == "false"
-        stays = stays or (parent is not None and parent.stays)
+        if parent is not None and parent.stays:
+            # An element may be translated in one that is not.
+            stays = attributes.get("translate") != "yes"
         element = Element(data, name, attributes, parent, stays, place, _FIRST_TAG.match(data, place).end())
         elements.append(element)
         open_elements.append(element)

@@ -171,7 +171,7 @@ def test_a_refusal_says_which_line_and_why(tmp_path, name, content, words):
         ("a.html", "<p>a</p>", ["--documents", "xx"], "'xx' is no language"),
         ("a.html", "<p>a</p>", ["--sentences", "en"], "--sentences is for lines of text"),
         ("a.html", "<p>a</p>", ["--documents", "en", "--fuzzy"], "for translations that wait for a review, and HTML"),
-        ("a.txt", "A dog.", ["--fuzzy"], "--fuzzy is for catalogues such as de.po, and a.txt has lines of text"),
+        ("a.txt", "A dog.", ["--fuzzy"], "--fuzzy is for files such as de.po and de.xlf, and a.txt has lines of text"),
         (
             "a.srt",
             "1\n",

@@ -79,6 +79,73 @@ def test_a_state_is_replaced(tmp_path):
     assert initial == translated(tmp_path, NEW)
 
 
+def old_unit(target, attributes=""):
+    return f'<xliff version="1.2"><trans-unit{attributes}><source>dog</source>{target}</trans-unit></xliff>'
+
+
+def new_unit(target, attributes=""):
+    return f'<xliff version="2.1"><unit><segment{attributes}><source>dog</source>{target}</segment></unit></xliff>'
+
+
+@pytest.mark.parametrize("target", ["", "<target/>", "<target>Hund</target>"])
+@pytest.mark.parametrize("fuzzy", [False, True])
+def test_units_that_somebody_approved_stay(tmp_path, target, fuzzy):
+    for content in (
+        old_unit(target, ' approved="yes"'),
+        old_unit("<target state='final'>Hund</target>"),
+        old_unit('<target state="signed-off"/>'),
+        new_unit(target, ' state="reviewed"'),
+        new_unit(target, ' state="final"'),
+    ):
+        assert translated(tmp_path, content, fuzzy=fuzzy) == content
+
+
+REVIEW = '<target state="needs-review-translation">DOG</target>'
+
+
+@pytest.mark.parametrize(
+    ("target", "expected", "fuzzy_expected"),
+    [
+        # A copy of the source is no work of anybody.
+        ('<target state="new">dog</target>', REVIEW, REVIEW),
+        ('<target state="needs-translation"> dog</target>', REVIEW, REVIEW),
+        ('<target state="new">Hund</target>', None, REVIEW),
+        ('<target state="needs-translation">Hund</target>', None, REVIEW),
+        ('<target state="needs-l10n">Hund</target>', None, REVIEW),
+        ('<target state="needs-review-translation">dog</target>', None, REVIEW),
+        ('<target state="translated">dog</target>', None, None),
+        ("<target>dog</target>", None, None),
+        ('<target state-qualifier="tm-suggestion" state="needs-review-translation" >Hund</target>', None, REVIEW),
+    ],
+)
+def test_targets_that_may_be_replaced(tmp_path, target, expected, fuzzy_expected):
+    content = old_unit(target)
+    assert translated(tmp_path, content) == old_unit(expected or target)
+    assert translated(tmp_path, content, fuzzy=True) == old_unit(fuzzy_expected or target)
+
+
+@pytest.mark.parametrize("attributes", ["", ' state="initial"', ' state="translated"'])
+@pytest.mark.parametrize("fuzzy", [False, True])
+@pytest.mark.parametrize("words", ["dog", "Hund"])
+def test_targets_of_segments_that_may_be_replaced(tmp_path, attributes, fuzzy, words):
+    content = new_unit(f"<target>{words}</target>", attributes)
+    is_replaced = "initial" in attributes and (fuzzy or words == "dog")
+    expected = new_unit("<target>DOG</target>", ' state="translated"') if is_replaced else content
+    assert translated(tmp_path, content, fuzzy=fuzzy) == expected
+
+
+def test_a_substate_goes_with_its_state(tmp_path):
+    content = new_unit("", ' id="1" subState="x:copied" state="initial"')
+    assert translated(tmp_path, content) == new_unit("<target>DOG</target>", ' id="1" state="translated"')
+
+
+def test_a_unit_may_be_translated_in_a_group_that_is_not(tmp_path):
+    unit = "<trans-unit{}><source>dog</source></trans-unit>"
+    content = f'<xliff version="1.2"><group translate="no">{unit.format("")}{{}}</group></xliff>'
+    yes = unit.format(' translate="yes"')
+    assert translated(tmp_path, content.format(yes)) == content.format(yes.replace("</source>", f"</source>{REVIEW}"))
+
+
 def test_what_a_model_writes_is_no_markup(tmp_path):
     (tmp_path / "a.xlf").write_text(NEW)
     translate_file(Writes("a < b & c"), tmp_path / "a.xlf", tmp_path / "b.xlf", "en")
