@@ -2,9 +2,10 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import AnyStr, NamedTuple
+from types import MappingProxyType
+from typing import Any, AnyStr, NamedTuple
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.tags.markup import Run, read_markup, unescaped
@@ -41,6 +42,8 @@ class Document(ABC):
     """What is translated, in the order of the file."""
     left: Sequence[int] = ()
     """The numbers of texts that stay as they are, because a translation lacks something. `written` finds them."""
+    details: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
+    """What else a report says of texts, by their numbers: names of fields and values of JSON. `written` finds it."""
 
     @abstractmethod
     def written(self, translations: Sequence[str]) -> bytes:
@@ -138,17 +141,25 @@ def without_new_references(source: Text, translation: str) -> str:
     return unescaped(translation)
 
 
+def words_of(text: str) -> tuple[list[str], str]:
+    """Return the words of a text with the tags next to them, and what stands between two words.
+
+    A text of a language without spaces is cut into characters.
+    """
+    text = text.strip()
+    words = _WORD.findall(text)
+    if len(words) == 1 and _UNSPACED.search(text) and "<" not in text:
+        return list(text), ""
+    return words, " "
+
+
 def cut_in_proportion(text: str, lengths: Sequence[int]) -> list[str]:
     """Cut a text between words into as many pieces as there are lengths, in about their proportion.
 
     With fewer words than lengths the last pieces are empty.
     """
     text = text.strip()
-    words = _WORD.findall(text)
-    joint = " "
-    if len(words) == 1 and _UNSPACED.search(text) and "<" not in text:
-        words = list(text)
-        joint = ""
+    words, joint = words_of(text)
     # Each length has a space after it.
     sums = list(accumulate(length + 1 for length in lengths))
     limits = [limit * (len(text) + 1) / sums[-1] for limit in sums]

@@ -1,12 +1,14 @@
 """Subtitles: SubRip (.srt) and WebVTT (.vtt). Numbers, times, settings, styles and comments stay.
 
 A sentence that goes on in the next cue is translated as a whole. Its translation is cut again, in proportion to the
-lengths of the cues.
+lengths of the cues. `line_breaks.py` breaks the text of a cue into lines.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
@@ -22,10 +24,13 @@ from .base import (
     text_with_tags,
     without_new_references,
 )
+from .line_breaks import broken_into_lines, shown_length
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 _TIMES = rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}"
+_ONE_TIME = re.compile(_TIME)
+_TIME_SIGN = re.compile("[:.,]")
 _FIRST_LINE = re.compile(rf"^{_TIMES}", re.MULTILINE)
 # Its text ends with a blank line, or with the times of the next one.
 _CUE = re.compile(rf"^{_TIMES}[^\n]*\n(?P<text>(?:(?!{_TIMES})[^\S\n]*\S[^\n]*\n?)+)", re.MULTILINE)
@@ -66,8 +71,10 @@ class _Slot:
     start: int
     end: int
     line: int  # From 1.
+    cue_start: int  # The place of its cue, which may have several slots.
     cue: str  # The number or name of its cue.
     time: str  # When the cue begins.
+    seconds: float  # How long the cue is shown.
     text: str  # What stands there, in one line.
     line_lengths: list[int]
     line_break: str  # The end of a line in this file.
@@ -93,13 +100,17 @@ class _Cues(Document):
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the subtitles with their translations."""
         parts = []
+        # The characters of each cue.
+        lengths: Counter[int] = Counter()
         for text, group, translation in zip(self.texts, self._sentences, translations, strict=True):
             next_step()
             translation = without_new_references(text, translation)
             pieces = cut_in_proportion(translation, [len(slot.text) for slot in group])
             for slot, piece in zip(group, pieces, strict=True):
-                lines = cut_in_proportion(piece, slot.line_lengths)
+                lines = broken_into_lines(piece, slot.line_lengths)
                 parts.append((slot.start, slot.end, slot.line_break.join(lines)))
+                lengths[slot.cue_start] += shown_length(" ".join(lines))
+        self.details = {number: _speed(group, lengths) for number, group in enumerate(self._sentences)}
         return replaced(self._content, parts).encode()
 
 
@@ -114,7 +125,8 @@ def _slots(content: str) -> Iterator[_Slot]:
         if not name or cue.start() == end_before:
             name = str(number)
         end_before = cue.end()
-        time = cue[0].split(maxsplit=1)[0]
+        time, end_time = [match[0] for match in islice(_ONE_TIME.finditer(cue[0]), 2)]
+        seconds = _seconds(end_time) - _seconds(time)
         lines = _LINE.findall(cue["text"])
         has_speakers = all(map(_DASH.match, lines))
         place = cue.start("text")
@@ -129,7 +141,30 @@ def _slots(content: str) -> Iterator[_Slot]:
             if "\r\n" in part:
                 line_break = "\r\n"
             words = " ".join(written.split())
-            yield _Slot(start, start + len(written), line, name, time, words, line_lengths, line_break)
+            end = start + len(written)
+            yield _Slot(start, end, line, cue.start(), name, time, seconds, words, line_lengths, line_break)
+
+
+def _seconds(time: str) -> float:
+    """Return the seconds of a time such as 00:01:02,500."""
+    *larger, seconds, fraction = _TIME_SIGN.split(time)
+    total = float(f"{seconds}.{fraction}")
+    for factor, number in zip((60, 3600), reversed(larger)):
+        total += factor * int(number)
+    return total
+
+
+def _speed(sentence: Sequence[_Slot], lengths: Mapping[int, int]) -> dict[str, float]:
+    """Return what a report says of the cues of a sentence: how fast the fastest one must be read.
+
+    Args:
+        sentence: its parts.
+        lengths: the characters of each cue by its place.
+    """
+    speeds = [lengths[slot.cue_start] / slot.seconds for slot in sentence if slot.seconds > 0]
+    if not speeds:
+        return {}
+    return {"characters_per_second": round(max(speeds), 1)}
 
 
 def _place(sentence: Sequence[_Slot]) -> Place:

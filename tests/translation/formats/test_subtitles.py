@@ -5,7 +5,8 @@ from stand_in_translator import UpperCase
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.formats import recognise
+from hf_capsule_mt.translation.formats import FORMATS, recognise
+from hf_capsule_mt.translation.formats.line_breaks import broken_into_lines
 from hf_capsule_mt.translation.generation.decoder import Decoded
 
 SRT = """1
@@ -71,7 +72,9 @@ def translated(tmp_path, content, ending, translator=None):
 def test_subrip(tmp_path):
     content, seen = translated(tmp_path, SRT, "srt")
     expected = SRT
-    for words in ("A dog runs through", "the snow,", "and it is late.", "Who is", "there", "Q&A. It's me!", "no end"):
+    # Without a mark inside, a cue is broken in its middle.
+    expected = expected.replace("A dog runs through\nthe snow,", "A DOG RUNS\nTHROUGH THE SNOW,")
+    for words in ("and it is late.", "Who is", "there", "Q&A. It's me!", "no end"):
         expected = expected.replace(words, words.upper())
     assert content == expected
     assert "A dog runs through the snow, and it is late." in seen
@@ -120,6 +123,61 @@ def test_two_lines_stay_two_lines(tmp_path):
     content = "1\n00:00:01,000 --> 00:00:02,000\na b c\nd e.\n"
     found, _ = translated(tmp_path, content, "srt", Longer())
     assert found.splitlines()[2:] == ["A A B B C C", "D D E. E."]
+
+
+@pytest.mark.parametrize(
+    ("text", "source_lengths", "lines"),
+    [
+        # The sentence ends before the comma and the middle.
+        ("No. I have never, ever seen it.", [9, 9], ["No.", "I have never, ever seen it."]),
+        ("Yes. It runs. And it is big.", [9, 9], ["Yes. It runs.", "And it is big."]),
+        ('He says "go!" and they run', [9, 9], ['He says "go!"', "and they run"]),
+        ("<i>No.</i> I have seen it", [9, 9], ["<i>No.</i>", "I have seen it"]),
+        ("If it is late, we run through it", [9, 9], ["If it is late,", "we run through it"]),
+        ("A dog runs through the snow", [9, 9], ["A dog runs", "through the snow"]),
+        # A line of more characters than guides allow is worse than one that ends inside a sentence.
+        (
+            "No. This is a sentence with forty-three letters in all",
+            [9, 9],
+            ["No. This is a sentence with", "forty-three letters in all"],
+        ),
+        (
+            "No. This is a sentence with forty-three letters in all",
+            [9, 50],
+            ["No.", "This is a sentence with forty-three letters in all"],
+        ),
+        ("I think so. We saw Mr. Dog and Dr. Cat", [9, 9], ["I think so.", "We saw Mr. Dog and Dr. Cat"]),
+        ("They saw Mr. Cat in the snow", [9, 9], ["They saw Mr. Cat", "in the snow"]),
+        ("Que dit le chien ? Il court", [9, 9], ["Que dit le chien ?", "Il court"]),
+        ("Que dit le grand petit chien ?", [9, 9], ["Que dit le grand", "petit chien ?"]),
+        ("aa bb cc. dd ee ff, gg hh ii", [5, 5, 5], ["aa bb cc.", "dd ee ff,", "gg hh ii"]),
+        ("aa bb", [5, 5, 5], ["aa", "bb"]),
+        ("一二。三四五六七", [5, 5], ["一二。", "三四五六七"]),
+        ("「一二三。」四五六七", [5, 5], ["「一二三。」", "四五六七"]),
+        ("a b", [3], ["a b"]),
+        ("", [3, 3], [""]),
+    ],
+)
+def test_where_a_line_ends(text, source_lengths, lines):
+    assert broken_into_lines(text, source_lengths) == lines
+
+
+def test_a_cue_of_two_sentences_is_broken_between_them(tmp_path):
+    content = "1\n00:00:01,000 --> 00:00:02,000\nI know that, you see. But\nyou go.\n"
+    found, _ = translated(tmp_path, content, "srt")
+    assert found.splitlines()[2:] == ["I KNOW THAT, YOU SEE.", "BUT YOU GO."]
+
+
+def test_characters_a_second(tmp_path):
+    """The longest of the cues of a sentence counts. Tags are not read, and two speakers share a cue."""
+    content = (
+        "1\n00:00:01,000 --> 00:00:03,000\na dog\n\n2\n01:00:59,500-->01:01:00,5\nruns <b>a</b>way\nnow.\n\n"
+        "3\n0:00:01,0 --> 0:00:02,0\n- ab.\n- cd.\n\n4\n00:00:02,000 --> 00:00:02,000\nno time.\n"
+    )
+    document = FORMATS["srt"].read(content.encode())
+    document.written([text.text for text in document.texts])
+    speeds = [document.details[number].get("characters_per_second") for number in range(len(document.texts))]
+    assert speeds == [2.5, 14.0, 6.0, 6.0, None]
 
 
 def test_cues_without_a_blank_line_between(tmp_path):
