@@ -16,7 +16,7 @@ from hf_capsule_mt.translation.files.options import STANDARD_INPUT, FileOptions,
 from hf_capsule_mt.translation.files.whole import check_readable
 from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.quality.calibration import Calibration
+from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 from hf_capsule_mt.translation.quality.report import faults, mean_score
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
@@ -50,19 +50,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     file_format = _file_format(args)
     state = decoding.process_state(args.device)
     if file_format is not None:
-        _translate_file(args, file_format, state)
-        return
-    options = _options(args)
-    for lines in translate_windows(options, state):
-        sys.stdout.buffer.write(text_bytes(lines))
-        sys.stdout.buffer.flush()
+        options = _translate_file(args, file_format, state)
+    else:
+        options = _options(args)
+        for lines in translate_windows(options, state):
+            sys.stdout.buffer.write(text_bytes(lines))
+            sys.stdout.buffer.flush()
     if args.report_file is not None and state.is_main_process:
-        warning = faults(each_line(args.report_file))
-        if warning is not None:
-            logger.warning("%s See %s.", warning, args.report_file)
-        if options.calibration is not None:
-            _warn_of_another_kind(options.calibration, args.report_file)
+        _tell_of_report(args.report_file, options.calibration)
     leave_group_at_exit()
+
+
+def _tell_of_report(report: Path, calibration: Calibration | None) -> None:
+    """Say how many translations of a report look wrong, and whether its scores are unlike those of a calibration."""
+    warning = faults(each_line(report))
+    if warning is not None:
+        logger.warning("%s See %s.", warning, report)
+    if calibration is not None:
+        _warn_of_another_kind(calibration, report)
 
 
 def _warn_of_another_kind(calibration: Calibration, report: Path) -> None:
@@ -136,7 +141,7 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
         if args.fuzzy:
             raise UserError(f"--fuzzy is for files such as de.po and de.xlf, and {path} has lines of text.")
         return None
-    for_lines = ["sentences", "tags", "interactive", "report_file", "n_best", "alignments"]
+    for_lines = ["sentences", "tags", "interactive", "n_best", "alignments"]
     remedy = "Leave it out."
     if args.tags and file_format.has_tags:
         if args.documents is None and args.format is None:
@@ -153,12 +158,14 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
     return file_format
 
 
-def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: PartialState) -> None:
-    """Translate the input as a whole."""
+def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: PartialState) -> FileOptions:
+    """Translate the input as a whole, and return how."""
     if state.num_processes > 1:
         raise UserError(f"The input is {file_format.title}, which one process translates. Start only one.")
     file_options = _options(args).pinned()
     options = file_options.decoding
+    if file_options.calibration is not None:
+        file_options.calibration.check(calibration_settings(options, args.source_lang, args.target_lang))
     translate_file(
         TextTranslator(*options.load(decoding.device_of(args, state))),
         args.input_file or STANDARD_INPUT,
@@ -172,9 +179,12 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
         fuzzy=args.fuzzy,
         glossary=file_options.texts.glossary,
         max_tokens_per_batch=args.max_tokens_per_batch,
+        report_file=args.report_file,
+        calibration=file_options.calibration,
         settings={**file_options.settings(), "format": file_format.name, "fuzzy": args.fuzzy},
         **options.generate_options(),
     )
+    return file_options
 
 
 def _options(args: argparse.Namespace) -> FileOptions:

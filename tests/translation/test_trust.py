@@ -180,6 +180,9 @@ def test_the_lowest_word_is_whole():
 def test_copies():
     assert copied_share("Tom saw the old dog.", "Tom sah the OLD Hund.") == 0.6
     assert copied_share("a", "...") is None
+    # A kept part is no copy, and a second one is.
+    assert copied_share("Delete {name}?", "{name} löschen?", ["{name}"]) == 0
+    assert copied_share("Delete {name}?", "{name} {name} löschen?", ["{name}"]) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,8 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--report_file",
         type=Path,
-        help="Write a line of JSON for each sentence: its source, its translation, scores, and whether it looks wrong.",
+        help="Write a line of JSON for each sentence: its place, its source, its translation, scores, and whether it "
+        "looks wrong. In a file with a format the place has the name of the unit, such as a key.",
     )
     group.add_argument(
         "--calibration",

@@ -70,10 +70,10 @@ class Worker:
     def _finished(self, translator: TextTranslator, sentence: Sentence, ranked: Ranked) -> TranslatedSentence:
         """Return the translation of a sentence, and what the report says of it."""
         translation = translator.restored(sentence, ranked, has_links=self._answers["return_alignments"])
-        has_report = self._answers["rereads"]
-        return TranslatedSentence(
-            translation, report_record(translator.reader, sentence, ranked[0]) if has_report else None
-        )
+        record = None
+        if self._answers["rereads"]:
+            record = report_record(translator.reader, sentence, ranked[0], translation.text)
+        return TranslatedSentence(translation, record)
 
 
 def translate_windows(

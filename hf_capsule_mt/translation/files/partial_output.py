@@ -183,12 +183,12 @@ class PartialOutput:
                 shutil.copyfileobj(text, whole)
         self.discard()
 
-    def kept_lines(self) -> list[str]:
-        """Return the finished lines of the output."""
+    def kept_lines(self, name: str = "lines") -> list[str]:
+        """Return the finished lines of the output, or of another file that is written with it."""
         if not self._state["input_lines"]:
             return []
         self._check_kept()
-        kept = (self._folder / "lines").read_bytes()[: self._state["lines"]]
+        kept = (self._folder / name).read_bytes()[: self._state[name]]
         return kept.decode().splitlines()
 
     def discard(self) -> None:

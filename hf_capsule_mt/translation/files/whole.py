@@ -7,24 +7,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.languages import Direction
-from hf_capsule_mt.data.lines import opened
+from hf_capsule_mt.data.lines import opened, text_bytes
 from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.translation.files.partial_output import PartialOutput, held_folder
 from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.quality.calibration import Calibration
+from hf_capsule_mt.translation.quality.report import report_record
 from hf_capsule_mt.translation.terms.forcing import check_glossary
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses, with_own_flags
-from hf_capsule_mt.translation.text_translator import TextTranslator
-from hf_capsule_mt.translation.translation import Sentence
+from hf_capsule_mt.translation.text_translator import Ranked, TextTranslator
+from hf_capsule_mt.translation.translation import PreparedText, Sentence, Translation
 
 from ..formats.base import Document, FileFormat, Text
 from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents
@@ -35,6 +38,14 @@ if TYPE_CHECKING:
 
 _GROUP = 20_000
 """Characters of texts that are decoded together, and then kept."""
+
+
+class ReportedText(NamedTuple):
+    """A text of a file that was translated."""
+
+    translation: str
+    records: Sequence[tuple[int, dict[str, Any]]]
+    """For each of its sentences, its line in the text, from 0, and what the report says. Empty without a report."""
 
 
 def translate_file(
@@ -51,6 +62,8 @@ def translate_file(
     fuzzy: bool = False,
     glossary: Glossary | None = None,
     max_tokens_per_batch: int = 4096,
+    report_file: str | Path | None = None,
+    calibration: Calibration | None = None,
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
@@ -71,6 +84,8 @@ def translate_file(
         fuzzy: whether translations that wait for a review are replaced. Only .po and XLIFF have such ones.
         glossary: terms that translations must have.
         max_tokens_per_batch: source tokens that are decoded together, with padding.
+        report_file: where a line of JSON for each sentence goes, with the name of its unit in the file.
+        calibration: adds the expected quality to the lines of the report. It must be of the same model and options.
         settings: everything that the translations depend on. With it, finished texts are kept in a folder next to the
             output file until all are done, and a call with the same settings continues after an interruption.
         **options: of decoding, such as `num_beams=4`.
@@ -90,15 +105,23 @@ def translate_file(
     if glossary is not None:
         check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
     reading = TextOptions(language, keep=pattern, glossary=glossary)
-    translate = partial(_translations, translator, reading, direction, max_tokens_per_batch, options)
+    has_report = report_file is not None
+    translate = partial(_translations, translator, reading, direction, max_tokens_per_batch, has_report, options)
     with ExitStack() as stack:
         kept = None
         if settings is not None and output_file is not None:
             stack.enter_context(held_folder(Path(output_file)))
-            kept = PartialOutput(Path(output_file), settings)
+            more_files = {"report": Path(report_file)} if has_report else None
+            kept = PartialOutput(Path(output_file), settings, more_files)
         with _named_in_errors(input_file):
-            translations = _resumed(translate, document.texts, kept)
-        written = mark + document.written(translations)
+            translated = _resumed(translate, document.texts, kept, has_report)
+        written = mark + document.written([text.translation for text in translated])
+        if has_report:
+            records = _report(input_file, document, translated)
+            if calibration is not None:
+                calibration.add_to(records)
+            with replaced_file(Path(report_file)) as file:
+                file.write(text_bytes([json.dumps(record, ensure_ascii=False) for record in records]))
         if output_file is None:
             sys.stdout.buffer.write(written)
             sys.stdout.buffer.flush()
@@ -136,21 +159,52 @@ def _named_in_errors(path: Path) -> Iterator[None]:
 
 
 def _resumed(
-    translate: Callable[[Sequence[Text]], list[str]], texts: Sequence[Text], kept: PartialOutput | None
-) -> list[str]:
+    translate: Callable[[Sequence[Text]], list[ReportedText]],
+    texts: Sequence[Text],
+    kept: PartialOutput | None,
+    has_report: bool,
+) -> list[ReportedText]:
     """Return the translation of each text. Groups of texts that an interrupted run has finished are not repeated."""
-    records = [json.dumps([text.text, text.keep]) for text in texts]
-    translations = []
+    sources = [json.dumps([text.text, text.keep]) for text in texts]
+    translated = []
     if kept is not None:
-        kept.skip(iter(records))
+        kept.skip(iter(sources))
         translations = [json.loads(line) for line in kept.kept_lines()]
-    for start, end in _groups(texts, len(translations)):
+        records: list[Any] = [()] * len(translations)
+        if has_report:
+            records = [json.loads(line) for line in kept.kept_lines("report")]
+        translated = list(map(ReportedText, translations, records))
+    for start, end in _groups(texts, len(translated)):
         group = translate(texts[start:end])
-        translations += group
+        translated += group
         if kept is not None:
-            lines = [json.dumps(text) for text in group]
-            kept.append(records[start:end], {"lines": lines}, "")
-    return translations
+            lines = {"lines": [json.dumps(text.translation) for text in group]}
+            if has_report:
+                lines["report"] = [json.dumps(text.records) for text in group]
+            kept.append(sources[start:end], lines, "")
+    return translated
+
+
+def _report(input_file: Path, document: Document, translated: Sequence[ReportedText]) -> list[dict[str, Any]]:
+    """Return what the report says of each sentence of a file that was written, in the order of their lines."""
+    left = set(document.left)
+    records = []
+    for number, (text, of_text) in enumerate(zip(document.texts, translated, strict=True)):
+        for line, record in of_text.records:
+            place = {
+                "file": str(input_file),
+                "line": text.place.line + line,
+                "unit": text.place.unit,
+                "context": text.place.context,
+                "sentence": 0,
+            }
+            records.append({**place, **record, "left": number in left})
+    # Words in attributes and images are not between the other texts.
+    records.sort(key=itemgetter("line"))
+    for _, of_unit in groupby(records, key=itemgetter("line", "unit", "context")):
+        for number, record in enumerate(of_unit, 1):
+            record["sentence"] = number
+    return records
 
 
 def _groups(texts: Sequence[Text], start: int) -> Iterator[tuple[int, int]]:
@@ -211,9 +265,10 @@ def _translations(
     reading: TextOptions,
     direction: Direction,
     max_tokens_per_batch: int,
+    has_report: bool,
     options: dict[str, Any],
     texts: Sequence[Text],
-) -> list[str]:
+) -> list[ReportedText]:
     """Return the translation of each text. Sentences of all texts are decoded together."""
     reader = translator.reader
     prepared = []
@@ -224,9 +279,26 @@ def _translations(
         prepared.append(read)
         sentences += read.sentences
     batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
-    ranked = iter(translator.decode(sentences, batches, **options))
-    translations = []
+    ranked = iter(translator.decode(sentences, batches, rereads=has_report, **options))
+    translated = []
     for text in prepared:
         of_text = list(islice(ranked, len(text.sentences)))
-        translations.append(translator.join(text, of_text).text)
-    return translations
+        of_sentences = [translator.restored(*of_sentence) for of_sentence in zip(text.sentences, of_text, strict=True)]
+        records = []
+        if has_report:
+            records = _records(translator, text, of_text, of_sentences)
+        translated.append(ReportedText(text.joined(of_sentences).text, records))
+    return translated
+
+
+def _records(
+    translator: TextTranslator, text: PreparedText, ranked: Sequence[Ranked], translations: Sequence[Translation]
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return the line of each sentence with words in its text, from 0, and what the report says of it."""
+    records = []
+    for sentence, of_sentence, translation in zip(text.sentences, ranked, translations, strict=True):
+        if sentence.segment.text:
+            best = of_sentence[0] if of_sentence else None
+            record = report_record(translator.reader, sentence, best, translation.text)
+            records.append((sentence.segment.line, record))
+    return records

@@ -18,12 +18,15 @@ _TAG_KEEP = r"</?[a-zA-Z][^<>]*>"
 _WORD = re.compile(r"(?:<[^<>]*>|\S)++")
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """Where a text stands in its file, as whoever translates the file looks for it."""
 
     line: int = 1  # On which its unit begins, from 1.
     unit: str | None = None  # The name of its unit, such as the key of a message. None where only lines tell.
     context: str | None = None  # What else names the unit, such as the context of a message of gettext.
+
+
+Place = TextPlace
 
 
 class Text(NamedTuple):
@@ -32,7 +35,7 @@ class Text(NamedTuple):
     text: str
     markup: list[Run] | None = None  # What `read_markup` makes of it, if it has tags.
     keep: str | None = None  # A regular expression for parts that are not translated.
-    place: Place = Place()
+    place: TextPlace = TextPlace()
 
 
 class Document(ABC):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_capsule_mt.errors import UserError
 
-from .base import Document, FileFormat, Place
+from .base import Document, FileFormat, TextPlace
 from .messages import Message, warn_of_untranslated
 from .placeholders import has_words, with_placeholders_of
 
@@ -90,7 +90,7 @@ class _Catalogue(Document):
             is_format = any(map(entry.unit.hastypecomment, _PERCENT_FORMATS))
             messages = [Message(string, is_format=is_format) for string in _as_list(entry.unit.source)]
             self._messages.append(messages)
-            place = Place(entry.unit.line_number, str(entry.unit.source), entry.unit.getcontext() or None)
+            place = TextPlace(entry.unit.line_number, str(entry.unit.source), entry.unit.getcontext() or None)
             for message in messages:
                 self.texts += [text._replace(place=place) for text in message.texts]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hf_capsule_mt.translation.tags.markup import attributes, is_untranslated, read_markup
 
-from .base import Document, FileFormat, Place, Text, decoded, replaced
+from .base import Document, FileFormat, Text, TextPlace, decoded, replaced
 
 # Attributes that a reader sees or hears.
 _WORDS = ("alt", "title", "placeholder", "aria-label")
@@ -49,7 +49,7 @@ class _Page(Document):
         self._line = 1
         # The words in attributes with their numbers, and where each stands first.
         self._numbers: dict[str, int] = {}
-        self._places: list[Place] = []
+        self._places: list[TextPlace] = []
         markup = read_markup(page, edit=self._edited)
         self.texts = [Text(page, markup)]
         for words, place in zip(self._numbers, self._places, strict=True):
@@ -72,7 +72,7 @@ class _Page(Document):
             elif attribute.name in words and any(map(str.isalpha, attribute.value)):
                 if attribute.value not in self._numbers:
                     self._numbers[attribute.value] = len(self._numbers)
-                    self._places.append(Place(line, attribute.name))
+                    self._places.append(TextPlace(line, attribute.name))
                 number = self._numbers[attribute.value]
                 value = f"\0{number}\0"
             else:

@@ -16,7 +16,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.tags.markup import read_markup, unescaped
 
-from .base import Document, FileFormat, Place, Text, decoded, replaced
+from .base import Document, FileFormat, Text, TextPlace, decoded, replaced
 from .markdown_marks import Mark, make_parser, marks_of
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ class _MarkdownPage(Document):
             else:
                 marks, text = marks_of(self._parser, prose.source, self._references, _KEEP)
             self._marks.append(marks)
-            self.texts.append(text._replace(place=Place(prose.line)))
+            self.texts.append(text._replace(place=TextPlace(prose.line)))
         self._images: list[Mark] = []
         for prose, marks in zip(self._prose, self._marks, strict=True):
             for image in marks:
                 if image.alt:
                     self._images.append(image)
-                    self.texts.append(Text(image.alt, keep=_KEEP, place=Place(prose.line)))
+                    self.texts.append(Text(image.alt, keep=_KEEP, place=TextPlace(prose.line)))
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the page with its translations."""

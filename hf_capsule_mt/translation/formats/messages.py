@@ -15,8 +15,8 @@ from hf_capsule_mt.long_work import next_step
 
 from .base import (
     Document,
-    Place,
     Text,
+    TextPlace,
     cut_in_proportion,
     replaced,
     text_with_tags,
@@ -181,7 +181,7 @@ class PlacedMessages(Document):
         self._placed.append((start, end, message, write))
         self._line += self._content.count(b"\n", self._counted, start)
         self._counted = start
-        place = Place(self._line, unit, context)
+        place = TextPlace(self._line, unit, context)
         self.texts += [text._replace(place=place) for text in message.texts]
 
     def written(self, translations: Sequence[str]) -> bytes:

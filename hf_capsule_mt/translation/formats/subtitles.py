@@ -17,7 +17,7 @@ from hf_capsule_mt.translation.tags.markup import read_markup
 from .base import (
     Document,
     FileFormat,
-    Place,
+    TextPlace,
     cut_in_proportion,
     decoded,
     replaced,
@@ -167,13 +167,13 @@ def _speed(sentence: Sequence[_Slot], lengths: Mapping[int, int]) -> dict[str, f
     return {"characters_per_second": round(max(speeds), 1)}
 
 
-def _place(sentence: Sequence[_Slot]) -> Place:
+def _place(sentence: Sequence[_Slot]) -> TextPlace:
     """Return where a sentence stands, with the names of its first and last cue, and the time of the first."""
     first = sentence[0]
     cue = first.cue
     if sentence[-1].cue != cue:
         cue = f"{cue} to {sentence[-1].cue}"
-    return Place(first.line, cue, first.time)
+    return TextPlace(first.line, cue, first.time)
 
 
 def _sentences(slots: Iterator[_Slot]) -> Iterator[list[_Slot]]:

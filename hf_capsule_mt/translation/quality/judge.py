@@ -51,29 +51,33 @@ class Judgement:
         return {**record, **signs}
 
 
-def judge(reader: TextReader, sentence: Sentence, decoded: Decoded) -> Judgement:
+def judge(reader: TextReader, sentence: Sentence, decoded: Decoded, text: str | None = None) -> Judgement:
     """Judge a translation of a sentence.
 
     Args:
         reader: has prepared the sentence.
         sentence: the sentence.
         decoded: its translation. If the model has read it again, the judgement has a score and signs.
+        text: the translation with its kept parts, if it has any.
     """
+    if text is None:
+        text = decoded.text
     has_end = decoded.end is not None
     forced = decoded.forced
     if forced is None or forced.log_probabilities is None:
-        judgement = judged(sentence.token_ids, decoded.token_ids, has_end, decoded.text, None)
+        judgement = judged(sentence.token_ids, decoded.token_ids, has_end, text, None)
         return replace(judgement, source_cut=sentence.is_cut)
     signs = read_signs(
         forced,
         reader.tokenizer,
         (sentence.segment.text, sentence.token_ids),
-        (decoded.text, decoded.token_ids),
+        (text, decoded.token_ids),
         has_end=has_end,
         language=_language_of(reader, sentence),
+        kept=[sentence.segment.text[start:end] for start, end in sentence.segment.kept_spans],
     )
     score = forced.mean_log_probability
-    judgement = judged(sentence.token_ids, decoded.token_ids, has_end, decoded.text, score, signs)
+    judgement = judged(sentence.token_ids, decoded.token_ids, has_end, text, score, signs)
     return replace(judgement, source_cut=sentence.is_cut)
 
 

@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ..generation.decoder import Decoded
 from ..preparation import TextReader
+from ..tags.segments import MarkedSegment
 from ..translation import Sentence
 from .judge import Judgement, aligned_terms, judge
 
@@ -21,29 +22,40 @@ _FAULTS = {
     "adds_numbers": "with a number that their source lacks",
     "other_script": "in the script of another language",
     "low_coverage": "leaving out much of their source",
+    "left": "left out, because a placeholder or a mark would get lost",
 }
 """What may be wrong with a translation, and the words for it."""
 
 
-def report_record(reader: TextReader, sentence: Sentence, decoded: Decoded | None) -> dict[str, Any]:
+def report_record(reader: TextReader, sentence: Sentence, decoded: Decoded | None, written: str) -> dict[str, Any]:
     """Return what a report says of a sentence and its best translation, without its place.
 
     Args:
         reader: has prepared the sentence.
         sentence: the sentence.
-        decoded: its translation, or None for a sentence without token ids.
+        decoded: what the model wrote, or None for a sentence without token ids.
+        written: the translation with its tags and kept parts.
     """
-    if decoded is None:
-        judgement = Judgement(source_cut=sentence.is_cut)
-        return {"source": sentence.segment.text, "translation": sentence.copy or "", **judgement.fields()}
-    record = {
-        "source": sentence.segment.text,
-        "translation": decoded.text,
-        **judge(reader, sentence, decoded).fields(),
-    }
-    if decoded.terms:
+    segment = sentence.segment
+    translation = segment.without_tags(written)
+    judgement = Judgement(source_cut=sentence.is_cut)
+    if decoded is not None:
+        judgement = judge(reader, sentence, decoded, translation)
+    record = {"source": segment.text, "translation": translation, **judgement.fields()}
+    if decoded is not None and decoded.terms:
         record["terms"] = [asdict(term) for term in aligned_terms(reader, sentence, decoded)]
+    if decoded is not None and segment.kept_spans:
+        record["placeholders"] = _placeholders(segment, decoded.text)
     return record
+
+
+def _placeholders(segment: MarkedSegment, translation: str) -> list[dict[str, Any]]:
+    """Return the kept parts of a sentence, their places in it, and how they came into what the model wrote."""
+    placeholders = []
+    for (start, end), is_copied in segment.copied_parts(translation):
+        state = "model" if is_copied else "placed"
+        placeholders.append({"text": segment.text[start:end], "start": start, "end": end, "state": state})
+    return placeholders
 
 
 def mean_score(report: Iterable[str]) -> float | None:
@@ -61,7 +73,8 @@ def faults(report: Iterable[str]) -> str | None:
     `report` has the lines of the report, in JSON. Earlier reports lack some fields, and others may have more.
     """
     counts: Counter[str] = Counter()
-    marked_lines = []
+    first_marked = ""
+    num_marked = 0
     total = 0
     missing_terms = 0
     for line in report:
@@ -71,20 +84,25 @@ def faults(report: Iterable[str]) -> str | None:
         missing_terms += sum(term["state"] == "missing" for term in judged.get("terms", ()))
         counts.update(kinds)
         if kinds:
-            marked_lines.append(judged["line"])
+            num_marked += 1
+            first_marked = first_marked or _place(judged)
     terms = None
     if missing_terms:
         terms = f"{missing_terms} terms of the glossary are missing."
-    if not marked_lines:
+    if not num_marked:
         return terms
     parts = []
     for kind, words in _FAULTS.items():
         if counts[kind]:
             parts.append(f"{counts[kind]} {words}")
-    marked = (
-        f"{len(marked_lines)} of {total} translations are marked: {', '.join(parts)}. The first is of line "
-        f"{marked_lines[0]}."
-    )
+    marked = f"{num_marked} of {total} translations are marked: {', '.join(parts)}. The first is of {first_marked}."
     if terms is None:
         return marked
     return f"{marked} {terms}"
+
+
+def _place(judged: Mapping[str, Any]) -> str:
+    """Return where a translation of a report stands, such as "line 3" or "line 3 of de.po"."""
+    line = f"line {judged['line']}"
+    file = judged.get("file")
+    return line if file is None else f"{line} of {file}"

@@ -5,7 +5,7 @@ None of these numbers needs a reference. `evaluate --quality` measures which err
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,7 @@ def read_signs(
     *,
     has_end: bool,
     language: str | None = None,
+    kept: Iterable[str] = (),
 ) -> Signs:
     """Return the signs of one translation.
 
@@ -58,12 +59,13 @@ def read_signs(
         target: the translation, and its token ids without the end.
         has_end: whether the model wrote an end.
         language: the language to write, such as "de" or "deu_Latn". Without it no script is wrong.
+        kept: parts of the source that are not translated, so that their words count as no copies.
     """
     source_text, source_ids = source
     target_text, target_ids = target
     new_numbers, missing_numbers = compare_numbers(source_text, target_text)
     signs = Signs(
-        copied=_rounded(copied_share(source_text, target_text)),
+        copied=_rounded(copied_share(source_text, target_text, kept)),
         new_numbers=new_numbers,
         missing_numbers=missing_numbers,
         script=wrong_script(source_text, target_text, language),

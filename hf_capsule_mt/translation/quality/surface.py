@@ -1,6 +1,7 @@
 """What the words of a source and of its translation say about it, without a model: copies, numbers and scripts."""
 
 import unicodedata
+from collections.abc import Iterable
 
 import regex
 
@@ -38,8 +39,16 @@ _SCRIPTS = {
 }
 
 
-def copied_share(source: str, translation: str) -> float | None:
-    """Return the share of the words of a translation that stand in its source, None without words."""
+def copied_share(source: str, translation: str, kept: Iterable[str] = ()) -> float | None:
+    """Return the share of the words of a translation that stand in its source, None without words.
+
+    Args:
+        source: the text.
+        translation: its translation.
+        kept: parts of the source that are not translated. One copy of each is no word.
+    """
+    for part in kept:
+        translation = translation.replace(part, " ", 1)
     words = [word.casefold() for word in WORD.findall(translation)]
     if not words:
         return None

@@ -149,6 +149,11 @@ def unescaped(text: str) -> str:
     return html.unescape(_LONG_NUMBER.sub("99999999", text))
 
 
+def without_tags(text: str) -> str:
+    """Return the characters of a text with tags."""
+    return unescaped(_TOKEN.sub("", text))
+
+
 def is_untranslated(tag: str) -> bool:
     """Return whether an opening tag says that its element is not translated."""
     for attribute in attributes(tag):

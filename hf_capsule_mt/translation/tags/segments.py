@@ -20,7 +20,7 @@ from hf_capsule_mt.long_work import next_step
 
 from ..text.segments import Segment
 from ..text.words import Align, Span, Weights, word_spans
-from .markup import Item, Run
+from .markup import Item, Run, without_tags
 from .placement import Node
 from .writer import KeptParts, SentenceWriter
 
@@ -74,6 +74,17 @@ class MarkedSegment(Segment):
             weights = align(self.words, words)
         writer = SentenceWriter(translation, words, weights, words_of_copies, kept.with_twins(), self.escape)
         return writer.write(self.root)
+
+    def without_tags(self, translation: str) -> str:
+        """Return a translation that `put_back` has returned without its tags, with characters for references."""
+        if self.escape is str:
+            return translation
+        return without_tags(translation)
+
+    def copied_parts(self, translation: str) -> list[tuple[Span, bool]]:
+        """Return where kept parts stand in the text, and whether the model has copied each into its translation."""
+        copies = KeptParts(self.text, self.words, self.kept).copies_in(translation)
+        return [(self.words[word], bool(copies[word])) for word in self.kept]
 
 
 def marked_segments(

@@ -53,6 +53,10 @@ class Segment:
         """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
         return translation
 
+    def without_tags(self, translation: str) -> str:
+        """Return a translation that `put_back` has returned without its tags."""
+        return translation
+
     def around(self, translation: str) -> str:
         """Return a translation with the white space of the source."""
         return f"{self.before}{translation}{self.after}"

@@ -79,11 +79,14 @@ def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monke
     assert report.read_text() == (tmp_path / "a").read_text()
     found = records(report)
     assert [entry["line"] for entry in found] == [1, 2, 3, 4, 4, 5]
-    assert [list(entry) for entry in found] == [KEYS] * 6
+    assert [list(entry) for entry in found] == [[*KEYS, "placeholders"], *[KEYS] * 5]
     assert [entry["sentence"] for entry in found] == [1, 1, 1, 1, 2, 1]
-    # Without tags.
+    # Without tags, but with what is kept.
+    kept = found[0]["placeholders"]
+    assert [(part["text"], part["start"], part["end"]) for part in kept] == [("{x}", 8, 11)]
+    assert found[0]["translation"].count("{x}") == 1
     assert [entry["source"] for entry in found] == ["a c d e {x}", "", "g h", "i j", "k l m n", "q"]
-    judged = [0, 2, 3, 4, 5]
+    judged = [2, 3, 4, 5]
     plain = translate_lines(tiny_model(), tiny_tokenizer(), [found[row]["source"] for row in judged], num_beams=2)
     assert [found[row]["translation"] for row in judged] == plain
     blank = {**dict.fromkeys(KEYS), **dict.fromkeys(FLAGS, False)}

@@ -179,8 +179,8 @@ def test_a_refusal_says_which_line_and_why(tmp_path, name, content, words):
             "--tags is for lines of text, and a.srt is SubRip subtitles. L",
         ),
         ("package.json", "{}", ["--tags"], "may have other strings than messages"),
-        ("a.html", "<p>a</p>", ["--documents", "en", "--report_file", "r"], "--report_file is for lines of text"),
-        ("a.html", "<p>a</p>", ["--documents", "en", "--tags", "--report_file", "r"], "or give --format lines, which"),
+        ("a.html", "<p>a</p>", ["--documents", "en", "--alignments", "a.jsonl"], "--alignments is for lines"),
+        ("a.html", "<p>a</p>", ["--documents", "en", "--tags", "--interactive"], "or give --format lines, which"),
     ],
 )
 def test_refused_before_a_model_is_loaded(tmp_path, monkeypatch, capsys, name, content, options, words):
