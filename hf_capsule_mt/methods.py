@@ -2,6 +2,7 @@
 
 METHODS = (
     "transformer",
+    "pre-norm-transformer",
     "linear-combination",
     "dynamic-combination",
     "layer-attention",

@@ -9,11 +9,13 @@ from transformers import PreTrainedConfig
 from hf_capsule_mt.methods import METHODS, SIZES
 
 from .configuration_caps_nmt import CapsNMTConfig
+from .configuration_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100Config
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .configuration_rnmt import RNMTConfig
 
 _METHODS = {
     "transformer": (CapsuleAggregatedMarianConfig, {}),
+    "pre-norm-transformer": (CapsuleAggregatedM2M100Config, {}),
     "linear-combination": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "linear"}),
     "dynamic-combination": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "dynamic"}),
     "layer-attention": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "attention"}),
@@ -54,12 +56,17 @@ def _transformer_size(layers: int, width: int, ffn_width: int, heads: int, dropo
     }
 
 
+_TRANSFORMER_SIZES = {
+    "tiny": _transformer_size(layers=4, width=128, ffn_width=256, heads=4, dropout=0.3),
+    "base": _transformer_size(layers=6, width=512, ffn_width=2048, heads=8, dropout=0.1),
+    "big": _transformer_size(layers=6, width=1024, ffn_width=4096, heads=16, dropout=0.3),
+}
 _RECURRENT_WIDTHS = {"tiny": 128, "base": 512, "big": 1024}
 _SIZES = {
-    CapsuleAggregatedMarianConfig: {
-        "tiny": _transformer_size(layers=4, width=128, ffn_width=256, heads=4, dropout=0.3),
-        "base": _transformer_size(layers=6, width=512, ffn_width=2048, heads=8, dropout=0.1),
-        "big": _transformer_size(layers=6, width=1024, ffn_width=4096, heads=16, dropout=0.3),
+    CapsuleAggregatedMarianConfig: _TRANSFORMER_SIZES,
+    # Transformers' M2M-100 drops attention weights too, and its Marian does not.
+    CapsuleAggregatedM2M100Config: {
+        size: {**fields, "attention_dropout": 0.0} for size, fields in _TRANSFORMER_SIZES.items()
     },
     # Section 4.2. For English-French its dropout is 0.1.
     CapsNMTConfig: {
@@ -102,7 +109,8 @@ def preset_config(method: str, size: str, /, **overrides: Any) -> PreTrainedConf
     """Return the configuration of a published method. Sizes may differ from the paper's, as docs/papers says.
 
     Args:
-        method: one of `METHODS`.
+        method: one of `METHODS`. `pre-norm-transformer` has the layers of M2M-100, which normalise what goes into each
+            part. Those of `transformer` are Marian's, which normalise each sum.
         size: one of `SIZES`: `tiny` (4+4 layers, width 128, FFN 256, 4 heads, dropout 0.3, the usual size for
             Multi30k), `base` or `big` (Vaswani et al. 2017, Table 3). CapsNMT has 4+3 layers, dropout 0.3, and width
             128, 512 or 1024 (Wang et al. 2019, section 4.2). RNMT has one encoder layer, the same widths and dropout.
@@ -116,8 +124,10 @@ def preset_config(method: str, size: str, /, **overrides: Any) -> PreTrainedConf
     check_choice("size", size, SIZES)
     config_class = method_config_class(method)
     check_overrides(config_class, overrides)
+    # M2M-100 has no forced_eos_token_id: its generation configuration has it.
+    shared = {name: value for name, value in _SHARED.items() if hasattr(config_class, name)}
     # The later ones win.
-    chosen = {**_SHARED, **_SIZES[config_class][size], **fields, **overrides}
+    chosen = {**shared, **_SIZES[config_class][size], **fields, **overrides}
     return config_class(**chosen)
 
 

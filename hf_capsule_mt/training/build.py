@@ -85,15 +85,18 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
-        "forced_eos_token_id": tokenizer.eos_token_id,
         "decoder_start_token_id": tokenizer.pad_token_id,
     }
+    # The last token of a translation at its limit. M2M-100 has it only in its generation configuration.
+    forced_end = {"forced_eos_token_id": tokenizer.eos_token_id}
+    if hasattr(method_config_class(args.method), "forced_eos_token_id"):
+        ids |= forced_end
     config = preset_config(args.method, args.size or "base", **{**ids, **fields})
     model = AutoModelForSeq2SeqLM.from_config(config)
     max_length = getattr(config, "max_position_embeddings", MAX_LENGTH)
     # OPUS-MT's configurations forbid the pad token in this way.
     limits = {"max_length": max_length, "bad_words_ids": [[config.pad_token_id]]}
-    model.generation_config.update(**decoding_fields(args.method), **limits)
+    model.generation_config.update(**decoding_fields(args.method), **limits, **forced_end)
     return model
 
 
@@ -126,15 +129,16 @@ def _from_plain(
     """Warm-start a model with the method of `args` from a plain one, which is a model, or a name with `options`."""
     method = args.method or "transformer"
     if plain_config.model_type == RNMTConfig.model_type:
-        family = RNMTConfig
+        families = {RNMTConfig}
         warm_start = RNMTForConditionalGeneration.from_rnmt
-    else:
+    elif plain_config.model_type in ("m2m_100", CapsuleAggregatedM2M100Config.model_type):
         # All methods of the Transformer are for M2M-100 too.
-        family = CapsuleAggregatedMarianConfig
+        families = {CapsuleAggregatedMarianConfig, CapsuleAggregatedM2M100Config}
+        warm_start = CapsuleAggregatedM2M100ForConditionalGeneration.from_m2m100
+    else:
+        families = {CapsuleAggregatedMarianConfig}
         warm_start = CapsuleAggregatedMarianForConditionalGeneration.from_marian
-        if plain_config.model_type in ("m2m_100", CapsuleAggregatedM2M100Config.model_type):
-            warm_start = CapsuleAggregatedM2M100ForConditionalGeneration.from_m2m100
-    if method_config_class(method) is not family:
+    if method_config_class(method) not in families:
         raise UserError(f"{args.model} cannot become {method}. Leave out one of both.")
     fields = {**method_fields(method), **args.config_fields()}
     model = warm_start(plain, **options, **fields)

@@ -75,6 +75,17 @@ def test_sizes(size, expected):
         assert (layers, config.d_model, ffn, heads, config.dropout) == expected
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_both_transformers_have_the_same_size_and_dropout(size):
+    """Transformers' M2M-100 has other defaults, such as for the dropout of attention."""
+    post_norm = preset_config("transformer", size).to_dict()
+    pre_norm = preset_config("pre-norm-transformer", size).to_dict()
+    names = [f"{side}_{part}" for side in ("encoder", "decoder") for part in ("layers", "ffn_dim", "attention_heads")]
+    names += ["d_model", "dropout", "attention_dropout", "activation_dropout", "activation_function", "init_std"]
+    for name in [*names, "scale_embedding", "max_position_embeddings"]:
+        assert pre_norm[name] == post_norm[name], name
+
+
 def test_overrides_reach_the_config(tmp_path):
     overrides = {"layer_aggregation_sides": ["decoder"], "layer_aggregation_context": "own"}
     overrides |= {"layer_aggregation_parameterization": "joint", "layer_aggregation_output": "residual"}

@@ -27,7 +27,7 @@ from hf_capsule_mt.training.build import build_model, check_vocabulary
 from hf_capsule_mt.training.options import ModelArguments
 
 MARIAN_METHODS = [method for method in METHODS if method_config_class(method) is CapsuleAggregatedMarianConfig]
-RECURRENT_METHODS = [method for method in METHODS if method not in MARIAN_METHODS]
+OTHER_METHODS = [method for method in METHODS if method not in MARIAN_METHODS]
 TOKENS = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
 BATCH = {
     "input_ids": torch.tensor([[3, 4, 5, 2], [6, 7, 2, 0]]),
@@ -185,7 +185,7 @@ def test_checkpoints_that_cannot_become_the_method(marian, own, tmp_path):
         (tmp_path / "bart", None),
         (own, "gdr"),
         (tmp_path / "rnmt", "em-routing"),
-        *((marian, method) for method in RECURRENT_METHODS),
+        *((marian, method) for method in OTHER_METHODS),
     ):
         with pytest.raises(ValueError, match=r"become|method already|Start from"):
             build(method=method, model=str(path))

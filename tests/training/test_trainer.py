@@ -1004,6 +1004,7 @@ def test_the_model_is_saved_without_a_push(push, pairs, tmp_path, monkeypatch):
 
 # The words that each of their modules reads pass through these.
 LAYERS = {"CapsuleAggregatedMarianEncoderLayer", "CapsuleAggregatedMarianDecoderLayer", "BidirectionalLayer"}
+LAYERS |= {"CapsuleAggregatedM2M100EncoderLayer", "CapsuleAggregatedM2M100DecoderLayer"}
 LAYERS |= {"RecurrentLayer", "BidirectionalGRULayer", "ConditionalGRU"}
 
 
