@@ -25,7 +25,7 @@ _FAULTS = {
     "repeats": "repeating",
 }
 _OF_TEXT_FILES = (
-    *("output_file", "report_file", "calibration", "interactive", "documents", "glossary", "fuzzy"),
+    *("output_file", "report_file", "calibration", "interactive", "glossary", "fuzzy"),
     *("n_best", "alignments"),
 )
 
@@ -100,14 +100,21 @@ def _check_kinds(args: argparse.Namespace, paths: Sequence[Path]) -> None:
         if args.format is not None:
             raise UserError(f"--format is for text, and {paths[0]} has rows. Leave it out.")
         return
-    for name, default in (("text_column", "text"), ("translation_column", "translation"), ("report_column", None)):
-        if getattr(args, name) != default:
-            raise UserError(f"--{name} is for rows, and {paths[0]} is plain text. Leave it out.")
+    check_no_rows(args, f"{paths[0]} is plain text")
     for path in paths:
         file_format = recognise(path, args.format, tags=args.tags)
         has_lines = file_format is None or (args.tags and file_format.has_tags)
         if not has_lines:
-            raise UserError(f"{path} is {file_format.title}. Translate it by itself, with --output_file.")
+            raise UserError(
+                f"{path} is {file_format.title}. Give the language of its sentences, such as --documents en."
+            )
+
+
+def check_no_rows(args: argparse.Namespace, reason: str) -> None:
+    """Raise a UserError, with its reason, if an option is given that is for rows."""
+    for name, default in (("text_column", "text"), ("translation_column", "translation"), ("report_column", None)):
+        if getattr(args, name) != default:
+            raise UserError(f"--{name} is for rows, and {reason}. Leave it out.")
 
 
 def _faults(counts: RowCounts) -> str:

@@ -23,7 +23,7 @@ from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
-from . import corpora, decoding
+from . import corpora, decoding, many_files
 from .common import (
     check_distinct,
     check_output_file,
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     import_code(args.imports)
     if args.output_dir is not None:
-        corpora.translate_rows(args)
+        _translate_into_folder(args)
         return
     args.input_file = _one_file(args.input_file)
     _check_arguments(args)
@@ -59,6 +59,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.report_file is not None and state.is_main_process:
         _tell_of_report(args.report_file, options.calibration)
     leave_group_at_exit()
+
+
+def _translate_into_folder(args: argparse.Namespace) -> None:
+    """Translate several files: by their formats with --documents, otherwise rows and lines."""
+    if args.documents is None:
+        corpora.translate_rows(args)
+        return
+    many_files.check_arguments(args)
+    _check_texts(args)
+    many_files.translate_many(args, _options(args))
 
 
 def _tell_of_report(report: Path, calibration: Calibration | None) -> None:
@@ -87,7 +97,6 @@ def _one_file(paths: Sequence[Path] | None) -> Path | None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    decoding.check_options(args)
     if args.input_file is not None:
         # Messages in JSON are no rows of pairs. Their format is checked later.
         is_json = args.format != LINES and without_compression(args.input_file).suffix == ".json"
@@ -97,9 +106,15 @@ def _check_arguments(args: argparse.Namespace) -> None:
         check_output_file(path)
     inputs = [args.input_file or STANDARD_INPUT, args.calibration, args.glossary, args.vocabulary]
     check_distinct(outputs, inputs)
+    _check_answers(args)
+    _check_texts(args)
+
+
+def _check_texts(args: argparse.Namespace) -> None:
+    """Check how texts are cut, what they need, and how they are decoded."""
+    decoding.check_options(args)
     if args.calibration is not None and args.report_file is None:
         raise UserError("--calibration adds fields to the report. Give --report_file.")
-    _check_answers(args)
     for language in filter(None, (args.documents, args.sentences)):
         check_language(language)
     if args.keep is not None:

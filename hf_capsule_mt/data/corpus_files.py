@@ -23,6 +23,9 @@ _FORMATS = {
     ".tmx": "tmx",
 }
 
+_WILDCARDS = {"**/": "((?:[^/]+/)*)", "*": "([^/]*)"}
+"""What wildcards of patterns match, as regular expressions."""
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -161,15 +164,29 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
     return corpora
 
 
-def expand(file: str | Path, name: str = "training data") -> tuple[Path, ...]:
-    """Return the file, or those that a pattern matches. Raise a UserError, about `name`, if there are none."""
+def matching_files(file: str | Path, name: str) -> tuple[Path, ...]:
+    """Return the file, or those that a pattern matches. `**` stands for any folders.
+
+    Raises:
+        UserError: about `name`, if there are none.
+    """
     # A file may have "*" in its name.
     if not glob.has_magic(str(file)) or Path(file).is_file():
         return (Path(file),)
-    matches = sorted(glob.glob(str(file)))
+    matches = sorted(glob.glob(str(file), recursive=True))
     paths = tuple(Path(match) for match in matches if Path(match).is_file())
     if not paths:
         raise UserError(f"{name}: {file} matches no file.")
+    return paths
+
+
+def expand(file: str | Path, name: str = "training data") -> tuple[Path, ...]:
+    """Return the file, or those that a pattern matches.
+
+    Raises:
+        UserError: about `name`, if there are none, or they are of several formats.
+    """
+    paths = matching_files(file, name)
     formats = {file_format(path) for path in paths}
     if len(formats) > 1:
         raise UserError(f"{name}: {file} matches files of several formats.")
@@ -231,8 +248,10 @@ def _matched(pattern: str | Path, path: Path) -> tuple[str, ...]:
     """Return what each `*` of a pattern has matched in a path, compression aside."""
     pattern_text = str(without_compression(Path(pattern)))
     path_text = str(without_compression(path))
-    fixed_parts = [re.escape(part) for part in pattern_text.split("*")]
-    match = re.fullmatch("([^/]*)".join(fixed_parts), path_text, re.DOTALL)
+    expression = ""
+    for part in re.split(r"(\*\*/|\*)", pattern_text):
+        expression += _WILDCARDS.get(part) or re.escape(part)
+    match = re.fullmatch(expression, path_text, re.DOTALL)
     if match is None:
         # Patterns may also have "?" or "[...]", which this does not read.
         return (str(path),)

@@ -121,6 +121,15 @@ def test_options_stand_in_groups(name):
     assert not {"decoding", "computing"} & {*others[:-1]}
 
 
+# Most options of train are Transformers' own.
+@pytest.mark.parametrize("name", [name for name in door.COMMANDS if name != "train"])
+def test_help_of_an_option_is_short(name):
+    parser = importlib.import_module(f"hf_capsule_mt.cli.{name}").build_parser()
+    formatter = parser._get_formatter()
+    for action in parser._actions:
+        assert len(formatter._expand_help(action)) <= 200, action.option_strings
+
+
 def test_help_names_what_is_required_and_what_values_are():
     parser = CommandParser("Does nothing.")
     parser.add_argument("--input_file", type=Path, required=True, help="Text.")

@@ -180,6 +180,7 @@ def test_several_corpora(tmp_path, monkeypatch):
         (["*.en-de.en", "*.en-de.de"], ["a.en.en-de.en a.en.en-de.de", "b.en-de.en b.en-de.de"]),
         (["*.en.*", "*.de.*"], ["a.en-de.en.x a.en-de.de.x", "b.en.x b.de.x"]),
         (["./*/en//*-*", "*/de/*-*"], ["1/en/a-b-c 1/de/a-b-c", "2/en/b-b 2/de/b-b"]),
+        (["a/**/*.en", "a/**/*.de"], ["a/1.en a/1.de", "a/b/c/1.en a/b/c/1.de"]),
         # A name without wildcards goes with the only file of a pattern.
         (["p-*.en", "q[1].de"], ["p-1.en q[1].de"]),
         # In the order of the sources' names.

@@ -20,6 +20,10 @@ continues after an interruption:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
 
+Many files go into a folder, each by its own format. Their folders and names stay. A second run does what is left:
+
+    hf-capsule-mt translate --model run --documents en --input_file README.md 'docs/**/*.md' *.po --output_dir out
+
 Files that are no text, and formats that are not supported, are refused.
 
 --n_best 5 writes five translations of each line with their scores, and --alignments FILE which words belong together.
@@ -29,7 +33,8 @@ Files that are no text, and formats that are not supported, are refused.
 
     hf-capsule-mt translate --model run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
 
-Several files, of plain text or of rows of Parquet and JSONL, such as web corpora: see docs/corpora.md.
+Without --documents, several files have lines of plain text, or rows of Parquet and JSONL, such as web corpora: see
+docs/corpora.md.
 
     hf-capsule-mt translate --model run --input_file a.en b.en.gz --output_dir translated
     hf-capsule-mt translate --model run --sentences en --input_file shards/*.parquet --output_dir translated
@@ -80,19 +85,20 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--input_file",
         type=Path,
         nargs="+",
-        help="Text to translate, one sentence a line, may be .gz, .bz2, .xz or .zst (default: standard input). Several "
-        "files with --output_dir.",
+        help="Text to translate, may be .gz, .bz2, .xz or .zst (default: standard input). Several files with "
+        "--output_dir. In quotes, ** of a pattern stands for any folders.",
     )
     group.add_argument("--output_file", type=Path, help="May be .gz or .zst (default: standard output).")
     group.add_argument(
         "--output_dir",
         type=Path,
-        help="Folder for the outputs of several files. Each has the name and the format of its input.",
+        help="Folder for the outputs of several files. Each has the name and format of its input. With --documents, "
+        "folders stay too.",
     )
     group.add_argument(
         "--format",
         choices=[*FORMATS, LINES],
-        help="Format of the input file (default: as its name and its beginning say). lines: plain text.",
+        help="Format of all input files (default: as their names and beginnings say). lines: plain text.",
     )
     group.add_argument(
         "--errors",
@@ -129,8 +135,8 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
         "--alignments",
         type=Path,
         metavar="FILE",
-        help="Write which words belong together. FILE.jsonl has a line of JSON for each sentence, with words and "
-        "characters. Any other FILE has Pharaoh's format for each line, such as 0-0 1-2. Its words are between spaces.",
+        help="Write which words belong together. FILE.jsonl has a line of JSON for each sentence. Any other FILE has "
+        "Pharaoh's format for each line, such as 0-0 1-2, for words between spaces.",
     )
 
 

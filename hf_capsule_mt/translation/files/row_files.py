@@ -20,10 +20,11 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, replaced_file, write_json
 
-from ..generation.model_options import changed_settings
+from ..generation.model_options import DecodingOptions, changed_settings
 from .rows import CorpusTranslator, RowCounts
 
-_RECORDS = "_records"
+RECORDS = "_records"
+"""The folder of records in a folder of outputs."""
 _UNFINISHED = ".unfinished"
 _INT8_CHOICE = "int8_choice.json"
 _SETTINGS = "settings.json"
@@ -50,7 +51,8 @@ def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: Cor
         UserError: if a file is no file of rows, or its output is of other settings.
         BlockingIOError: if another process translates one of the files.
     """
-    translator = _with_common_int8(translator, output_dir)
+    translator = copy(translator)
+    translator.decoding = with_common_int8(translator.decoding, output_dir)
     total = RowCounts()
     for path in tqdm(paths, unit=" files"):
         file = _FileOfRows(path, output_dir, translator)
@@ -62,22 +64,20 @@ def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: Cor
     return total
 
 
-def _with_common_int8(translator: CorpusTranslator, output_dir: Path) -> CorpusTranslator:
-    """Return a translator that computes int8 as all other processes do that write, or wrote, into the folder."""
-    if translator.decoding.int8_choice is None:
-        return translator
-    path = output_dir / _RECORDS / _INT8_CHOICE
+def with_common_int8(decoding: DecodingOptions, output_dir: Path) -> DecodingOptions:
+    """Return options that compute int8 as all other processes do that write, or wrote, into the folder."""
+    if decoding.int8_choice is None:
+        return decoding
+    path = output_dir / RECORDS / _INT8_CHOICE
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             own_choice = Path(folder, path.name)
-            write_json(own_choice, translator.decoding.int8_choice)
+            write_json(own_choice, decoding.int8_choice)
             # Of processes that begin together the first one chooses. A file that is replaced would be the last one's.
             with suppress(FileExistsError):
                 path.hardlink_to(own_choice)
-    copied = copy(translator)
-    copied.decoding = replace(translator.decoding, int8_choice=Int8Choice(**read_json(path)))
-    return copied
+    return replace(decoding, int8_choice=Int8Choice(**read_json(path)))
 
 
 def share_of(paths: Sequence[Path], number: int, count: int) -> list[Path]:
@@ -110,7 +110,7 @@ class _FileOfRows:
     def __init__(self, path: Path, output_dir: Path, translator: CorpusTranslator) -> None:
         self.rows: RowFile = open_rows(path, translator.text_column)
         self.output = output_dir / path.name
-        self.record_file = output_dir / _RECORDS / f"{path.name}.json"
+        self.record_file = output_dir / RECORDS / f"{path.name}.json"
         self.folder = output_dir / _UNFINISHED / path.name
         self.translator = translator
         self.settings = {**translator.settings, "part_size": PART_SIZE}

@@ -29,8 +29,9 @@ from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses, w
 from hf_capsule_mt.translation.text_translator import Ranked, TextTranslator
 from hf_capsule_mt.translation.translation import PreparedText, Sentence, Translation
 
-from ..formats.base import Document, FileFormat, Text
+from ..formats.base import Document, FileFormat, Text, unit_starts
 from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents
+from ..formats.running_text import RunningText
 
 if TYPE_CHECKING:
     from hf_capsule_mt.translation.pipeline import TranslationPipeline
@@ -38,6 +39,17 @@ if TYPE_CHECKING:
 
 _GROUP = 20_000
 """Characters of texts that are decoded together, and then kept."""
+TEXT = RunningText()
+"""The format of files that have no other one."""
+
+
+class TranslatedFile(NamedTuple):
+    """What became of a file."""
+
+    units: int
+    """How many messages, paragraphs, sentences of subtitles and so on there were to translate."""
+    left: list[int]
+    """The lines, from 1, of those that stay as they are, because a translation lacks a mark or a placeholder."""
 
 
 class ReportedText(NamedTuple):
@@ -65,9 +77,12 @@ def translate_file(
     report_file: str | Path | None = None,
     calibration: Calibration | None = None,
     settings: Mapping[str, Any] | None = None,
+    advance: Callable[[int], Any] | None = None,
     **options: Any,
-) -> None:
-    """Translate a file of Markdown, HTML, subtitles or localisation. Everything but its texts stays as it is.
+) -> TranslatedFile:
+    """Translate a file of Markdown, HTML, subtitles or localisation, or plain text.
+
+    Everything but its texts stays as it is.
 
     The whole file is read at once, and written at the end, whole or not at all.
 
@@ -76,7 +91,8 @@ def translate_file(
         input_file: the file. It may be compressed.
         output_file: where the translation goes. If its name ends in .gz it is compressed. None is standard output.
         language: two letters of the language of the file, whose sentences are translated one by one.
-        file_format: a name among `FORMATS`. By default the name and the beginning of the file tell.
+        file_format: a name among `FORMATS`, or "lines" for plain text, whose paragraphs end with an empty line. By
+            default the name and the beginning of the file tell.
         source_lang: code of the source language, for NLLB, M2M-100 and mBART.
         target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it.
         keep: a regular expression for more parts that are not translated.
@@ -88,13 +104,18 @@ def translate_file(
         calibration: adds the expected quality to the lines of the report. It must be of the same model and options.
         settings: everything that the translations depend on. With it, finished texts are kept in a folder next to the
             output file until all are done, and a call with the same settings continues after an interruption.
+        advance: is told the number of units that were translated, each time.
         **options: of decoding, such as `num_beams=4`.
+
+    Returns:
+        How many units there were, and the lines of those that stay as they are.
 
     Raises:
         UserError: if the file is no text, of no format that is supported, or damaged, or there is no such language.
     """
     input_file = Path(input_file)
-    mark, document = _read(input_file, file_format, language, target_lang, fuzzy)
+    check_language(language)
+    mark, document = _read(input_file, file_format, target_lang, fuzzy)
     translator = getattr(translator, "texts", translator)
     direction = _direction(translator, source_lang, target_lang)
     pattern = None
@@ -114,7 +135,7 @@ def translate_file(
             more_files = {"report": Path(report_file)} if has_report else None
             kept = PartialOutput(Path(output_file), settings, more_files)
         with _named_in_errors(input_file):
-            translated = _resumed(translate, document.texts, kept, has_report)
+            translated = _resumed(translate, document.texts, kept, has_report, advance)
         written = mark + document.written([text.translation for text in translated])
         if has_report:
             records = _report(input_file, document, translated)
@@ -125,23 +146,35 @@ def translate_file(
         if output_file is None:
             sys.stdout.buffer.write(written)
             sys.stdout.buffer.flush()
-            return
-        with replaced_file(Path(output_file)) as file:
-            file.write(written)
+        else:
+            with replaced_file(Path(output_file)) as file:
+                file.write(written)
         if kept is not None:
             kept.discard()
+    return _what_became_of(document)
 
 
-def _read(
-    path: Path, file_format: str | None, language: str, target_lang: str | None, fuzzy: bool
-) -> tuple[bytes, Document]:
+def _what_became_of(document: Document) -> TranslatedFile:
+    """Return the numbers of a file that was written."""
+    starts = unit_starts(document.texts)
+    left = [document.texts[number].place.line for number in document.left if starts[number]]
+    return TranslatedFile(sum(starts), left)
+
+
+def number_of_units(
+    path: Path, file_format: str | None = None, target_lang: str | None = None, fuzzy: bool = False
+) -> int:
+    """Return how many units of a file there are to translate. Arguments and errors are as of [`translate_file`]."""
+    _, document = _read(path, file_format, target_lang, fuzzy)
+    return sum(unit_starts(document.texts))
+
+
+def _read(path: Path, file_format: str | None, target_lang: str | None, fuzzy: bool) -> tuple[bytes, Document]:
     """Return the mark at the beginning of a file, and the file behind it. Arguments and errors: [`translate_file`]."""
     with opened(path) as file:
         data = file.read()
-    recognised = recognise_contents(path, data[:HEAD_BYTES], file_format)
-    if recognised is None:
-        raise UserError(f"{path} has lines of text, and no format. For these use translate, or documents=.")
-    check_readable(recognised, language)
+    recognised = recognise_contents(path, data[:HEAD_BYTES], file_format) or TEXT
+    check_package(recognised)
     if fuzzy:
         recognised = recognised.with_fuzzy()
     mark = byte_order_mark(data)
@@ -163,8 +196,10 @@ def _resumed(
     texts: Sequence[Text],
     kept: PartialOutput | None,
     has_report: bool,
+    advance: Callable[[int], Any] | None,
 ) -> list[ReportedText]:
     """Return the translation of each text. Groups of texts that an interrupted run has finished are not repeated."""
+    starts = unit_starts(texts)
     sources = [json.dumps([text.text, text.keep]) for text in texts]
     translated = []
     if kept is not None:
@@ -174,6 +209,8 @@ def _resumed(
         if has_report:
             records = [json.loads(line) for line in kept.kept_lines("report")]
         translated = list(map(ReportedText, translations, records))
+    if advance is not None:
+        advance(sum(starts[: len(translated)]))
     for start, end in _groups(texts, len(translated)):
         group = translate(texts[start:end])
         translated += group
@@ -182,6 +219,8 @@ def _resumed(
             if has_report:
                 lines["report"] = [json.dumps(text.records) for text in group]
             kept.append(sources[start:end], lines, "")
+        if advance is not None:
+            advance(sum(starts[start:end]))
     return translated
 
 
@@ -231,8 +270,26 @@ def check_readable(file_format: FileFormat, language: str | None) -> None:
             f"translate each line as it is, give --format {LINES}."
         )
     check_language(language)
+    check_package(file_format)
+
+
+def check_package(file_format: FileFormat) -> None:
+    """Raise a UserError if the library that reads files of a format is missing."""
     if file_format.package is not None:
         check_installed(file_format.package, "files")
+
+
+def check_translator(
+    translator: TextTranslator, source_lang: str | None, target_lang: str | None, glossary: Glossary | None
+) -> None:
+    """Check what is the same for all files of a run. Arguments are as of [`translate_file`].
+
+    Raises:
+        UserError: if there is no such language, or the model cannot write a term.
+    """
+    _direction(translator, source_lang, target_lang)
+    if glossary is not None:
+        check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
 
 
 def byte_order_mark(data: bytes) -> bytes:

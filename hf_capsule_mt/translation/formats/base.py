@@ -53,6 +53,17 @@ class Document(ABC):
         """Return the file with a translation instead of each text."""
 
 
+def unit_starts(texts: Sequence[Text]) -> list[bool]:
+    """Return whether each text begins a unit. Texts of one message, such as its plural forms, are one unit."""
+    starts = []
+    before = None
+    for text in texts:
+        is_same = text.place.unit is not None and text.place == before
+        starts.append(not is_same)
+        before = text.place
+    return starts
+
+
 class FileFormat(ABC):
     """A format of files."""
 

@@ -1,0 +1,245 @@
+"""Translate many files into a folder, each by its own format. A file that is complete is not translated again.
+
+The folder `_records` has a record for each complete file: its settings, and hashes of its input and output.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from hf_capsule_mt.data.lines import without_compression
+from hf_capsule_mt.environment import environment
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import hash_file, read_json, write_json
+
+from ..formats.base import FileFormat
+from ..formats.recognition import LINES, recognise
+from ..generation.model_options import changed_settings
+from ..terms.glossary import Glossary
+from ..text.segments import check_language
+from ..text_translator import TextTranslator
+from .row_files import RECORDS
+from .whole import TEXT, TranslatedFile, check_package, check_translator, number_of_units, translate_file
+
+_WRITTEN = (".gz", ".zst")
+
+
+@dataclass
+class Outcome:
+    """What became of many files."""
+
+    files: dict[Path, TranslatedFile] = field(default_factory=dict)
+    """The files that are complete now, also those that were before."""
+    num_complete_before: int = 0
+    """How many of them an earlier run has translated."""
+    errors: list[str] = field(default_factory=list)
+    """What is wrong with the others. Each error names its file."""
+
+    @contextmanager
+    def noting(self, path: Path) -> Iterator[None]:
+        """Note a mistake of the user, or of the user's machine, with a file. The others are translated all the same."""
+        try:
+            yield
+        except (UserError, OSError) as error:
+            text = str(error)
+            if str(path) not in text:
+                text = f"{path}: {text}"
+            self.errors.append(text)
+
+
+def output_paths(paths: Sequence[Path], output_dir: Path) -> dict[Path, Path]:
+    """Return the output of each file: in the output folder, its path from the folder that all files have in common.
+
+    A file that is named twice comes once.
+
+    Args:
+        paths: the files.
+        output_dir: the folder of the outputs.
+
+    Raises:
+        UserError: if a file is in the output folder, or its output would be among the records.
+    """
+    # Links stay: each of two names of a file has an output.
+    absolute = {os.path.abspath(path): path for path in paths}
+    base = os.path.commonpath([os.path.dirname(path) for path in absolute])
+    outputs = {}
+    for name, path in absolute.items():
+        if path.resolve().is_relative_to(output_dir.resolve()):
+            raise UserError(f"{path} is in --output_dir {output_dir}, among the outputs. Name another folder.")
+        relative = Path(os.path.relpath(name, base))
+        if relative.parts[0] == RECORDS:
+            raise UserError(f"{output_dir / RECORDS} is for records, so {path} cannot have its output there.")
+        outputs[path] = output_dir / relative
+    return outputs
+
+
+def translate_files(
+    outputs: Mapping[Path, Path],
+    output_dir: Path,
+    load: Callable[[], TextTranslator],
+    language: str,
+    *,
+    file_format: str | None = None,
+    settings: Mapping[str, Any],
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    fuzzy: bool = False,
+    glossary: Glossary | None = None,
+    **options: Any,
+) -> Outcome:
+    """Translate files of formats and plain text. A wrong file stops nothing.
+
+    A file is complete if its record has these settings and the hash of the file as it is now. A changed file, and a
+    file with other settings, are translated again, unless somebody has changed the output since it was written.
+
+    Args:
+        outputs: the output of each file, as [`output_paths`] returns it.
+        output_dir: the folder of the outputs, which holds their records.
+        load: loads the model. It is called once, and only if there is something to translate.
+        language: two letters of the language of the files.
+        file_format: the format of all files, "lines" for plain text. By default names and beginnings tell.
+        settings: everything that the translations depend on, except the files and their formats.
+        source_lang: code of the source language, for models that need it.
+        target_lang: code of the language to write.
+        fuzzy: whether fuzzy translations of catalogues are replaced.
+        glossary: terms that translations must have.
+        **options: more arguments of [`translate_file`].
+
+    Raises:
+        UserError: if there is no such language, the model cannot write a term, or a library that reads one of the
+            formats is missing.
+    """
+    check_language(language)
+    outcome = Outcome()
+    formats = {}
+    for path in outputs:
+        with outcome.noting(path):
+            formats[path] = _format_of(path, file_format)
+    for found in set(formats.values()):
+        check_package(found)
+    waiting = []
+    total = 0
+    for path, found in formats.items():
+        of_format = {"format": found.name, "fuzzy": fuzzy and found.has_fuzzy}
+        file = _File(path, outputs[path], output_dir, found, {**settings, **of_format})
+        with outcome.noting(path):
+            complete = file.complete()
+            if complete is None:
+                total += number_of_units(path, file.format_name, target_lang, fuzzy)
+                waiting.append(file)
+            else:
+                outcome.files[path] = complete
+                outcome.num_complete_before += 1
+    if not waiting:
+        return outcome
+    translator = load()
+    check_translator(translator, source_lang, target_lang, glossary)
+    with tqdm(total=total, unit=" units") as progress:
+        for file in waiting:
+            with outcome.noting(file.path):
+                outcome.files[file.path] = file.translate(
+                    translator,
+                    language,
+                    source_lang=source_lang,
+                    target_lang=target_lang,
+                    fuzzy=fuzzy,
+                    glossary=glossary,
+                    advance=progress.update,
+                    **options,
+                )
+    return outcome
+
+
+def _format_of(path: Path, name: str | None) -> FileFormat:
+    """Return the format of a file, [`TEXT`] for lines.
+
+    Raises:
+        UserError: if it is of no format that can be read and written.
+    """
+    if without_compression(path) != path and path.suffix not in _WRITTEN:
+        raise UserError(f"{path}: only .gz and .zst are written compressed.")
+    return recognise(path, name) or TEXT
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file, its output, and where its record is."""
+
+    path: Path
+    output: Path
+    output_dir: Path
+    file_format: FileFormat
+    settings: dict[str, Any]
+
+    @property
+    def format_name(self) -> str:
+        """The format as [`translate_file`] takes it."""
+        if self.file_format is TEXT:
+            return LINES
+        return self.file_format.name
+
+    @property
+    def record_file(self) -> Path:
+        """Where the record is, which is written behind the output."""
+        relative = self.output.relative_to(self.output_dir)
+        return self.output_dir / RECORDS / f"{relative}.json"
+
+    def complete(self) -> TranslatedFile | None:
+        """Return what became of a file if an earlier run has translated it as it is now, or None.
+
+        Raises:
+            UserError: if an output would be lost that somebody else has written, or changed.
+        """
+        if not self.output.exists():
+            return None
+        if not self.record_file.is_file():
+            raise UserError(
+                f"{self.output} is there, and has no record that this command wrote it. Move it, or name another "
+                "folder."
+            )
+        record = read_json(self.record_file)
+        changed = changed_settings(record["settings"], self.settings)
+        if record["input_sha256"] != hash_file(self.path):
+            changed.append(str(self.path))
+        if not changed:
+            return TranslatedFile(record["units"], record["left"])
+        if record["output_sha256"] != hash_file(self.output):
+            raise UserError(
+                f"{self.output} was changed after it was translated, and now {', '.join(changed)} is another. Move "
+                "it to have it translated again."
+            )
+        return None
+
+    def translate(self, translator: TextTranslator, language: str, **options: Any) -> TranslatedFile:
+        """Translate the file, and write its record."""
+        started = time.monotonic()
+        # What is read may be changed meanwhile. Then the next run translates it again.
+        input_sha256 = hash_file(self.path)
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        translated = translate_file(
+            translator,
+            self.path,
+            self.output,
+            language,
+            file_format=self.format_name,
+            settings=self.settings,
+            **options,
+        )
+        record = {
+            "units": translated.units,
+            "left": translated.left,
+            "seconds": round(time.monotonic() - started, 1),
+            "input_sha256": input_sha256,
+            "output_sha256": hash_file(self.output),
+            "settings": self.settings,
+            "environment": environment(translator.model.device),
+        }
+        self.record_file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.record_file, record)
+        return translated

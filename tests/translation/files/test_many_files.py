@@ -1,0 +1,355 @@
+"""Many files in one command: each has an output by its own format, in the folders of its input."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from stand_in_translator import UpperCase, Writes
+from tiny_marian import save_tiny_marian
+
+from hf_capsule_mt.cli import many_files as command
+from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.files import translate_file, whole
+from hf_capsule_mt.translation.files.many_files import output_paths, translate_files
+from hf_capsule_mt.translation.generation.model_options import DecodingOptions
+
+CATALOGUE = """msgid "a %s"
+msgstr ""
+
+msgid "%d dog"
+msgid_plural "%d dogs"
+msgstr[0] ""
+msgstr[1] ""
+"""
+FILES = {
+    "README.md": "# a dog\n\nA **dog** [b](c.md).\n",
+    "docs/a/notes.txt": "  a b\nc.\n\n1 2\n\n\td e. F g.\r\n",
+    "docs/page.html.gz": gzip.compress(b"<p>a <b>dog</b></p>"),
+    "locale/de.po": CATALOGUE,
+}
+OUTPUTS = {
+    "README.md": b"# A DOG\n\nA **DOG** [B](c.md).\n",
+    "docs/a/notes.txt": b"  A B C.\n\n1 2\n\n\tD E. F G.\r\n",
+    "docs/page.html.gz": b"<p>A <b>DOG</b></p>",
+    "locale/de.po": CATALOGUE.replace('msgstr ""', 'msgstr "A %s"')
+    .replace('[0] ""', '[0] "%d DOG"')
+    .replace('[1] ""', '[1] "%d DOGS"')
+    .replace("msgid ", "#, fuzzy\nmsgid ")
+    .encode(),
+}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with files of several formats, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in FILES.items():
+        write(name, content)
+    return tmp_path
+
+
+def write(name, content):
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path):
+    content = path.read_bytes()
+    return gzip.decompress(content) if path.suffix == ".gz" else content
+
+
+def outputs(folder="out"):
+    paths = [path for path in Path(folder).rglob("*") if path.is_file() and "_records" not in path.parts]
+    return {str(path.relative_to(folder)): read(path) for path in paths}
+
+
+class Loader:
+    """Loads a stand-in for a model. `sentences` are those that it read since it was asked last."""
+
+    def __init__(self, translator=None):
+        self.translator = translator or UpperCase()
+        self.count = 0
+
+    def __call__(self):
+        self.count += 1
+        return self.translator
+
+    def sentences(self):
+        seen = list(self.translator.seen)
+        self.translator.seen.clear()
+        return seen
+
+
+def translate(load, *names, settings=None, **options):
+    paths = output_paths([Path(name) for name in names or FILES], Path("out"))
+    return translate_files(paths, Path("out"), load, "en", settings=settings or {}, **options)
+
+
+def test_each_file_by_its_format_in_its_folder(project):
+    load = Loader()
+    outcome = translate(load)
+    assert outputs() == OUTPUTS
+    assert load.count == 1
+    assert outcome.errors == []
+    assert {str(path): tuple(file) for path, file in outcome.files.items()} == {
+        "README.md": (2, []),
+        "docs/a/notes.txt": (2, []),
+        "docs/page.html.gz": (1, []),
+        "locale/de.po": (2, []),
+    }
+
+
+def test_a_second_run_does_what_is_left(project):
+    load = Loader()
+    translate(load, "README.md", "locale/de.po")
+    load.sentences()
+    outcome = translate(load)
+    assert sorted(load.sentences()) == ["a b c.", "a dog", "d e. F g."]
+    assert outcome.num_complete_before == 2
+    assert len(outcome.files) == 4
+    assert outputs() == OUTPUTS
+    translate(load)
+    assert load.count == 2
+    assert load.sentences() == []
+
+
+def test_what_has_changed_is_translated_again(project):
+    load = Loader()
+    translate(load)
+    load.sentences()
+    write("README.md", "# b\n")
+    outcome = translate(load)
+    assert load.sentences() == ["b"]
+    assert outcome.num_complete_before == 3
+    assert outputs()["README.md"] == b"# B\n"
+    # Another format, and other settings.
+    outcome = translate(load, "README.md", file_format="lines")
+    assert outputs()["README.md"] == b"# B\n"
+    assert load.sentences() == ["# b"]
+    assert translate(load, settings={"model": "b"}).num_complete_before == 0
+
+
+def test_a_corrected_output_stays(project):
+    load = Loader()
+    translate(load)
+    write("out/README.md", "# My dog\n")
+    assert translate(load).errors == []
+    write("README.md", "# b\n")
+    write("docs/a/notes.txt", "b\n")
+    outcome = translate(load, settings={"model": "b"})
+    [error] = outcome.errors
+    assert error.startswith("out/README.md was changed after it was translated, and now model, README.md is another.")
+    assert outputs()["README.md"] == b"# My dog\n"
+    # The others are not held up.
+    assert outputs()["docs/a/notes.txt"] == b"B\n"
+    Path("out/README.md").unlink()
+    assert translate(load, settings={"model": "b"}).errors == []
+    assert outputs()["README.md"] == b"# B\n"
+
+
+def test_another_file_is_not_overwritten(project):
+    write("out/README.md", "mine")
+    outcome = translate(Loader())
+    [error] = outcome.errors
+    assert error.startswith("out/README.md is there, and has no record that this command wrote it.")
+    assert outputs()["README.md"] == b"mine"
+    assert len(outcome.files) == 3
+
+
+def test_wrong_files_stop_nothing(project, monkeypatch):
+    write("docs/latin.txt", b"caf\xe9\n")
+    write("docs/letter.pdf", "%PDF-1.7")
+    write("docs/x.md.xz", b"")
+    write("docs/bad.xlf", "<xliff")
+    wrong = ["docs/latin.txt", "docs/letter.pdf", "docs/x.md.xz", "docs/bad.xlf"]
+    outcome = translate(Loader(), *wrong, *FILES)
+    assert outputs() == OUTPUTS
+    assert len(outcome.errors) == 4
+    assert all(any(name in error for error in outcome.errors) for name in wrong)
+
+
+def test_an_error_while_a_file_is_translated(project, monkeypatch):
+    written = whole.translate_file
+
+    def failing(translator, path, *arguments, **options):
+        if path.name == "README.md":
+            raise OSError(28, "No space left on device", "out/README.md")
+        return written(translator, path, *arguments, **options)
+
+    monkeypatch.setattr("hf_capsule_mt.translation.files.many_files.translate_file", failing)
+    outcome = translate(Loader())
+    assert len(outcome.files) == 3
+    assert "No space left" in outcome.errors[0]
+
+
+def test_an_interrupted_file_continues(project, monkeypatch):
+    monkeypatch.setattr(whole, "_GROUP", 1)
+    append = whole.PartialOutput.append
+
+    def stopping(kept, source, *arguments):
+        append(kept, source, *arguments)
+        if "dog" in source[0] and "b" not in source[0]:
+            raise KeyboardInterrupt
+
+    load = Loader()
+    with monkeypatch.context() as patch:
+        patch.setattr(whole.PartialOutput, "append", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            translate(load)
+    assert load.sentences() == ["a dog"]
+    assert [path.name for path in Path("out").iterdir()] == ["README.md.unfinished"]
+    translate(load)
+    assert load.sentences()[0] == "A dog b."
+    assert outputs() == OUTPUTS
+
+
+def test_units_that_stay_are_counted_where_they_are(project):
+    page = translate(Loader(Writes("")), "README.md", "docs/page.html.gz")
+    assert page.files[Path("README.md")] == (2, [3])
+    catalogue = translate(Loader(Writes("%s")), "README.md", "locale/de.po")
+    assert catalogue.files[Path("locale/de.po")] == (2, [4])
+    # Also those of an earlier run.
+    assert translate(Loader(), "README.md", "locale/de.po").files == catalogue.files
+    assert catalogue.files[Path("README.md")] == page.files[Path("README.md")]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["docs/a/notes.txt"], ["out/notes.txt"]),
+        (["docs/a/notes.txt", "docs/page.html.gz"], ["out/a/notes.txt", "out/page.html.gz"]),
+        (["README.md", "./docs/../README.md"], ["out/README.md"]),
+        (["docs/a/notes.txt", "locale/de.po"], ["out/docs/a/notes.txt", "out/locale/de.po"]),
+    ],
+)
+def test_outputs_keep_the_folders_behind_the_common_one(project, names, expected):
+    assert [str(path) for path in output_paths(list(map(Path, names)), Path("out")).values()] == expected
+
+
+def test_files_among_the_outputs_are_refused(project):
+    write("out/README.md", "a")
+    for folder in ("out", ".", "docs/../out"):
+        with pytest.raises(UserError, match="is in --output_dir"):
+            output_paths([Path("out/README.md")], Path(folder))
+    write("_records/a.md", "a")
+    with pytest.raises(UserError, match="is for records"):
+        output_paths([Path("README.md"), Path("_records/a.md")], Path("out"))
+
+
+def test_running_text_is_that_of_documents(project, tmp_path):
+    model = str(save_tiny_marian(tmp_path / "model"))
+    text = "a b c. d e.\nf g\n\n  h i. \r\n\r\n1 2\n\nj http://a.b/c k\u2028l\x0bm"
+    write("a.txt", text)
+    main(["--model", model, "--documents", "en", "--input_file", "a.txt", "--output_file", "b.txt"])
+    main(["--model", model, "--documents", "en", "--input_file", "a.txt", "--output_dir", "out"])
+    # Lines are written with a line end.
+    assert outputs()["a.txt"] + b"\n" == Path("b.txt").read_bytes()
+
+
+def test_text_in_python(project):
+    assert translate_file(UpperCase(), "docs/a/notes.txt", "b.txt", "en") == (2, [])
+    assert Path("b.txt").read_bytes() == OUTPUTS["docs/a/notes.txt"]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """The command with a tiny model. It returns what is printed, and fails if the model is loaded twice."""
+    model = str(save_tiny_marian(tmp_path / "model"))
+    loaded = []
+    load = DecodingOptions.load
+
+    def counting(options, *arguments, **others):
+        loaded.append(options)
+        return load(options, *arguments, **others)
+
+    monkeypatch.setattr(DecodingOptions, "load", counting)
+
+    def translate(*words):
+        loaded.clear()
+        main(["--model", model, "--documents", "en", "--output_dir", "out", "--input_file", *words])
+        assert len(loaded) <= 1
+        return capsys.readouterr()
+
+    return translate
+
+
+def test_the_command(project, run):
+    result = run("README.md", "docs/**/*", "locale/*.po", "--num_beams", "1")
+    assert sorted(outputs()) == sorted(FILES)
+    [line] = result.out.splitlines()
+    assert line.startswith("4 of 4 files are complete. Units translated: ")
+    assert line.endswith(" seconds.")
+    assert " units" in result.err
+    record = json.loads(Path("out/_records/docs/a/notes.txt.json").read_text())
+    assert record["settings"]["num_beams"] == 1
+    result = run("README.md", "docs/**/*", "locale/*.po", "--num_beams", "1")
+    assert result.out.startswith("4 of 4 files are complete, 4 of them since an earlier run.")
+    assert result.err == ""
+
+
+def test_wrong_files_are_named_at_the_end(project, run, capsys):
+    write("docs/letter.pdf", "%PDF-1.7")
+    with pytest.raises(SystemExit) as exit_:
+        run("README.md", "docs/*")
+    assert exit_.value.code == 1
+    result = capsys.readouterr()
+    assert result.err.splitlines()[-1].startswith("error: docs/letter.pdf is a PDF file")
+    assert result.out.startswith("2 of 3 files are complete.")
+
+
+def test_a_corrected_glossary(project, run, engine_calls):
+    write("terms.tsv", "dog\ta\n")
+    run("README.md", "--glossary", "terms.tsv")
+    first = outputs()
+    write("terms.tsv", "dog\tb\n")
+    assert "1 of 1 files are complete. " in run("README.md", "--glossary", "terms.tsv").out
+    assert outputs() != first
+
+
+def test_the_last_line_names_units(tmp_path):
+    left = list(range(1, 13))
+    outcome = command.Outcome({Path("a.md"): whole.TranslatedFile(20, left)}, num_complete_before=1)
+    assert command._last_line(outcome, 2, 1.25) == (
+        "1 of 2 files are complete, 1 of them since an earlier run. Units translated: 8. Units left as they were: 12 "
+        "(a.md:1, a.md:2, a.md:3, a.md:4, a.md:5, a.md:6, a.md:7, a.md:8, a.md:9, a.md:10 ...). 1.2 seconds."
+    )
+
+
+MISTAKES = {
+    "a folder": (["docs"], [], "docs is a folder. Name its files, such as 'docs/**/*.md'"),
+    "no file": (["docs/none.md"], [], "there is no file docs/none.md"),
+    "no match": (["docs/*.rst"], [], "docs/*.rst matches no file"),
+    "an output": (["README.md"], ["--output_file", "x"], "--output_file does not go with --documents and --output_dir"),
+    "sentences": (["README.md"], ["--sentences", "en"], "--sentences does not go with"),
+    "tags": (["README.md"], ["--tags"], "--tags does not go with"),
+    "several translations": (["README.md"], ["--n_best", "2"], "--n_best does not go with"),
+    "a share": (["README.md"], ["--part", "1/2"], "--part is for corpora"),
+    "a column": (["README.md"], ["--text_column", "words"], "--text_column is for rows"),
+    "errors": (["README.md"], ["--errors", "replace"], "--errors replace is for one file of text"),
+    "an expression": (["README.md"], ["--keep", "("], "keep"),
+}
+
+
+@pytest.mark.parametrize(("names", "options", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(project, run, capsys, names, options, words):
+    with pytest.raises(SystemExit, match="2"):
+        run(*names, *options)
+    assert words in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_a_language_that_there_is_not(project):
+    load = Loader()
+    paths = output_paths([Path("README.md")], Path("out"))
+    with pytest.raises(UserError, match="'xx' is no language"):
+        translate_files(paths, Path("out"), load, "xx", settings={})
+    assert load.count == 0
+
+
+def test_a_model_that_needs_a_language_is_refused_once(project):
+    with pytest.raises(UserError, match="the model has one source language"):
+        translate(Loader(), source_lang="en")
