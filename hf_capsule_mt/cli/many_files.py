@@ -14,31 +14,38 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files.many_files import Outcome, output_paths, translate_files
 from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.files.row_files import with_common_int8
+from hf_capsule_mt.translation.quality.calibration import calibration_settings
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import corpora, decoding
-from .common import check_output_folder, leave_group_at_exit
+from .common import check_distinct, check_output_file, check_output_folder
 
 _MOST_PLACES = 10
 """The most units that the last line names."""
-_NOT_OF_FOLDERS = (
-    *("output_file", "report_file", "calibration", "interactive", "sentences", "tags", "n_best", "alignments"),
-)
+_NOT_OF_FOLDERS = (*("output_file", "interactive", "sentences", "tags", "n_best", "alignments"),)
 
 
-def translate_many(args: argparse.Namespace, options: FileOptions) -> None:
-    """Translate files into a folder. Say at the end what became of them, and exit with status 1 if one is wrong.
+def translate_many(args: argparse.Namespace, options: FileOptions) -> bool:
+    """Translate files into a folder, and say at the end what became of them.
 
     Args:
         args: the options of the command.
         options: what they stand for.
+
+    Returns:
+        Whether all files are complete.
     """
     outputs = output_paths(_files(args.input_file), args.output_dir)
+    others = [args.calibration, args.glossary, args.vocabulary]
+    check_distinct([("--report_file", args.report_file)], [*outputs, *outputs.values(), *others])
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError("One process translates files of formats. Start only one.")
     model = with_common_int8(options.decoding.pinned(), args.output_dir)
-    options = replace(options, decoding=model)
+    if options.calibration is not None:
+        options.calibration.check(calibration_settings(model, args.source_lang, args.target_lang))
+    # Translations do not depend on what the report says of them.
+    settings = replace(options, decoding=model, report_file=None, calibration=None).settings()
     started = time.monotonic()
     with logging_redirect_tqdm():
         outcome = translate_files(
@@ -47,22 +54,22 @@ def translate_many(args: argparse.Namespace, options: FileOptions) -> None:
             lambda: TextTranslator(*model.load(decoding.device_of(args, state))),
             args.documents,
             file_format=args.format,
-            settings=options.settings(),
+            settings=settings,
             source_lang=args.source_lang,
             target_lang=args.target_lang,
             keep=args.keep,
             translate_addresses=args.translate_addresses,
             fuzzy=args.fuzzy,
             glossary=options.texts.glossary,
+            report_file=args.report_file,
+            calibration=options.calibration,
             max_tokens_per_batch=args.max_tokens_per_batch,
             **model.generate_options(),
         )
     for error in outcome.errors:
         print(f"error: {error}", file=sys.stderr)
     print(_last_line(outcome, len(outputs), time.monotonic() - started))
-    leave_group_at_exit()
-    if outcome.errors:
-        raise SystemExit(1)
+    return not outcome.errors
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -75,6 +82,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     if not args.input_file:
         raise UserError("--output_dir needs --input_file with the files.")
     check_output_folder(args.output_dir)
+    check_output_file(args.report_file)
     for name in _NOT_OF_FOLDERS:
         if getattr(args, name):
             raise UserError(f"--{name} does not go with --documents and --output_dir. Leave it out.")

@@ -68,7 +68,13 @@ def _translate_into_folder(args: argparse.Namespace) -> None:
         return
     many_files.check_arguments(args)
     _check_texts(args)
-    many_files.translate_many(args, _options(args))
+    options = _options(args)
+    are_complete = many_files.translate_many(args, options)
+    if args.report_file is not None:
+        _tell_of_report(args.report_file, options.calibration)
+    leave_group_at_exit()
+    if not are_complete:
+        raise SystemExit(1)
 
 
 def _tell_of_report(report: Path, calibration: Calibration | None) -> None:

@@ -4,8 +4,9 @@ The folder `_records` has a record for each complete file: its settings, and has
 """
 
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +17,12 @@ from tqdm import tqdm
 from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import hash_file, read_json, write_json
+from hf_capsule_mt.files import hash_file, read_json, replaced_file, write_json
 
 from ..formats.base import FileFormat
 from ..formats.recognition import LINES, recognise
 from ..generation.model_options import changed_settings
+from ..quality.calibration import Calibration
 from ..terms.glossary import Glossary
 from ..text.segments import check_language
 from ..text_translator import TextTranslator
@@ -28,6 +30,7 @@ from .row_files import RECORDS
 from .whole import TEXT, TranslatedFile, check_package, check_translator, number_of_units, translate_file
 
 _WRITTEN = (".gz", ".zst")
+_WITHOUT_CALIBRATION = "without calibration"
 
 
 @dataclass
@@ -91,6 +94,8 @@ def translate_files(
     target_lang: str | None = None,
     fuzzy: bool = False,
     glossary: Glossary | None = None,
+    report_file: Path | None = None,
+    calibration: Calibration | None = None,
     **options: Any,
 ) -> Outcome:
     """Translate files of formats and plain text. A wrong file stops nothing.
@@ -109,6 +114,8 @@ def translate_files(
         target_lang: code of the language to write.
         fuzzy: whether fuzzy translations of catalogues are replaced.
         glossary: terms that translations must have.
+        report_file: where a line of JSON for each sentence of all complete files goes.
+        calibration: adds the expected quality to the lines of the report.
         **options: more arguments of [`translate_file`].
 
     Raises:
@@ -117,43 +124,61 @@ def translate_files(
     """
     check_language(language)
     outcome = Outcome()
-    formats = {}
-    for path in outputs:
-        with outcome.noting(path):
-            formats[path] = _format_of(path, file_format)
-    for found in set(formats.values()):
-        check_package(found)
-    waiting = []
-    total = 0
-    for path, found in formats.items():
+    report_kind = None
+    if report_file is not None:
+        report_kind = calibration.digest() if calibration is not None else _WITHOUT_CALIBRATION
+    files = []
+    for path, found in _formats(outcome, outputs, file_format).items():
         of_format = {"format": found.name, "fuzzy": fuzzy and found.has_fuzzy}
-        file = _File(path, outputs[path], output_dir, found, {**settings, **of_format})
-        with outcome.noting(path):
+        files.append(_File(path, outputs[path], output_dir, found, {**settings, **of_format}, report_kind))
+    waiting = []
+    num_units = 0
+    for file in files:
+        with outcome.noting(file.path):
             complete = file.complete()
             if complete is None:
-                total += number_of_units(path, file.format_name, target_lang, fuzzy)
+                num_units += number_of_units(file.path, file.format_name, target_lang, fuzzy)
                 waiting.append(file)
             else:
-                outcome.files[path] = complete
+                outcome.files[file.path] = complete
                 outcome.num_complete_before += 1
-    if not waiting:
-        return outcome
-    translator = load()
-    check_translator(translator, source_lang, target_lang, glossary)
-    with tqdm(total=total, unit=" units") as progress:
-        for file in waiting:
-            with outcome.noting(file.path):
-                outcome.files[file.path] = file.translate(
-                    translator,
-                    language,
-                    source_lang=source_lang,
-                    target_lang=target_lang,
-                    fuzzy=fuzzy,
-                    glossary=glossary,
-                    advance=progress.update,
-                    **options,
-                )
+    if waiting:
+        translator = load()
+        check_translator(translator, source_lang, target_lang, glossary)
+        languages = {"source_lang": source_lang, "target_lang": target_lang}
+        texts = {"fuzzy": fuzzy, "glossary": glossary, "calibration": calibration}
+        with tqdm(total=num_units, unit=" units") as progress:
+            for file in waiting:
+                with outcome.noting(file.path):
+                    outcome.files[file.path] = file.translate(
+                        translator, language, **languages, **texts, **options, advance=progress.update
+                    )
+    if report_file is not None:
+        _join([file.report_file for file in files if file.path in outcome.files], report_file)
     return outcome
+
+
+def _formats(outcome: Outcome, paths: Iterable[Path], name: str | None) -> dict[Path, FileFormat]:
+    """Return the formats of files, and note what is wrong with the others.
+
+    Raises:
+        UserError: if a library that reads one of the formats is missing.
+    """
+    formats = {}
+    for path in paths:
+        with outcome.noting(path):
+            formats[path] = _format_of(path, name)
+    for file_format in set(formats.values()):
+        check_package(file_format)
+    return formats
+
+
+def _join(parts: Iterable[Path], whole_file: Path) -> None:
+    """Write a file of the bytes of others."""
+    with replaced_file(whole_file) as whole:
+        for part in parts:
+            with open(part, "rb") as content:
+                shutil.copyfileobj(content, whole)
 
 
 def _format_of(path: Path, name: str | None) -> FileFormat:
@@ -176,6 +201,8 @@ class _File:
     output_dir: Path
     file_format: FileFormat
     settings: dict[str, Any]
+    report_kind: str | None
+    """The digest of the calibration of its report, another word without one, or None if no report is asked for."""
 
     @property
     def format_name(self) -> str:
@@ -187,8 +214,16 @@ class _File:
     @property
     def record_file(self) -> Path:
         """Where the record is, which is written behind the output."""
+        return self._beside("json")
+
+    @property
+    def report_file(self) -> Path:
+        """Where its part of the report is."""
+        return self._beside("report.jsonl")
+
+    def _beside(self, ending: str) -> Path:
         relative = self.output.relative_to(self.output_dir)
-        return self.output_dir / RECORDS / f"{relative}.json"
+        return self.output_dir / RECORDS / f"{relative}.{ending}"
 
     def complete(self) -> TranslatedFile | None:
         """Return what became of a file if an earlier run has translated it as it is now, or None.
@@ -207,6 +242,9 @@ class _File:
         changed = changed_settings(record["settings"], self.settings)
         if record["input_sha256"] != hash_file(self.path):
             changed.append(str(self.path))
+        has_report = record.get("report") == self.report_kind and self.report_file.is_file()
+        if self.report_kind is not None and not has_report:
+            changed.append("report")
         if not changed:
             return TranslatedFile(record["units"], record["left"])
         if record["output_sha256"] != hash_file(self.output):
@@ -222,13 +260,18 @@ class _File:
         # What is read may be changed meanwhile. Then the next run translates it again.
         input_sha256 = hash_file(self.path)
         self.output.parent.mkdir(parents=True, exist_ok=True)
+        self.record_file.parent.mkdir(parents=True, exist_ok=True)
+        report_file = None
+        if self.report_kind is not None:
+            report_file = self.report_file
         translated = translate_file(
             translator,
             self.path,
             self.output,
             language,
             file_format=self.format_name,
-            settings=self.settings,
+            report_file=report_file,
+            settings={**self.settings, "report": self.report_kind},
             **options,
         )
         record = {
@@ -238,8 +281,8 @@ class _File:
             "input_sha256": input_sha256,
             "output_sha256": hash_file(self.output),
             "settings": self.settings,
+            "report": self.report_kind,
             "environment": environment(translator.model.device),
         }
-        self.record_file.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.record_file, record)
         return translated

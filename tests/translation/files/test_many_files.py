@@ -8,6 +8,7 @@ import pytest
 from stand_in_translator import UpperCase, Writes
 from tiny_marian import save_tiny_marian
 
+from hf_capsule_mt.cli import calibrate
 from hf_capsule_mt.cli import many_files as command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
@@ -201,7 +202,8 @@ def test_an_interrupted_file_continues(project, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             translate(load)
     assert load.sentences() == ["a dog"]
-    assert [path.name for path in Path("out").iterdir()] == ["README.md.unfinished"]
+    assert Path("out/README.md.unfinished").is_dir()
+    assert outputs().keys() & OUTPUTS.keys() == set()
     translate(load)
     assert load.sentences()[0] == "A dog b."
     assert outputs() == OUTPUTS
@@ -310,6 +312,46 @@ def test_a_corrected_glossary(project, run, engine_calls):
     assert outputs() != first
 
 
+def test_a_report_on_all_files(project, run):
+    names = ["README.md", "docs/a/notes.txt"]
+    run(*names, "--report_file", "report.jsonl")
+    records = [json.loads(line) for line in Path("report.jsonl").read_text().splitlines()]
+    assert [(record["file"], record["line"]) for record in records] == [
+        ("README.md", 1),
+        ("README.md", 3),
+        ("docs/a/notes.txt", 1),
+        ("docs/a/notes.txt", 6),
+    ]
+    first = Path("report.jsonl").read_bytes()
+    Path("report.jsonl").unlink()
+    # Also on files of an earlier run, whether or not another one wanted no report.
+    assert "2 of them since an earlier run" in run(*names).out
+    assert "2 of them since an earlier run" in run(*names, "--report_file", "report.jsonl").out
+    assert Path("report.jsonl").read_bytes() == first
+    write("README.md", "a b\n")
+    run(*names, "--report_file", "report.jsonl")
+    assert [line.count("README") for line in Path("report.jsonl").read_text().splitlines()] == [1, 0, 0]
+
+
+def test_a_report_that_an_earlier_run_did_not_write(project, run):
+    run("README.md")
+    run("README.md", "docs/page.html.gz", "--report_file", "report.jsonl")
+    assert "README.md" in Path("report.jsonl").read_text()
+
+
+def test_a_report_with_expected_quality(project, run, tmp_path):
+    lines = "".join(f"a b {word}\n" for word in 3 * "cdefghijklmnopqrstuvwxyz")
+    write("sources", lines)
+    write("references", lines)
+    options = ["--num_beams", "1"]
+    made = ["--input_file", "sources", "--references", "references", "--output_file", "c.json"]
+    calibrate.main(["--model", str(tmp_path / "model"), *made, *options])
+    run("README.md", "--report_file", "report.jsonl", *options)
+    assert "quality" not in json.loads(Path("report.jsonl").read_text().splitlines()[0])
+    run("README.md", "--report_file", "report.jsonl", "--calibration", "c.json", *options)
+    assert "quality" in json.loads(Path("report.jsonl").read_text().splitlines()[0])
+
+
 def test_the_last_line_names_units(tmp_path):
     left = list(range(1, 13))
     outcome = command.Outcome({Path("a.md"): whole.TranslatedFile(20, left)}, num_complete_before=1)
@@ -330,6 +372,8 @@ MISTAKES = {
     "a share": (["README.md"], ["--part", "1/2"], "--part is for corpora"),
     "a column": (["README.md"], ["--text_column", "words"], "--text_column is for rows"),
     "errors": (["README.md"], ["--errors", "replace"], "--errors replace is for one file of text"),
+    "a report that is an input": (["README.md"], ["--report_file", "README.md"], "another file of this command"),
+    "a report that is an output": (["README.md"], ["--report_file", "out/README.md"], "does not exist"),
     "an expression": (["README.md"], ["--keep", "("], "keep"),
 }
 
