@@ -24,8 +24,12 @@ class AggregationFields:
             `"linear"` (Eq. 3), `"dynamic"` (Eq. 4), `"dynamic_routing"` (Eq. 5-9), `"em_routing"` (Eq. 10-16), or
             `"attention"` (arXiv 2603.15031). Others can be entered in `COMBINATIONS` and `ROUTINGS`, so only the model
             refuses an unknown name.
+        layer_aggregation_place (`str`, *optional*, defaults to `"top"`):
+            Where aggregates are read. `"top"`: on top of a stack, instead of its last layer. `"source"`: each layer of
+            the decoder attends to its own aggregate of the encoder's layers, with the embeddings as the lowest one
+            (Bapna et al. 2018). There `"linear"` is a softmax over one learned number for each layer.
         layer_aggregation_sides (`list[str]`, *optional*, defaults to `["encoder", "decoder"]`):
-            The stacks whose layers are aggregated.
+            The stacks whose layers are aggregated. For the place `"source"` it is always the encoder.
         layer_aggregation_context (`str`, *optional*, defaults to `"all"`):
             Whether the input capsule of a layer is computed from `"all"` layers, or only from its `"own"` layer.
         layer_aggregation_parameterization (`str`, *optional*, defaults to `"factored"`):
@@ -33,7 +37,8 @@ class AggregationFields:
             concatenated capsules, as in the published parameter counts.
         layer_aggregation_output (`str`, *optional*, defaults to `"replace"`):
             `"replace"`: LayerNorm(aggregate) replaces the output of the top layer. `"residual"`: it is added to that
-            output, times a learned vector that starts at zero.
+            output, times a learned vector that starts at zero. For the place `"source"`, `"replace"` has no LayerNorm
+            for `"linear"` and `"attention"`, which are weighted means.
         layer_aggregation_input_norm (`bool`, *optional*, defaults to `False`):
             Whether the output of each layer is normalised to mean 0 and variance 1 before it is aggregated.
         head_aggregation (`str`, *optional*):
@@ -71,11 +76,13 @@ class AggregationFields:
         "bca_loss",
         "encoder_layer_routing",
         "decoder_layer_routing",
+        "source_layer_routing",
         "head_routing",
         "guided_routing",
     ]
 
     layer_aggregation: str | None = None
+    layer_aggregation_place: Literal["top", "source"] = "top"
     layer_aggregation_sides: list[Literal["encoder", "decoder"]] = field(default_factory=lambda: ["encoder", "decoder"])
     layer_aggregation_context: Literal["all", "own"] = "all"
     layer_aggregation_parameterization: Literal["factored", "joint"] = "factored"
@@ -115,9 +122,30 @@ class AggregationFields:
             if self.aggregates_layers(side) and getattr(self, f"{side}_layerdrop"):
                 raise ValueError(f"{side}_layerdrop cannot be combined with layer_aggregation. Set it to 0.")
 
+    def validate_layer_aggregation_place(self) -> None:
+        """Refuse a place where nothing is aggregated, because it would have no effect."""
+        if self.layer_aggregation_place == "top":
+            return
+        if self.layer_aggregation is None:
+            raise ValueError(
+                f"layer_aggregation_place is {self.layer_aggregation_place!r}, but layer_aggregation is not set. Set "
+                "both, or neither."
+            )
+        if self.layer_aggregation_place == "source" and "encoder" not in self.layer_aggregation_sides:
+            raise ValueError(
+                f"layer_aggregation_place 'source' aggregates the layers of the encoder, but layer_aggregation_sides "
+                f"is {self.layer_aggregation_sides}. Add 'encoder'."
+            )
+
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""
+        if self.aggregates_layers_for_source():
+            return side == "encoder"
         return self.layer_aggregation is not None and side in self.layer_aggregation_sides
+
+    def aggregates_layers_for_source(self) -> bool:
+        """Whether each layer of the decoder reads its own aggregate of the encoder's layers."""
+        return self.layer_aggregation is not None and self.layer_aggregation_place == "source"
 
     def aggregates_heads(self, site: str, layer: int) -> bool:
         """Whether `layer`, counted from 0, aggregates the heads of "encoder_self", "decoder_self" or "cross"."""

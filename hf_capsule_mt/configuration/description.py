@@ -24,5 +24,6 @@ def describe_architecture(config: PreTrainedConfig) -> str:
         if value:
             # An algorithm that a user registered has no wording.
             method = wording["values"].get(value, value.replace("_", " "))
-            sentences.append(f"{beginning} {method}.")
+            if method is not None:
+                sentences.append(f"{beginning} {method}.")
     return " ".join(sentences)

@@ -13,6 +13,9 @@ from .configuration_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100Con
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .configuration_rnmt import RNMTConfig
 
+# Each layer of the decoder has an aggregator of its own. With the context "all" they would have as many weights as the
+# model.
+_SOURCE = {"layer_aggregation_place": "source", "layer_aggregation_context": "own"}
 _METHODS = {
     "transformer": (CapsuleAggregatedMarianConfig, {}),
     "pre-norm-transformer": (CapsuleAggregatedM2M100Config, {}),
@@ -21,6 +24,10 @@ _METHODS = {
     "layer-attention": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "attention"}),
     "dynamic-routing": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "dynamic_routing"}),
     "em-routing": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "em_routing"}),
+    "transparent-attention": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "linear"}),
+    "source-attention": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "attention"}),
+    "source-dynamic-routing": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "dynamic_routing"}),
+    "source-em-routing": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "em_routing"}),
     "head-simple-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "simple_routing"}),
     "head-em-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "em_routing"}),
     "head-em-effective": (

@@ -86,10 +86,12 @@ class _Marian(_Family):
 
     def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
         states = {}
+        # What each layer reads, if they do not read the same. Transformers' Marian lacks it.
+        of_layers = getattr(encoded, "source_states", None)
         for index, layer in enumerate(self.model.get_decoder().layers):
             attention = layer.encoder_attn
             for name, projection in (("key", attention.k_proj), ("value", attention.v_proj)):
-                projected = projection(encoded.last_hidden_state)
+                projected = projection(encoded.last_hidden_state if of_layers is None else of_layers[:, index])
                 by_head = projected.unflatten(-1, (attention.num_heads, -1))
                 # `[batch, heads, source, d / heads]`.
                 of_source = by_head.transpose(1, 2)
@@ -102,7 +104,9 @@ class _Marian(_Family):
         target_cache = self._cache(inputs.states, "decoder")
         cache = EncoderDecoderCache(target_cache, self._cache(inputs.states, "encoder"))
         # Attention has the keys and values of the source already, and reads only the shape of its states.
-        encoder_outputs = RoutedEncoderOutput(inputs.mask.unsqueeze(-1), **inputs.encoded)
+        source = inputs.mask.unsqueeze(-1)
+        of_layers = source.unsqueeze(1).expand(-1, self.model.config.decoder_layers, -1, -1)
+        encoder_outputs = RoutedEncoderOutput(source, source_states=of_layers, **inputs.encoded)
         logits = self._logits(inputs, encoder_outputs, cache)
         new_states = {}
         for index, layer in enumerate(target_cache.layers):

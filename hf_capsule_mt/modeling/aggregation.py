@@ -86,15 +86,44 @@ class LayerAttention(nn.Module):
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, None]:
         """Aggregate `[..., L, d]` to `[..., d]`."""
+        weighted = self.shares(layers).unsqueeze(-1) * layers
+        return weighted.sum(-2), None
+
+    def shares(self, layers: Tensor) -> Tensor:
+        """Return the share a of each layer, `[..., L]`, for layers `[..., L, d]`."""
         width = layers.shape[-1]
         keys = F.rms_norm(layers, (width,), eps=1e-6)
         scores = (self.weight * keys).sum(-1, keepdim=True)
-        weighted = scores.softmax(-2) * layers
-        return weighted.sum(-2), None
+        return scores.softmax(-2).squeeze(-1)
+
+
+class LayerMixture(nn.Module):
+    """sum_l softmax(w)_l H^l with learned scalars w, the same for all positions (Bapna et al. 2018).
+
+    The scalars start at 0, so that the aggregate starts as the mean of the layers.
+    """
+
+    def __init__(self, num_layers: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_layers))
+
+    def init_weights(self, std: float) -> None:
+        """Start from the mean of the layers, unless the weights were loaded."""
+        init.zeros_(self.weight)
+
+    def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, None]:
+        """Aggregate `[..., L, d]` to `[..., d]`."""
+        return torch.einsum("l,...ld->...d", self.shares(layers), layers), None
+
+    def shares(self, layers: Tensor) -> Tensor:
+        """Return the share of each layer, `[L]`. It does not depend on the layers `[..., L, d]`."""
+        return self.weight.softmax(-1)
 
 
 COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination, "attention": LayerAttention}
 """Aggregations of layers without routing."""
+_COMBINATIONS_OF_PLACES = {"source": {"linear": LayerMixture}}
+"""Other classes for some of these names, by `layer_aggregation_place`."""
 
 
 class RoutedAggregation(nn.Module):
@@ -150,21 +179,27 @@ class LayerAggregation(nn.Module):
 
     With the output "replace" the result is LayerNorm(aggregate). With "residual" it is
     H^L + gamma * LayerNorm(aggregate), and gamma starts at 0. `input_norm` normalises what is aggregated.
+
+    Except on top of a stack, "replace" has no LayerNorm for weighted means of the layers, as in their papers.
     """
 
     def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
         super().__init__()
         width = config.d_model
         name = config.layer_aggregation
-        if name in COMBINATIONS:
-            self.aggregator = COMBINATIONS[name](num_layers, width)
+        place = config.layer_aggregation_place
+        combinations = COMBINATIONS | _COMBINATIONS_OF_PLACES.get(place, {})
+        if name in combinations:
+            self.aggregator = combinations[name](num_layers, width)
         elif name in ROUTINGS:
             self.aggregator = RoutedAggregation(config, num_layers)
         else:
             raise unknown_name("layer_aggregation", name, [*COMBINATIONS, *ROUTINGS])
-        self.layer_norm = nn.LayerNorm(width)
         self.input_norm = config.layer_aggregation_input_norm
         is_residual = config.layer_aggregation_output == "residual"
+        is_mean = isinstance(self.aggregator, LayerMixture | LayerAttention)
+        has_norm = place == "top" or is_residual or not is_mean
+        self.layer_norm = nn.LayerNorm(width) if has_norm else None
         self.gamma = nn.Parameter(torch.zeros(width)) if is_residual else None
 
     def init_weights(self, std: float) -> None:
@@ -172,26 +207,73 @@ class LayerAggregation(nn.Module):
         if self.gamma is not None:
             init.zeros_(self.gamma)
 
-    def forward(self, layers: list[Tensor], output_routing: OutputRouting = False) -> tuple[Tensor, Tensor | None]:
-        """Aggregate the outputs `[..., d]` of L layers, from bottom to top.
+    def forward(
+        self, layers: list[Tensor], output_routing: OutputRouting = False, capsules: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Aggregate the outputs of L layers.
+
+        Args:
+            layers: the outputs `[..., d]`, from bottom to top.
+            output_routing: whether to return an assignment.
+            capsules: what `input_capsules` returns for these layers, if it was called before.
 
         Returns:
             The aggregate `[..., d]`. With `output_routing=True` also the assignment of the last iteration,
             `[..., L, N]`, and with "all" that of every iteration, `[..., iterations, L, N]`.
         """
-        aggregate, routing = self.aggregator(self.input_capsules(layers), output_routing)
-        # Otherwise a CPU would sum the gradients of the norm in the dtype of autocast.
-        aggregate = self.layer_norm(aggregate.to(self.layer_norm.weight.dtype))
+        if capsules is None:
+            capsules = self.input_capsules(layers)
+        aggregate, routing = self.aggregator(capsules, output_routing)
+        if self.layer_norm is not None:
+            # Otherwise a CPU would sum the gradients of the norm in the dtype of autocast.
+            aggregate = self.layer_norm(aggregate.to(self.layer_norm.weight.dtype))
         if self.gamma is not None:
             aggregate = layers[-1] + self.gamma * aggregate
         return aggregate, routing
 
     def input_capsules(self, layers: list[Tensor]) -> Tensor:
         """Return what is aggregated, `[..., L, d]`, of the outputs `[..., d]` of L layers."""
-        stacked = torch.stack(layers, dim=-2)
+        return self.normalised(torch.stack(layers, dim=-2))
+
+    def normalised(self, layers: Tensor) -> Tensor:
+        """Normalise layers `[..., L, d]`, if `input_norm` is set."""
         if self.input_norm:
-            stacked = F.layer_norm(stacked, stacked.shape[-1:])
-        return stacked
+            return F.layer_norm(layers, layers.shape[-1:])
+        return layers
+
+
+class SourceAggregation(nn.Module):
+    """z_1..z_M: for each layer of the decoder an aggregate of its own of the layers of the encoder (Bapna et al. 2018).
+
+    The lowest of the L + 1 layers of the encoder is that of the embeddings.
+    """
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        super().__init__()
+        num_layers = config.encoder_layers + 1
+        self.layers = nn.ModuleList(LayerAggregation(config, num_layers) for _ in range(config.decoder_layers))
+
+    def forward(self, layers: list[Tensor], output_routing: OutputRouting = False) -> tuple[Tensor, Tensor | None]:
+        """Aggregate the embeddings and the outputs of the encoder's layers, `[B, S, d]` each.
+
+        Returns:
+            z, `[B, M, S, d]`. For routing also the assignments that were asked for, `[B, M, S, L + 1, N]`, or of every
+            iteration `[B, M, S, iterations, L + 1, N]`.
+        """
+        # All of them read the same. A layer in one piece is faster to read than in parts of one position.
+        stacked = torch.stack(layers).movedim(0, -2)
+        capsules = self.layers[0].normalised(stacked)
+        aggregates = []
+        assignments = []
+        for aggregation in self.layers:
+            aggregate, assignment = aggregation(layers, output_routing, capsules)
+            aggregates.append(aggregate)
+            if assignment is not None:
+                assignments.append(assignment)
+        states = torch.stack(aggregates, dim=1)
+        if not assignments:
+            return states, None
+        return states, torch.stack(assignments, dim=1)
 
 
 class RecordedHeads(NamedTuple):

@@ -24,6 +24,7 @@ from .guided_routing import GuidedRouting, GuidedVotes
 from .linear import use_products
 from .stacks import (
     RoutedDecoder,
+    RoutedDecoderLayer,
     RoutedEncoder,
     RoutedLayer,
     RoutedPreTrainedModel,
@@ -42,6 +43,7 @@ class CapsuleAggregatedM2M100PreTrainedModel(RoutedPreTrainedModel, M2M100PreTra
         "CapsuleAggregatedM2M100EncoderLayer",
         "CapsuleAggregatedM2M100DecoderLayer",
         "LayerAggregation",
+        "SourceAggregation",
         "GuidedVotes",
         "GuidedRouting",
     )
@@ -61,7 +63,7 @@ class CapsuleAggregatedM2M100EncoderLayer(RoutedLayer, M2M100EncoderLayer):
         use_products(self)
 
 
-class CapsuleAggregatedM2M100DecoderLayer(RoutedLayer, M2M100DecoderLayer):
+class CapsuleAggregatedM2M100DecoderLayer(RoutedDecoderLayer, M2M100DecoderLayer):
     """A decoder layer of M2M-100, with aggregated heads if configured."""
 
     def __init__(self, config: CapsuleAggregatedM2M100Config, layer: int) -> None:

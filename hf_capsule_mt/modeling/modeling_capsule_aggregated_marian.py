@@ -28,6 +28,7 @@ from .initial_weights import init_words
 from .linear import use_products
 from .stacks import (
     RoutedDecoder,
+    RoutedDecoderLayer,
     RoutedEncoder,
     RoutedLayer,
     RoutedPreTrainedModel,
@@ -68,6 +69,7 @@ class CapsuleAggregatedMarianPreTrainedModel(RoutedPreTrainedModel, MarianPreTra
         "CapsuleAggregatedMarianEncoderLayer",
         "CapsuleAggregatedMarianDecoderLayer",
         "LayerAggregation",
+        "SourceAggregation",
         "GuidedVotes",
         "GuidedRouting",
     )
@@ -123,7 +125,7 @@ class CapsuleAggregatedMarianEncoderLayer(RoutedLayer, MarianEncoderLayer):
         use_products(self)
 
 
-class CapsuleAggregatedMarianDecoderLayer(RoutedLayer, MarianDecoderLayer):
+class CapsuleAggregatedMarianDecoderLayer(RoutedDecoderLayer, MarianDecoderLayer):
     """Marian's decoder layer, with aggregated heads if configured."""
 
     def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:

@@ -18,14 +18,20 @@ OutputRouting = bool | Literal["all"]
 
 @dataclass
 class RoutedEncoderOutput(BaseModelOutput):
-    """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`], and the inputs of guided routing.
+    """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`], and what a decoder also reads.
 
     Args:
+        source_states: z of `layer_aggregation_place="source"`, what each layer of the decoder reads instead of
+            `last_hidden_state`, `[batch, decoder layers, source, d]`.
         guided_votes: `[batch, capsules, source, width]`.
         guided_keys: `[batch, 1 or 2 or capsules, source, width]`.
     """
 
+    # The first of these has a fixed place in a tuple.
+
+    source_states: Tensor | None = None
     layer_routing: Tensor | None = None
+    source_layer_routing: Tensor | None = None
     head_routing: dict[str, Tensor] | None = None
     guided_votes: Tensor | None = None
     guided_keys: Tensor | None = None
@@ -74,6 +80,9 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
         encoder_layer_routing: encoder layers to output capsules, `[batch, source, L, N]`, or
             `[batch, source, iterations, L, N]` with `output_routing="all"`.
         decoder_layer_routing: decoder layers to output capsules, with target positions instead.
+        source_layer_routing: embeddings and encoder layers to output capsules, for each decoder layer that reads them,
+            `[batch, decoder layers, source, L + 1, N]`, or
+            `[batch, decoder layers, source, iterations, L + 1, N]`.
         head_routing: attention heads to output capsules, by place such as "encoder_self.0" (site and layer),
             `[batch, positions, H, N]` or `[batch, positions, iterations, H, N]`.
         guided_routing: source positions to PAST, FUTURE and redundant capsules, `[batch, target, source, J]` or
@@ -87,6 +96,7 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
 
     encoder_layer_routing: Tensor | None = None
     decoder_layer_routing: Tensor | None = None
+    source_layer_routing: Tensor | None = None
     head_routing: dict[str, Tensor] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None
@@ -111,6 +121,7 @@ class RoutedSeq2SeqLMOutput(Seq2SeqLMOutput):
     rdrop_loss: Tensor | None = None
     encoder_layer_routing: Tensor | None = None
     decoder_layer_routing: Tensor | None = None
+    source_layer_routing: Tensor | None = None
     head_routing: dict[str, Tensor] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None

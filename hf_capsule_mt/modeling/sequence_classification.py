@@ -32,6 +32,7 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
         r"^final_logits_bias$",
         r"^(model\.)?guided_routing\.",
         r"^(model\.)?encoder\.guided_votes\.",
+        r"^(model\.)?encoder\.source_aggregation\.",
         r"^guided_losses\.",
     )
 
@@ -45,7 +46,9 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
             self._tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
         self.encoder = CapsuleAggregatedMarianEncoder(config)
-        self.encoder.guided_votes = None  # Only a decoder reads them.
+        # Only a decoder reads these.
+        self.encoder.guided_votes = None
+        self.encoder.source_aggregation = None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

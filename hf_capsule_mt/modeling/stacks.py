@@ -1,7 +1,7 @@
 """What the Transformer families share: layers and stacks with routing around those of Transformers."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .aggregation import LayerAggregation, ResidualRoutedHeads, RoutedHeads, with_head_routing
+from .aggregation import LayerAggregation, ResidualRoutedHeads, RoutedHeads, SourceAggregation, with_head_routing
 from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput
 from .portable_model import PortableModel
 from .transformers_versions import under_both_names
@@ -116,13 +116,20 @@ def aggregate_heads(attention: nn.Module, config: PreTrainedConfig, site: str, l
 
 
 class RoutedLayer:
-    """A layer that appends its output to `layer_outputs`, outside of the part that gradient checkpointing repeats."""
+    """A layer that appends its output to `layer_states`, outside of the part that gradient checkpointing repeats."""
 
-    def __call__(self, *args: Any, layer_outputs: list[Tensor] | None = None, **kwargs: Any) -> Tensor:
-        """Run the layer, and append its output to `layer_outputs`, if it is given."""
-        output = super().__call__(*args, **kwargs)
-        if layer_outputs is not None:
-            layer_outputs.append(output)
+    def __call__(
+        self, hidden_states: Tensor, *args: Any, layer_states: list[Tensor] | None = None, **kwargs: Any
+    ) -> Tensor:
+        """Run the layer, and append its output to `layer_states`, if it is given.
+
+        The lowest layer puts what it reads in front: the embeddings with their positions.
+        """
+        if layer_states is not None and not layer_states:
+            layer_states.append(hidden_states)
+        output = super().__call__(hidden_states, *args, **kwargs)
+        if layer_states is not None:
+            layer_states.append(output)
         return output
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -135,10 +142,29 @@ class RoutedLayer:
             return super().forward(hidden_states, *args, **kwargs)
 
 
+class RoutedDecoderLayer(RoutedLayer):
+    """A layer of a decoder, which may read states of the source that are made for this layer."""
+
+    def __call__(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        *args: Any,
+        source_states: Sequence[Tensor] | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """Run the layer. `source_states` has the states `[batch, source, d]` that each layer of the decoder reads."""
+        if source_states is not None:
+            encoder_hidden_states = source_states[self.self_attn.layer_idx]
+        # Not by name, for gradient checkpointing.
+        return super().__call__(hidden_states, attention_mask, encoder_hidden_states, *args, **kwargs)
+
+
 class RoutedStack:
     """A mixin for an encoder or decoder of Transformers: it aggregates layers if configured.
 
-    `hidden_states` are the outputs of the layers. `last_hidden_state` is the aggregate.
+    `hidden_states` are the outputs of the layers. `last_hidden_state` is the aggregate at the top of the stack.
     """
 
     def _build(self, layer_class: type[nn.Module], side: str) -> None:
@@ -147,27 +173,41 @@ class RoutedStack:
         num_layers = getattr(config, f"{side}_layers")
         self.layers = nn.ModuleList(layer_class(config, layer) for layer in range(num_layers))
         self.aggregation = None
-        if config.aggregates_layers(side):
+        self.source_aggregation = None
+        if not config.aggregates_layers(side):
+            return
+        if config.layer_aggregation_place == "source":
+            self.source_aggregation = SourceAggregation(config)
+        else:
             self.aggregation = LayerAggregation(config, num_layers)
 
     def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
-        """Run the stack of Transformers. Return its outputs with the aggregate, `layer_routing` and `head_routing`."""
-        layer_outputs: list[Tensor] | None = None if self.aggregation is None else []
+        """Run the stack of Transformers. Return its outputs with aggregates, and with the routing that made them."""
+        aggregates_layers = self.aggregation is not None or self.source_aggregation is not None
+        layer_states: list[Tensor] | None = [] if aggregates_layers else None
         # Transformers records what is asked for by these names, which are those of `RECORDED_HEADS`.
         if output_routing == "all":
             kwargs["output_head_votes"] = True
         elif output_routing:
             kwargs["output_head_routing"] = True
-        outputs = super().forward(*args, layer_outputs=layer_outputs, return_dict=True, **kwargs)
+        outputs = super().forward(*args, layer_states=layer_states, return_dict=True, **kwargs)
         outputs = with_head_routing(outputs)
         if self.aggregation is not None:
-            aggregate, assignment = self.aggregation(layer_outputs, output_routing)
-            # M2M-100 normalises what comes out of the last layer. Marian has done so in each layer.
-            if hasattr(self, "layer_norm"):
-                aggregate = self.layer_norm(aggregate)
-            outputs["last_hidden_state"] = aggregate
+            # Without the embeddings.
+            aggregate, assignment = self.aggregation(layer_states[1:], output_routing)
+            outputs["last_hidden_state"] = self._normalised(aggregate)
             outputs["layer_routing"] = assignment
+        if self.source_aggregation is not None:
+            aggregates, assignments = self.source_aggregation(layer_states, output_routing)
+            outputs["source_states"] = self._normalised(aggregates)
+            outputs["source_layer_routing"] = assignments
         return outputs
+
+    def _normalised(self, aggregate: Tensor) -> Tensor:
+        """Apply the norm behind the last layer. M2M-100 has one. Marian normalises in each layer."""
+        if hasattr(self, "layer_norm"):
+            return self.layer_norm(aggregate)
+        return aggregate
 
 
 class RoutedEncoder(RoutedStack):
@@ -216,6 +256,7 @@ class RoutedDecoder(RoutedStack):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
+        source_states: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
         """Decode a batch.
@@ -229,8 +270,18 @@ class RoutedDecoder(RoutedStack):
             inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
             use_cache: whether to return a cache.
             output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            source_states: `[batch, decoder layers, source, d_model]`. With `layer_aggregation_place="source"` each
+                layer reads its own of these instead of `encoder_hidden_states`.
             **kwargs: `output_hidden_states`, `output_attentions`, and arguments of attention backends.
+
+        Raises:
+            ValueError: if layers read their own states of the source, and there are none.
         """
+        if encoder_hidden_states is not None and source_states is None and self.config.aggregates_layers_for_source():
+            raise ValueError(
+                "With layer_aggregation_place 'source' the decoder reads source_states of the encoder's output. Give "
+                "the whole output as encoder_outputs, or source_states to the decoder."
+            )
         if encoder_hidden_states is not None:
             encoder_attention_mask = ready_mask(self, encoder_attention_mask, encoder_hidden_states)
         if cache is None and not use_cache:
@@ -245,6 +296,7 @@ class RoutedDecoder(RoutedStack):
             inputs_embeds,
             use_cache=use_cache,
             output_routing=output_routing,
+            source_states=None if source_states is None else source_states.unbind(1),
             **kwargs,
         )
         return RoutedDecoderOutput(**outputs)
@@ -266,9 +318,14 @@ class RoutedTransformer(EncoderDecoder):
             self.shared = copy.deepcopy(value)
 
     def _encoder_outputs(self, outputs: tuple[Tensor, ...]) -> RoutedEncoderOutput:
-        # Hidden states and attentions are tuples. The other elements have no fixed order.
+        # Hidden states and attentions are tuples. Behind them only the first element has a fixed place.
         hidden_states, *others = outputs
-        return RoutedEncoderOutput(hidden_states, *(value for value in others if isinstance(value, tuple)))
+        tuples = [value for value in others if isinstance(value, tuple)]
+        tensors = [value for value in others if isinstance(value, Tensor)]
+        source_states = None
+        if tensors and self.config.aggregates_layers_for_source():
+            source_states = tensors[0]
+        return RoutedEncoderOutput(hidden_states, *tuples, source_states=source_states)
 
     def _run_decoder(
         self,
@@ -282,6 +339,7 @@ class RoutedTransformer(EncoderDecoder):
             encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=source_mask,
             output_routing=output_routing,
+            source_states=getattr(encoded, "source_states", None),
             **kwargs,
         )
         if self.guided_routing is None:

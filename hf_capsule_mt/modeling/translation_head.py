@@ -109,6 +109,7 @@ class EncoderDecoder(UntiedEmbeddings):
             encoder_attentions=getattr(encoder_outputs, "attentions", None),
             encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
             decoder_layer_routing=decoder_outputs.layer_routing,
+            source_layer_routing=getattr(encoder_outputs, "source_layer_routing", None),
             head_routing={**encoder_heads, **decoder_heads} or None,
             guided_routing=decoder_outputs.guided_routing,
             sentence_routing=getattr(encoder_outputs, "sentence_routing", None),

@@ -25,7 +25,12 @@ from ..configuration.presets import check_overrides
 from .aggregation import ResidualRoutedHeads, RoutedHeads
 from .guided_routing import GUIDED_PARTS
 
-_ADDED = ("model.encoder.aggregation.", "model.decoder.aggregation.", *GUIDED_PARTS)
+_ADDED = (
+    "model.encoder.aggregation.",
+    "model.decoder.aggregation.",
+    "model.encoder.source_aggregation.",
+    *GUIDED_PARTS,
+)
 # The output projection that routed heads replace.
 _PROJECTION = re.compile(r"\.out_proj\.(weight|bias)$")
 _EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")

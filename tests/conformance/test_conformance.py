@@ -76,6 +76,12 @@ KINDS = {
         "routing_iterations": 2,
         **GUIDED,
     },
+    "source": {
+        "layer_aggregation": "em_routing",
+        "layer_aggregation_place": "source",
+        "layer_aggregation_context": "own",
+        "routing_iterations": 2,
+    },
     "capsnmt": {"decoder_layers": 1, "num_sentence_capsules": 3},
     "hybrid": {"sentence_aggregation": "capsule", "num_sentence_capsules": 3, **GUIDED},
 }
@@ -158,6 +164,15 @@ class EverythingTest(Marian, GenerationTesterMixin, unittest.TestCase):
 class M2M100Test(Marian, GenerationTesterMixin, unittest.TestCase):
     family = "CapsuleAggregatedM2M100"
     kind = "everything"
+
+
+class SourceTest(Marian, GenerationTesterMixin, unittest.TestCase):
+    kind = "source"
+
+
+class M2M100SourceTest(Marian, GenerationTesterMixin, unittest.TestCase):
+    family = "CapsuleAggregatedM2M100"
+    kind = "source"
 
 
 class ClassifierTest(Marian, unittest.TestCase):

@@ -58,7 +58,11 @@ GUIDED_ROUTINGS = {
 _BOTH = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
 GUIDED_ROUTINGS["everything"] = {**GUIDED_ROUTINGS["gdr"], **_BOTH, **_EVERY_SITE}
 AGGREGATIONS = {**LAYER_AGGREGATIONS, **HEAD_AGGREGATIONS, **GUIDED_ROUTINGS}
-ALL = {"none": {}, **AGGREGATIONS}
+SOURCE_AGGREGATIONS = {
+    f"source_{kind}": {"layer_aggregation": kind, "layer_aggregation_place": "source"}
+    for kind in ("linear", "attention", "dynamic", "dynamic_routing", "em_routing")
+}
+ALL = {"none": {}, **AGGREGATIONS, **SOURCE_AGGREGATIONS}
 OUTPUTS = {
     output: {"layer_aggregation_output": output, "head_aggregation_output": output}
     for output in ("replace", "residual")

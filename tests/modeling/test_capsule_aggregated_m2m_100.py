@@ -3,7 +3,7 @@
 import pytest
 import torch
 from aggregated_models import (
-    AGGREGATIONS,
+    ALL,
     OUTPUTS,
     aggregated_m2m100,
     m2m100,
@@ -50,11 +50,11 @@ def assert_same(actual, expected):
             assert torch.equal(states, others), name
 
 
-@pytest.mark.parametrize("kind", ["none", *AGGREGATIONS])
+@pytest.mark.parametrize("kind", ALL)
 def test_warm_start_is_m2m100_at_first(kind):
     parent = m2m100(**SPECIAL)
-    model = start(parent, **AGGREGATIONS.get(kind, {}))
-    assert AGGREGATIONS.get(kind, {}).items() <= model.config.to_dict().items()
+    model = start(parent, **ALL[kind])
+    assert ALL[kind].items() <= model.config.to_dict().items()
     assert set(model.state_dict()) - added_weights(model) == set(parent.state_dict())
     assert_same(run(model), run(parent))
     source = {name: value for name, value in batch("left").items() if name != "labels"}
@@ -62,7 +62,7 @@ def test_warm_start_is_m2m100_at_first(kind):
     assert torch.equal(model.generate(**source, **options), parent.generate(**source, **options))
     model(**batch()).loss.backward()
     gammas = {name: weight.grad for name, weight in model.named_parameters() if name.endswith("gamma")}
-    aggregates = "layer_aggregation" in AGGREGATIONS.get(kind, {}) or "head_aggregation" in AGGREGATIONS.get(kind, {})
+    aggregates = "layer_aggregation" in ALL[kind] or "head_aggregation" in ALL[kind]
     assert bool(gammas) == aggregates
     assert all(gradient.abs().max() > 0 for gradient in gammas.values())
 

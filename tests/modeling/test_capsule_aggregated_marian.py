@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from aggregated_models import (
-    AGGREGATIONS,
+    ALL,
     HEAD_AGGREGATIONS,
     HEADS,
     LAYERS,
@@ -106,8 +106,8 @@ def test_base_model_without_aggregation_is_marian():
 )
 def test_warm_start_is_marian_at_first(kind, fields):
     parent = marian(**fields)
-    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, **AGGREGATIONS[kind])
-    assert AGGREGATIONS[kind].items() <= model.config.to_dict().items()
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, **ALL[kind])
+    assert ALL[kind].items() <= model.config.to_dict().items()
     assert added(model)
     outputs = run(model)
     assert_equal_outputs({**outputs, "loss": outputs.lm_loss}, run(parent))
@@ -213,14 +213,14 @@ def test_a_routing_that_is_added_by_its_name_is_configured_run_analysed_and_desc
 @every_aggregation
 def test_every_parameter_learns_by_the_second_step(kind, output, context):
     # Trained from the start of a real run: a new model, or a warm-started one.
-    fields = {**AGGREGATIONS[kind], **OUTPUTS[output], "layer_aggregation_context": context}
+    fields = {**ALL[kind], **OUTPUTS[output], "layer_aggregation_context": context}
     if output == "replace":
         config = CapsuleAggregatedMarianConfig(**{**marian().config.to_dict(), **fields, "init_std": 0.2})
         model = CapsuleAggregatedMarianForConditionalGeneration(config)
     else:
         # Which refuses what the model does not read.
-        routed = AGGREGATIONS[kind].get("layer_aggregation") in ("dynamic_routing", "em_routing")
-        fields = {**AGGREGATIONS[kind], **({"layer_aggregation_context": context} if routed else {})}
+        routed = ALL[kind].get("layer_aggregation") in ("dynamic_routing", "em_routing")
+        fields = {**ALL[kind], **({"layer_aggregation_context": context} if routed else {})}
         model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), **fields)
     optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
     first = gradients(model)

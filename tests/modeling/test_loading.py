@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from aggregated_models import AGGREGATIONS, OUTPUTS, VOCABULARY, WIDTH, added, aggregated, source_batch, training_batch
+from aggregated_models import ALL, OUTPUTS, VOCABULARY, WIDTH, added, aggregated, source_batch, training_batch
 from families import KINDS, MARIAN, ONE_OF_EACH_FAMILY, RECURRENT, each_family, logits, translator
 from recurrent_models import CAPSNMT_KINDS, CAPSULES, recurrent
 from transformers import AutoModelForSeq2SeqLM
@@ -71,7 +71,7 @@ def test_round_trip_of_separate_embeddings(fields, checkpoint):
 def test_missing_weights_start_as_in_a_new_model(kind, output, checkpoint):
     plain = aggregated("none")
     folder = checkpoint(plain)
-    fields = {**AGGREGATIONS[kind], **OUTPUTS[output], "init_std": 0.3}
+    fields = {**ALL[kind], **OUTPUTS[output], "init_std": 0.3}
     loaded, report = CapsuleAggregatedMarianForConditionalGeneration.from_pretrained(
         folder, output_loading_info=True, **fields
     )

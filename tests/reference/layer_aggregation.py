@@ -1,4 +1,4 @@
-"""Layer aggregation (Dou et al. 2019) as loops over positions and layers, given a module's parameters."""
+"""Layer aggregation (Dou et al. 2019) at every place as loops over positions and layers, given parameters."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,8 @@ def aggregate_layers(
     for position in itertools.product(*map(range, leading)):
         vectors = [layer[position] for layer in layers]
         aggregate, assignment = _aggregate(config, parameters, vectors)
-        aggregate = _layer_norm(aggregate, parameters["layer_norm.weight"], parameters["layer_norm.bias"])
+        if _is_normalised(config):
+            aggregate = _layer_norm(aggregate, parameters["layer_norm.weight"], parameters["layer_norm.bias"])
         if config.layer_aggregation_output == "residual":
             aggregate = vectors[-1] + parameters["gamma"] * aggregate
         aggregates.append(aggregate)
@@ -30,11 +31,39 @@ def aggregate_layers(
     return aggregates, torch.stack(assignments).reshape(*leading, *assignments[0].shape)
 
 
+def source_states(
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], layers: Sequence[Tensor]
+) -> tuple[Tensor, Tensor | None]:
+    """z_1..z_M [batch, M, source, d] of h_0..h_L [batch, source, d], and the assignments, with M after the batch."""
+    states, assignments = [], []
+    for decoder_layer in range(config.decoder_layers):
+        prefix = f"layers.{decoder_layer}."
+        own = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
+        aggregate, assignment = aggregate_layers(config, own, layers)
+        states.append(aggregate)
+        assignments.append(assignment)
+    states = torch.stack(states, dim=1)
+    if assignments[0] is None:
+        return states, None
+    return states, torch.stack(assignments, dim=1)
+
+
+def _is_normalised(config: PreTrainedConfig) -> bool:
+    """Whether a LayerNorm follows: the papers of "linear" and "attention" have none away from the top."""
+    if config.layer_aggregation_place == "top" or config.layer_aggregation_output == "residual":
+        return True
+    return config.layer_aggregation not in ("linear", "attention")
+
+
 def _aggregate(
     config: PreTrainedConfig, parameters: Mapping[str, Tensor], vectors: list[Tensor]
 ) -> tuple[Tensor, Tensor | None]:
     """One position: vectors H^1..H^L [d] to one [d], and the assignment [iterations, L, N]."""
-    if config.layer_aggregation == "linear":
+    if config.layer_aggregation == "linear" and config.layer_aggregation_place == "source":
+        # Bapna et al. 2018: s_k = exp(w_k) / sum_i exp(w_i)
+        exponentials = [weight.exp() for weight in parameters["aggregator.weight"]]
+        weights = [exponential / sum(exponentials) for exponential in exponentials]
+    elif config.layer_aggregation == "linear":
         # Eq. 3
         weights = list(parameters["aggregator.weight"])
     elif config.layer_aggregation == "dynamic":
