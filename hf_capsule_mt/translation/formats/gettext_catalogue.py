@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_capsule_mt.errors import UserError
 
+from .accelerators import Accelerators
 from .base import Document, FileFormat, TextPlace
 from .messages import Message, warn_of_untranslated
 from .placeholders import has_words, with_placeholders_of
@@ -84,11 +85,14 @@ class _Catalogue(Document):
             raise UserError(f"The catalogue is damaged: it is not in {store.encoding}, as its header says.") from error
         self._entries = _entries(store, len(self._lines))
         self._open = [entry for entry in self._entries if _is_open(entry.unit, fuzzy)]
+        accelerators = self._accelerators()
         self._messages: list[list[Message]] = []
         self.texts = []
         for entry in self._open:
             is_format = any(map(entry.unit.hastypecomment, _PERCENT_FORMATS))
-            messages = [Message(string, is_format=is_format) for string in _as_list(entry.unit.source)]
+            messages = []
+            for string in _as_list(entry.unit.source):
+                messages.append(Message(string, is_format=is_format, accelerators=accelerators))
             self._messages.append(messages)
             place = TextPlace(entry.unit.line_number, str(entry.unit.source), entry.unit.getcontext() or None)
             for message in messages:
@@ -120,6 +124,19 @@ class _Catalogue(Document):
         if place:
             self._write_date(lines)
         return self._encoded(lines)
+
+    def _accelerators(self) -> Accelerators:
+        """Return the accelerators of the catalogue, with those of messages that stay."""
+        accelerators = Accelerators()
+        sign = self._store.parseheader().get("X-Accelerator-Marker")
+        if sign:
+            accelerators = Accelerators([sign.strip()])
+        are_open = set(map(id, self._open))
+        for entry in self._entries:
+            if id(entry) not in are_open and entry.unit.istranslatable():
+                for source, target in zip(_as_list(entry.unit.source), _as_list(entry.unit.target)):
+                    accelerators.take(source, target)
+        return accelerators
 
     def _translate(self, unit: "pounit", targets: Sequence[str]) -> None:
         """Give a message its translation, for a reviewer to look at."""

@@ -3,6 +3,7 @@
 import re
 from functools import partial
 
+from .accelerators import Accelerators
 from .base import Document, FileFormat
 from .messages import Message, PlacedMessages, without_halves
 from .placeholders import PLACEHOLDERS, is_code
@@ -46,6 +47,8 @@ class JavaProperties(FileFormat):
 def _add_messages(document: PlacedMessages, data: bytes, encoding: str) -> None:
     # In a file that shows its encoding other characters can stand. References mean the same in both.
     is_ascii = encoding == "latin-1" or data.isascii()
+    # Of SWT, NetBeans and others.
+    accelerators = Accelerators("&")
     for match in _ENTRY.finditer(data):
         value = _ESCAPE.sub(_character, match["value"].decode(encoding))
         # Characters above U+FFFF are two references.
@@ -57,7 +60,9 @@ def _add_messages(document: PlacedMessages, data: bytes, encoding: str) -> None:
             value = value.replace("''", "'")
         write = partial(_written, is_ascii=is_ascii, has_arguments=has_arguments)
         key = without_halves(_ESCAPE.sub(_character, match["key"].decode(encoding)))
-        document.add(match.start("value"), match.end("value"), Message(value, _KEEP), write, unit=key)
+        document.add(
+            match.start("value"), match.end("value"), Message(value, _KEEP, accelerators=accelerators), write, unit=key
+        )
 
 
 def _character(match: re.Match) -> str:

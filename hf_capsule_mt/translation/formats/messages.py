@@ -13,6 +13,7 @@ from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.language_tags import is_language
 from hf_capsule_mt.long_work import next_step
 
+from .accelerators import Accelerators
 from .base import (
     Document,
     Text,
@@ -87,6 +88,7 @@ class Message:
         is_format: bool = False,
         signs: str = "",
         ignored_tags: Sequence[str] = (),
+        accelerators: Accelerators | None = None,
     ) -> None:
         """Read a message.
 
@@ -98,8 +100,13 @@ class Message:
             is_format: whether the program reads every `%` in it as the sign of a placeholder.
             signs: more characters that the program reads.
             ignored_tags: names of elements that are not translated, in lower case.
+            accelerators: those of its file, if labels have any there.
         """
         next_step()
+        self._accelerators = accelerators
+        self._accelerator = None
+        if accelerators is not None:
+            message, self._accelerator = accelerators.split(message)
         self._message = message
         self._is_format = is_format
         self._signs = signs
@@ -144,7 +151,10 @@ class Message:
         if "'{" not in self._message:
             # Some programs would read this apostrophe as the beginning of a quote.
             translation = translation.replace("'{", "’{")
-        return with_placeholders_of(self._message, translation, self._is_format, self._signs)
+        translation = with_placeholders_of(self._message, translation, self._is_format, self._signs)
+        if translation is None or self._accelerator is None:
+            return translation
+        return self._accelerators.put(translation, self._accelerator)
 
 
 class PlacedMessages(Document):

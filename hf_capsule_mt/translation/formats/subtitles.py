@@ -29,7 +29,8 @@ from .line_breaks import broken_into_lines, shown_length
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 _TIMES = rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}"
-_ONE_TIME = re.compile(_TIME)
+# Behind a digit none begins, so that a long number is read once.
+_ONE_TIME = re.compile(rf"(?<!\d){_TIME}")
 _TIME_SIGN = re.compile("[:.,]")
 _FIRST_LINE = re.compile(rf"^{_TIMES}", re.MULTILINE)
 # Its text ends with a blank line, or with the times of the next one.

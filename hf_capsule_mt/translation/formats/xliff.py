@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from hf_capsule_mt.errors import UserError
 
+from .accelerators import Accelerators
 from .base import Document, FileFormat
 from .messages import Message, PlacedMessages
 from .placeholders import has_words
@@ -63,6 +64,10 @@ def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_l
     if is_old:
         unit, root, language = _OLD
     attribute = f' {language}="{target_lang}"'
+    accelerators = Accelerators(is_xml=True)
+    for element in elements:
+        if element.local_name == unit and not _is_open(element, is_old, fuzzy):
+            _take_accelerator(accelerators, element)
     unit_end = 0
     for element in elements:
         # What stands in a unit is part of its message. Units in units would be written one over the other.
@@ -76,10 +81,18 @@ def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_l
             end = element.inner_start - len(ending)
             document.add(end, end, Message(""), lambda _: attribute)
         elif element.local_name == unit and _is_open(element, is_old, fuzzy):
-            _add_target(document, element, is_old)
+            _add_target(document, element, is_old, accelerators)
 
 
-def _add_target(document: PlacedMessages, unit: Element, is_old: bool) -> None:
+def _take_accelerator(accelerators: Accelerators, unit: Element) -> None:
+    """Take the letter of a unit that stays."""
+    source = unit.child("source")
+    target = unit.child("target")
+    if source is not None and target is not None:
+        accelerators.take(source.inner, target.inner)
+
+
+def _add_target(document: PlacedMessages, unit: Element, is_old: bool, accelerators: Accelerators) -> None:
     """Add the target of a unit, in the place of an empty one if there is one."""
     source = unit.child("source")
     target = unit.child("target")
@@ -108,7 +121,7 @@ def _add_target(document: PlacedMessages, unit: Element, is_old: bool) -> None:
         return f"{before}{space}{tag}{translation}</{name}>"
 
     codes = [f"{prefix}{code}".lower() for code in _CODES]
-    message = Message(source.inner, tags=True, lines=False, ignored_tags=codes)
+    message = Message(source.inner, tags=True, lines=False, ignored_tags=codes, accelerators=accelerators)
     document.add(start, end, message, written, *_names(unit, is_old))
 
 

@@ -1,0 +1,222 @@
+"""Accelerators: the model gets labels without their sign, and translations have it on a letter that is free."""
+
+import json
+
+import pytest
+from stand_in_translator import UpperCase
+
+from hf_capsule_mt.translation.files import translate_file
+from hf_capsule_mt.translation.formats.accelerators import Accelerators
+from hf_capsule_mt.translation.generation.decoder import Decoded
+
+
+class Knows(UpperCase):
+    """Writes the translations of a dictionary."""
+
+    def __init__(self, words):
+        super().__init__()
+        self._words = words
+
+    def decode_batches(self, sentences, batches, **options):
+        for batch in batches:
+            translations = {}
+            for index in batch:
+                text = sentences[index].segment.text
+                self.seen.append(text)
+                translations[index] = (Decoded([], text=self._words[text]),)
+            yield translations
+
+
+GERMAN = {
+    "Save": "Speichern",
+    "Save as...": "Speichern unter...",
+    "Quit": "Schließen",
+    "Exit": "Beenden",
+    "Find %s": "%s suchen",
+    "Search && replace": "Suchen && ersetzen",
+    "Find and replace": "Suchen & ersetzen",
+    "Open": "Öffnen",
+    "R&D": "F&E",
+    "done": "fertig",
+}
+
+
+@pytest.mark.parametrize(
+    ("label", "words", "letter"),
+    [
+        ("&Save", "Save", "S"),
+        ("_Quit", "Quit", "Q"),
+        ("&save", "save", "s"),
+        ("Save (&S)", "Save", "S"),
+        ("保存(&S)...", "保存...", "S"),
+        ("(_S)", "", "S"),
+        ("E&xit", "Exit", "x"),
+        ("F_ormat", "Format", "o"),
+        ("Cu&t", "Cut", "t"),
+        ("Save _As...", "Save As...", "A"),
+        ("Open &recent", "Open recent", "r"),
+        ("<b>_Name</b>", "<b>Name</b>", "N"),
+        ("Download F_older(s)", "Download Folder(s)", "o"),
+        ("Stop seed at _ratio:", "Stop seed at ratio:", "r"),
+        ("&Save\tCtrl+S", "Save\tCtrl+S", "S"),
+        ("Save && &Quit", "Save && Quit", "Q"),
+        ("&Übernehmen", "Übernehmen", "Ü"),
+        ("&1 day", "1 day", "1"),
+        ("_Show all feeds of public chat rooms in the list.", "Show all feeds of public chat rooms in the list.", "S"),
+    ],
+)
+def test_labels(label, words, letter):
+    text, accelerator = Accelerators().split(label)
+    assert text == words
+    assert accelerator.letter == letter
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "&&",
+        "Fish && Chips",
+        "&amp;",
+        "&copy; 2026",
+        "&#38;Save",
+        "snake_case",
+        "Snake_Case",
+        "MAX_SIZE",
+        "_(",
+        "_italic_",
+        "An _italic_ word",
+        "__init__",
+        "_id",
+        "the _id field",
+        "Open the file Some_file.txt",
+        "Call Some_function()",
+        "R&D",
+        "Q&A",
+        "Q&a",
+        "AT&T",
+        "a & b",
+        "Tom & Jerry",
+        "drag&drop",
+        "x&y",
+        "&",
+        "Save &",
+        "Use the _source field to find it.",
+        "In the settings of the server you find the _source of it",
+        "Some words\nand &more",
+        "See https://a.org/?a=1&b=2",
+        "%(file_name)s",
+        "{some_name}",
+        "$some_name",
+        "&Save &As",
+        "_Save & _quit",
+        "~Save",
+    ],
+)
+def test_other_messages(message):
+    assert Accelerators().split(message) == (message, None)
+
+
+@pytest.mark.parametrize(
+    ("translations", "expected"),
+    [
+        (["Speichern", "Suchen", "Spulen", "Schnee"], ["&Speichern", "S&uchen", "S&pulen", "S&chnee"]),
+        # Without a free letter it is on the first one.
+        (["Aa", "Aa"], ["&Aa", "&Aa"]),
+        (["%s öffnen", "{name} <b>ab</b>", "$word &amp; c"], ["%s &öffnen", "{name} <b>&ab</b>", "$word &amp; &c"]),
+        (["Suchen & ersetzen", "A && B"], ["&Suchen && ersetzen", "&A && B"]),
+        # Only the words are shown.
+        (["1\tStrg"], ["1\tStrg"]),
+        (["123"], ["123"]),
+        (["Сохранить"], ["&Сохранить"]),
+        (["保存", "保存...", "저장 :"], ["保存(&S)", "保存(&S)...", "저장(&S) :"]),
+    ],
+)
+def test_where_the_sign_goes(translations, expected):
+    accelerators = Accelerators()
+    accelerator = accelerators.split("&Save")[1]
+    assert [accelerators.put(translation, accelerator) for translation in translations] == expected
+
+
+def test_a_catalogue(tmp_path):
+    catalogue = (
+        'msgid "&Open"\nmsgstr "Ö&ffnen"\n\nmsgid "&Save"\nmsgstr ""\n\nmsgid "Save &as..."\nmsgstr ""\n\n'
+        'msgid "_Quit"\nmsgstr ""\n\nmsgid "E&xit"\nmsgstr ""\n\nmsgid "&Find %s"\nmsgstr ""\n\n'
+        'msgid "Find and _replace"\nmsgstr ""\n\nmsgid "R&D"\nmsgstr ""\n\nmsgid "done"\nmsgstr ""\n'
+    )
+    (tmp_path / "de.po").write_text(catalogue)
+    translator = Knows(GERMAN)
+    translate_file(translator, tmp_path / "de.po", tmp_path / "new.po", "en")
+    written = (tmp_path / "new.po").read_text()
+    targets = [line.removeprefix('msgstr "')[:-1] for line in written.splitlines() if line.startswith("msgstr")]
+    # The letter of the message that was translated before is taken, too.
+    assert targets == [
+        "Ö&ffnen",
+        "&Speichern",
+        "S&peichern unter...",
+        "S_chließen",
+        "&Beenden",
+        "%s s&uchen",
+        "Suc_hen & ersetzen",
+        "F&E",
+        "fertig",
+    ]
+    assert not any(text.startswith(("&", "_")) for text in translator.seen)
+
+
+def test_a_header_names_the_sign(tmp_path):
+    catalogue = (
+        'msgid ""\nmsgstr ""\n"X-Accelerator-Marker: ~\\n"\n\nmsgid "~Save"\nmsgstr ""\n\nmsgid "&Quit"\nmsgstr ""\n'
+    )
+    (tmp_path / "de.po").write_text(catalogue)
+    translate_file(Knows({**GERMAN, "&Quit": "&Schließen"}), tmp_path / "de.po", tmp_path / "new.po", "en")
+    written = (tmp_path / "new.po").read_text()
+    assert 'msgstr "~Speichern"' in written
+    assert 'msgstr "&Schließen"' in written
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("&amp;Save", "&amp;Speichern"),
+        ("_Quit", "_Schließen"),
+        ("Find and &amp;replace", "&amp;Suchen &amp;&amp; ersetzen"),
+        ("R&amp;D", "F&amp;E"),
+        ('<g id="1">&amp;Open</g>', '<g id="1">&amp;Öffnen</g>'),
+        ('<ph id="1">%x</ph> &amp;Open', '<ph id="1">%x</ph> &amp;Öffnen'),
+    ],
+)
+def test_xliff(tmp_path, source, target):
+    unit = f"<trans-unit><source>{source}</source>{{}}</trans-unit>"
+    before = "<trans-unit><source>&amp;Find</source><target>&amp;Lupe</target></trans-unit>"
+    content = f'<xliff version="1.2">{before}{unit}</xliff>'
+    (tmp_path / "a.xlf").write_text(content.format(""))
+    translate_file(Knows({**GERMAN, "%x Open": "%x Öffnen"}), tmp_path / "a.xlf", tmp_path / "b.xlf", "en")
+    new = f'<target state="needs-review-translation">{target}</target>'
+    assert (tmp_path / "b.xlf").read_text() == content.format(new)
+
+
+def test_letters_of_units_with_a_target_are_taken(tmp_path):
+    unit = "<trans-unit><source>{}</source><target>{}</target></trans-unit>"
+    content = f'<xliff version="1.2">{{}}{unit.format("&amp;Find", "&amp;Suchen")}</xliff>'
+    (tmp_path / "a.xlf").write_text(content.format("<trans-unit><source>&amp;Save</source></trans-unit>"))
+    translate_file(Knows(GERMAN), tmp_path / "a.xlf", tmp_path / "b.xlf", "en")
+    assert ">S&amp;peichern</target>" in (tmp_path / "b.xlf").read_text()
+
+
+def test_java(tmp_path):
+    (tmp_path / "messages.properties").write_text("a=&Save\nb=Save &as...\nc=_Quit\nd=R&D\n")
+    translator = Knows({**GERMAN, "_Quit": "_Schließen"})
+    translate_file(translator, tmp_path / "messages.properties", tmp_path / "out", "en")
+    written = (tmp_path / "out").read_text()
+    assert written == "a=&Speichern\nb=S&peichern unter...\nc=_Schlie\\u00dfen\nd=F&E\n"
+
+
+def test_formats_without_accelerators(tmp_path):
+    """Programs for the Web and for Android show the sign."""
+    (tmp_path / "en.json").write_text(json.dumps({"a": "&Save it", "b": "_Save it"}))
+    translator = UpperCase()
+    translate_file(translator, tmp_path / "en.json", tmp_path / "out", "en")
+    assert json.loads((tmp_path / "out").read_text()) == {"a": "&SAVE IT", "b": "_SAVE IT"}
+    (tmp_path / "strings.xml").write_text('<resources><string name="a">_Save it</string></resources>')
+    translate_file(translator, tmp_path / "strings.xml", tmp_path / "out", "en")
+    assert ">_SAVE IT<" in (tmp_path / "out").read_text()
