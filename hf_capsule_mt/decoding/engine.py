@@ -56,7 +56,7 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
     else:
         raise UnsupportedModelError(f"the engine does not know the model {type(model).__name__}")
     config = model.config
-    if isinstance(config, AggregationFields) and config.layer_aggregation_place != "top":
+    if isinstance(config, AggregationFields) and config.layer_aggregation_place not in ("top", "source"):
         raise UnsupportedModelError(f"the engine does not know the place {config.layer_aggregation_place!r} of layers")
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
     devices = {device for _, device in kinds}

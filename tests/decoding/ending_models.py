@@ -40,6 +40,11 @@ _BIASES = {
     "guided_classifier": (2, 6),
     "guided_attention": (2, 6),
     "everything": (0, 6),
+    "source_linear": (0, 4),
+    "source_attention": (0, 3),
+    "source_dynamic": (0, 6),
+    "source_dynamic_routing": (0, 6),
+    "source_em_routing": (0, 4),
 }
 # For each kind the seed, and the factor of the score of EOS.
 _FACTORS = {
@@ -59,7 +64,8 @@ STORED = Path(__file__).parents[2] / "checkpoints"
 RECURRENT = ("recurrent/guided_hybrid", "recurrent/capsule")
 PRE_NORM = ("pre_norm/m2m100", "pre_norm/mbart")
 T5 = ("t5/v1_0", "t5/v1_1", "t5/mt5")
-ONE_OF_EACH_FAMILY = ("marian", "marian/everything", "marian/em_routing", *RECURRENT, *PRE_NORM, "t5/v1_1")
+ONE_OF_EACH_FAMILY = ("marian", "marian/everything", "marian/em_routing", "marian/source_linear", *RECURRENT)
+ONE_OF_EACH_FAMILY += (*PRE_NORM, "t5/v1_1")
 # The other models have two layers, where many faults of a middle layer cannot be seen.
 DEEP = ("marian/three_layers", "marian/three_layers_em_routing", "recurrent/three_layers")
 EVERY_KIND = ("marian", "marian/own_words", "marian/residual", *(f"marian/{kind}" for kind in ALL))

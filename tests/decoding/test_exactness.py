@@ -18,6 +18,7 @@ from ending_models import (
     stored,
 )
 from transformers import LogitsProcessorList, StoppingCriteriaList, TemperatureLogitsWarper
+from transformers.modeling_outputs import BaseModelOutput
 
 from hf_capsule_mt.decoding import NewTokenLimits, engine_of, generate
 from hf_capsule_mt.decoding.search import search as search_module
@@ -295,8 +296,9 @@ def test_a_limit_behind_a_prefix_that_is_only_a_start(models, engine_calls):
     assert engine_calls[-1][0].sequences.shape == (1, 1 + 5)
 
 
-def test_without_a_mask_and_with_the_encoders_output(models, engine_calls):
-    model, source = models("marian/everything"), sources(8)
+@pytest.mark.parametrize("name", ["marian/everything", "marian/source_linear"])
+def test_without_a_mask_and_with_the_encoders_output(name, models, engine_calls):
+    model, source = models(name), sources(8)
     check_agreement(model, {"input_ids": source["input_ids"]}, engine_calls, num_beams=2, max_new_tokens=9)
     for num_beams in (1, 3):
         expected = model.generate(**source, num_beams=num_beams, max_new_tokens=9)
@@ -307,6 +309,16 @@ def test_without_a_mask_and_with_the_encoders_output(models, engine_calls):
         assert torch.equal(found, expected)
         # Transformers itself repeats them for every beam, in place.
         assert num_beams > 1 or all(torch.equal(value, before[name]) for name, value in encoded.items())
+
+
+def test_a_part_of_the_encoders_output_is_too_little(models):
+    """By the last state each layer of the decoder would read the same."""
+    model, source = models("marian/source_linear"), sources(8)
+    state = model.get_encoder()(**source).last_hidden_state
+    given = {"encoder_outputs": BaseModelOutput(state), "attention_mask": source["attention_mask"]}
+    for custom in ({}, {"custom_generate": generate}):
+        with pytest.raises(ValueError, match="source_states"):
+            model.generate(**given, max_new_tokens=9, **custom)
 
 
 def test_processors_of_the_caller_that_are_known(models, engine_calls):

@@ -5,7 +5,7 @@ import json
 import pytest
 import tiny_multilingual
 import torch
-from aggregated_models import AGGREGATIONS, OUTPUTS, aggregated_m2m100
+from aggregated_models import AGGREGATIONS, OUTPUTS, SOURCE_AGGREGATIONS, aggregated_m2m100
 from agreement import check_agreement
 from ending_models import PRE_NORM, VOCABULARY, pre_norm, sources
 from transformers import AutoModelForSeq2SeqLM, LogitsProcessorList, SequenceBiasLogitsProcessor
@@ -46,7 +46,7 @@ def model_of(kind, **fields):
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize(("side", "options"), [("left", {"num_beams": 4}), ("right", {})])
-@pytest.mark.parametrize("kind", AGGREGATIONS)
+@pytest.mark.parametrize("kind", [*AGGREGATIONS, *SOURCE_AGGREGATIONS])
 def test_with_capsules(kind, side, options, output, engine_calls):
     model = aggregated_m2m100(kind, vocab_size=VOCABULARY, **SPECIAL, **OUTPUTS[output])
     check_agreement(model, padded(side), engine_calls, max_new_tokens=8, forced_bos_token_id=GERMAN, **options)

@@ -174,8 +174,14 @@ class TransformerDecoding(Decoding):
         super().__init__(adapter, encoded, mask, num_beams)
         # In 16 bits where Transformers has encoded by such weights.
         states = encoded.last_hidden_state.float()
+        # What each layer reads, `[sentences, source, d]`.
+        of_layers = [states] * len(self.adapter.layers)
+        if self.adapter.mixes_source:
+            of_layers = _states_of_layers(encoded)
         # For each layer keys and values, `[sentences, heads, source, d / heads]`.
-        self.source = [layer.read_source(states) for layer in self.adapter.layers]
+        self.source = []
+        for layer, of_layer in zip(self.adapter.layers, of_layers, strict=True):
+            self.source.append(layer.read_source(of_layer))
         # `[sentences, 1, 1, source]`, or None if nothing is hidden. Only a CPU knows that at once.
         self.source_mask: Tensor | None = None
         if mask is not None and not (mask.device.type == "cpu" and mask.all()):
@@ -236,6 +242,18 @@ class TransformerDecoding(Decoding):
         self.bound_layers = [layer.for_rows(rows) for layer in self.adapter.layers]
 
 
+def _states_of_layers(encoded: ModelOutput) -> list[Tensor]:
+    """Return the states of the source that each layer of the decoder reads, `[sentences, source, d]` each.
+
+    Raises:
+        ValueError: if there are none. The decoder of the model refuses that too.
+    """
+    states = encoded.get("source_states")
+    if states is None:
+        raise ValueError("encoder_outputs lack source_states. Give the whole output of the encoder.")
+    return [of_layer.float() for of_layer in states.unbind(1)]
+
+
 class TransformerAdapter(Adapter):
     """The parts of a decoder of the Transformer family."""
 
@@ -245,12 +263,18 @@ class TransformerAdapter(Adapter):
     layers: list[DecoderLayer]
     aggregate: Callable[[list[Tensor]], Tensor] | None = None
     """The aggregation of the outputs of all layers. Models of Transformers have none."""
+    mixes_source: bool = False
+    """Whether each layer reads a mix of its own of the encoder's layers."""
 
     def copy_routing(self, model: PreTrainedModel) -> None:
-        """Copy what a family of this package adds to a decoder: the aggregation of layers, and guided routing."""
+        """Copy what a family of this package adds to a decoder: the aggregation of layers, and guided routing.
+
+        An encoder makes the mixes of its layers that the decoder's layers read, once for a sentence.
+        """
         aggregation = getattr(model.model.decoder, "aggregation", None)
         if aggregation is not None:
             self.aggregate = folded_aggregation(aggregation, self.make)
+        self.mixes_source = getattr(model.model.encoder, "source_aggregation", None) is not None
         routing = getattr(model.model, "guided_routing", None)
         if routing is not None:
             check_plain(*routing.modules())
