@@ -237,7 +237,8 @@ def _report(input_file: Path, document: Document, translated: Sequence[ReportedT
                 "context": text.place.context,
                 "sentence": 0,
             }
-            records.append({**place, **record, "left": number in left})
+            details = document.details.get(number, {})
+            records.append({**place, **record, "left": number in left, **details})
     # Words in attributes and images are not between the other texts.
     records.sort(key=itemgetter("line"))
     for _, of_unit in groupby(records, key=itemgetter("line", "unit", "context")):

@@ -95,6 +95,19 @@ def test_placeholders(tmp_path):
         assert not any("placeholders" in other for other in others)
 
 
+def test_subtitles_that_are_too_fast(tmp_path):
+    cues = "1\n00:00:00,000 --> 00:00:02,000\na dog.\n\n2\n00:00:02,000 --> 00:00:02,500\nb c\n\n"
+    (tmp_path / "a.srt").write_text(f"{cues}3\n00:00:02,500 --> 00:00:12,500\nlate. e f.\n")
+    translate_file(UpperCase(), tmp_path / "a.srt", tmp_path / "b.srt", "en", report_file=tmp_path / "r")
+    found = [(record["translation"], record["characters_per_second"]) for record in records(tmp_path / "r")]
+    assert found == [
+        ("A DOG.", 3.0),
+        # Both sentences share two cues, of which the first one is shown for half a second.
+        ("B C LATE.", 6.0),
+        ("E F.", 6.0),
+    ]
+
+
 def test_what_is_left_is_marked(tmp_path):
     """The first message would get a placeholder. In the second one the model's is replaced."""
     (tmp_path / "de.po").write_text(CATALOGUE)
