@@ -86,6 +86,32 @@ def known_code(code: str, known: Iterable[str]) -> str | None:
     return None
 
 
+def written_like(code: str, example: str) -> str | None:
+    """Return the code of a language in the way in which models write it.
+
+    Args:
+        code: in any way, such as "dsb", "dsb-latn" or "DSB_DE".
+        example: a code of the model: "deu_Latn" of NLLB, "de_DE" of mBART, or "de" of M2M-100.
+
+    Returns:
+        For example "dsb_Latn", "dsb_DE" or "dsb". None if the code stands for no language.
+    """
+    try:
+        language = Language.get(code.strip("_<>"))
+    except LanguageTagError:
+        return None
+    if not language.is_valid():
+        return None
+    _, _, part = example.partition("_")
+    if not part:
+        return language.language
+    # The most likely script and country, where the code says none.
+    whole = language.maximize()
+    if len(part) == 4:
+        return f"{language.to_alpha3()}_{whole.script}"
+    return f"{language.language}_{whole.territory}"
+
+
 def _tag(code: str) -> str:
     """Return a code in small letters, with its language in two letters if it has some."""
     lowered = code.lower().replace("_", "-")

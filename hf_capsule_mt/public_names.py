@@ -28,6 +28,7 @@ from .modeling import (
     simple_routing,
 )
 from .training.lora import LORA_PARAMETERS, LORA_TARGETS
+from .training.new_languages import add_languages
 from .translation.pipeline import TranslationPipeline, pipeline
 from .translation.translation import Translation
 from .version import __version__
@@ -55,6 +56,7 @@ __all__ = [
     "Translation",
     "TranslationPipeline",
     "__version__",
+    "add_languages",
     "decoding",
     "dynamic_routing",
     "em_routing",

@@ -19,6 +19,7 @@ from hf_capsule_mt.training.callbacks import StopOnSigterm
 from hf_capsule_mt.training.checkpoint_folders import claim_folder, find_checkpoint
 from hf_capsule_mt.training.lora import merge_adapter, with_adapter
 from hf_capsule_mt.training.model_preparation import force_target_language
+from hf_capsule_mt.training.new_languages import add_language_tokens, begin_rows
 from hf_capsule_mt.training.options import DataArguments, ModelArguments
 from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
@@ -97,11 +98,12 @@ class _Run:
         warn_if_busy(self.args.device)
         tokenizer = load_tokenizer(*self.model_args.tokenizer())
         check_vocabulary(self.model_args, tokenizer)
+        self.new_tokens = add_language_tokens(tokenizer, self.model_args.new_languages())
         model = self._model_of_start(tokenizer)
         if self.model_args.model is not None:
             self._choose_added_rate(model)
         if self.model_args.lora_rank is not None:
-            model = with_adapter(model, self.model_args)
+            model = with_adapter(model, self.model_args, [*self.new_tokens])
         data = load_data(self.data_args, self.args, tokenizer, model.config)
         force_target_language(model, tokenizer)
         self.recorder = RunRecorder(self.model_args, self.data_args, data.facts, arguments, started, versions)
@@ -119,6 +121,7 @@ class _Run:
         """Return the model before the first update. A second call returns an equal one."""
         set_seed(self.args.seed)
         model = build_model(self.model_args, tokenizer)
+        begin_rows(model, self.new_tokens)
         if self.model_args.model is None:
             # The limit that `translate` has for the longest source of training. Plain generate() has no other.
             settings = model.generation_config

@@ -38,18 +38,44 @@ _BRACKETS = ((">>", "<<"), ("<2", ">"))
 """What is around the language in a code of OPUS-MT, and of MADLAD."""
 _FEW = 5
 """Languages that a message names."""
+ADDED_LANGUAGES = "added_languages"
+"""Field of tokenizer_config.json, with the languages that were added to a tokenizer whose class lists others.
+
+The classes of M2M-100 and mBART have such a list, and that of NLLB takes the languages of its files."""
+ADDED_SOURCE = "added_source"
+"""Field of tokenizer_config.json, with the source language if it is an added one. Those classes do not load it."""
 
 
 def language_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Return the token ids of languages by their codes, for a tokenizer that is set to one. Others have none."""
     if not hasattr(tokenizer, "src_lang"):
         return {}
-    known = getattr(tokenizer, "lang_code_to_id", None)
-    if known is None:
+    if hasattr(tokenizer, "lang_code_to_id"):
+        tell_added_languages(tokenizer)
+        known = tokenizer.lang_code_to_id
+    else:
         # NLLB has no such dictionary.
         tokens = [str(token) for token in tokenizer.extra_special_tokens]
         known = dict(zip(tokens, tokenizer.convert_tokens_to_ids(tokens), strict=True))
     return {code: token_id for code, token_id in known.items() if token_id != tokenizer.unk_token_id}
+
+
+def language_token(tokenizer: PreTrainedTokenizerBase, code: str) -> str:
+    """Return the token of a language, such as "__de__" of M2M-100. In other tokenizers it is the code."""
+    return f"__{code}__" if hasattr(tokenizer, "lang_code_to_token") else code
+
+
+def tell_added_languages(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Tell a tokenizer of M2M-100 or mBART which languages were added to it, which its class forgets."""
+    for code in tokenizer.init_kwargs.get(ADDED_LANGUAGES, ()):
+        token = language_token(tokenizer, code)
+        token_id = tokenizer.convert_tokens_to_ids(token)
+        tokenizer.lang_code_to_id[code] = token_id
+        if hasattr(tokenizer, "lang_code_to_token"):
+            # M2M-100 has a dictionary for each way.
+            tokenizer.lang_code_to_token[code] = token
+            tokenizer.lang_token_to_id[token] = token_id
+            tokenizer.id_to_lang_token[token_id] = token
 
 
 def nearest(language: str, languages: Iterable[str]) -> str:
@@ -272,7 +298,8 @@ def languages_of_columns(
             direction = known.direction(source, target)
         except UserError as error:
             hint = "If these are columns of the data, name them with --source_column and --target_column."
-            raise UserError(f"{error} {hint}") from None
+            remedy = "--new_language adds a language to a model."
+            raise UserError(f"{error} {hint} {remedy}") from None
         return direction.source, direction.target
     codes = known.codes
     is_code = target is not None and codes.language_of(target) in codes.languages
@@ -295,6 +322,23 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, source: str | None, target
         )
     tokenizer.tgt_lang = target
     tokenizer.src_lang = source
+    if source in tokenizer.init_kwargs.get(ADDED_LANGUAGES, ()):
+        tokenizer.init_kwargs[ADDED_SOURCE] = source
+        # It is saved if it is among these.
+        tokenizer.init_kwargs.pop("src_lang", None)
+    else:
+        tokenizer.init_kwargs.pop(ADDED_SOURCE, None)
+        tokenizer.init_kwargs["src_lang"] = source
+
+
+def use_added_source(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Set a tokenizer that was loaded to its source language, if that is one that its class lacks."""
+    source = tokenizer.init_kwargs.get(ADDED_SOURCE)
+    if source is None:
+        return
+    tell_added_languages(tokenizer)
+    tokenizer.src_lang = source
+    tokenizer.init_kwargs.pop("src_lang", None)
 
 
 def each_checked(

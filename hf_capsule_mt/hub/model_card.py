@@ -60,6 +60,7 @@ def make_model_card(
         title=title,
         record=record,
         own_modules=own_modules,
+        new_languages=_new_languages(record["model"]),
         training=record["training"],
         details=details,
         config=config,
@@ -120,6 +121,13 @@ def _pair(source: str | None, target: str | None) -> str | None:
     if source is None or target is None:
         return None
     return f"{name_of_language(source)} to {name_of_language(target)}"
+
+
+def _new_languages(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return name and code of each language that was added, and the code of the one that it began as."""
+    codes = model.get("new_language") or []
+    likes = model.get("like") or []
+    return [(name_of_language(code), code, like) for code, like in zip(codes, likes, strict=True)]
 
 
 def _data_name(data: Mapping[str, Any], details: CardDetails) -> str:

@@ -1,9 +1,11 @@
 """LoRA: where adapters go in the models of this package, and the adapter that `train --lora_rank` trains with PEFT."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.modeling.portable_model import allow_readers
 
 if TYPE_CHECKING:
@@ -45,14 +47,28 @@ FOLDER = "adapter"
 """Folder of the trained adapter, in that of its run, which holds the merged model."""
 
 
-def with_adapter(model: "PreTrainedModel", args: "ModelArguments") -> "PeftModel":
-    """Return a model that trains only an adapter of rank `args.lora_rank`.
+def with_adapter(model: "PreTrainedModel", args: "ModelArguments", new_tokens: Sequence[int] = ()) -> "PeftModel":
+    """Return a model that trains only an adapter of rank `args.lora_rank`, and the weights of new tokens.
 
-    What it adds is multiplied by 2 (alpha is 2 * rank). There is no dropout in the adapter: adapters of parameters
+    What the adapter adds is multiplied by 2 (alpha is 2 * rank). There is no dropout in it: adapters of parameters
     cannot have it.
+
+    Args:
+        model: the model.
+        args: say the rank, and what the adapter belongs to.
+        new_tokens: the ids of tokens that were added to the model, whose rows of the embedding are trained.
+
+    Raises:
+        UserError: if there are new tokens, and the model has several embeddings.
     """
     from peft import LoraConfig, TaskType, get_peft_model
 
+    if new_tokens and not model.config.tie_word_embeddings:
+        # PEFT trains the row of one embedding.
+        raise UserError(
+            "--new_language cannot be combined with --lora_rank here: the model has several embeddings. Leave out "
+            "--lora_rank."
+        )
     # PEFT writes it down as what the adapter belongs to.
     model.name_or_path = args.model
     kind = model.config.model_type
@@ -62,6 +78,7 @@ def with_adapter(model: "PreTrainedModel", args: "ModelArguments") -> "PeftModel
         lora_alpha=2 * args.lora_rank,
         target_modules=LORA_TARGETS[kind],
         target_parameters=LORA_PARAMETERS.get(kind),
+        trainable_token_indices=[*new_tokens] or None,
         revision=None if args.revision == "main" else args.revision,
     )
     adapted = get_peft_model(model, config)

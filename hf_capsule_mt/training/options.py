@@ -57,6 +57,16 @@ class ModelArguments:
         metavar="NAME=VALUE",
         help="Fields of the model's configuration, as name=value. A value is JSON, such as [0, 1], or plain text.",
     )
+    new_language: list[str] = option(
+        default_factory=list,
+        metavar="LANG",
+        help="Languages to add to NLLB, M2M-100 or mBART, written like the model's own, such as dsb_Latn.",
+    )
+    like: list[str] = option(
+        default_factory=list,
+        metavar="LANG",
+        help="For each of --new_language the language of the model that it begins as, such as deu_Latn.",
+    )
     label_smoothing: float = option(default=0.1, help="Label smoothing of the model's own loss.")
     lora_rank: int | None = option(
         default=None, help="Train an adapter of this rank (LoRA) instead of all weights, and merge it at the end."
@@ -69,12 +79,25 @@ class ModelArguments:
             raise UserError(f"{self.model} has a size already. Leave out --size.")
         if self.lora_rank is not None and (self.model is None or self.method not in (None, "transformer")):
             raise UserError("--lora_rank trains an adapter for --model, without --method.")
+        if self.new_language and self.model is None:
+            raise UserError("--new_language adds a language to a model. Give --model.")
+        if len(self.new_language) != len(self.like):
+            raise UserError(
+                f"--new_language names {len(self.new_language)} and --like {len(self.like)} languages. Give as many, "
+                "in the same order: --new_language dsb_Latn hsb_Latn --like deu_Latn ces_Latn."
+            )
+        if len(set(self.new_language)) < len(self.new_language):
+            raise UserError("--new_language names a language twice. Leave out one.")
 
     def tokenizer(self) -> tuple[str, str]:
         """Return the name or folder of the tokenizer, and the revision."""
         if self.tokenizer_name is not None:
             return self.tokenizer_name, "main"
         return self.model, self.revision
+
+    def new_languages(self) -> dict[str, str]:
+        """Return for each language to add the one that it begins as."""
+        return dict(zip(self.new_language, self.like, strict=True))
 
     def config_fields(self) -> dict[str, Any]:
         """Return the fields of the model's configuration that the command line sets."""

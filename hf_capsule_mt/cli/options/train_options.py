@@ -15,6 +15,11 @@ Fine-tune OPUS-MT:
 With --model the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for the layers that
 --method adds, and 500 updates of warm-up, or a tenth of a shorter run. With --lora_rank the rate is 1e-3.
 
+Teach NLLB a language that it lacks, which begins as a similar one:
+
+    hf-capsule-mt train --model facebook/nllb-200-distilled-600M --new_language dsb_Latn --like deu_Latn \\
+        --source_lang deu_Latn --target_lang dsb_Latn --train_file train.de train.dsb --output_dir with-dsb
+
 With --general_validation_file the best checkpoint is one that has not become much worse on texts of another kind. If
 every checkpoint has, the output folder holds the model of the start, and the exit status is 3.
 
@@ -47,7 +52,7 @@ _CLASSES_OF_TRANSFORMERS = (
 # What people use, in this order: --help shows these, and --help_all all of them.
 SHOWN = (
     *("train_file", "dataset_name", "source_lang", "target_lang", "validation_file", "general_validation_file"),
-    *("model", "method", "size", "tokenizer_name", "config_overrides", "imports", "lora_rank"),
+    *("model", "method", "size", "tokenizer_name", "new_language", "like", "config_overrides", "imports", "lora_rank"),
     *("output_dir", "overwrite_output_dir", "resume_from_checkpoint"),
     *("max_steps", "num_train_epochs", "max_tokens_per_batch", "max_general_loss"),
     *("gradient_accumulation_steps", "learning_rate", "warmup_steps", "eval_strategy", "eval_steps", "save_strategy"),
