@@ -8,6 +8,7 @@ from pathlib import Path
 from hf_capsule_mt.data.corpus_files import expand
 from hf_capsule_mt.data.row_formats import has_columns, open_rows
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.files.output_folders import output_paths
 from hf_capsule_mt.translation.files.row_files import share_of, translate_row_files
 from hf_capsule_mt.translation.files.rows import CorpusTranslator, RowCounts
 from hf_capsule_mt.translation.formats import recognise
@@ -33,13 +34,13 @@ _OF_TEXT_FILES = (
 def translate_rows(args: argparse.Namespace) -> None:
     """Translate this process's share of the files, and say how many sentences look wrong."""
     _check_arguments(args)
-    paths = _files(args)
+    outputs = output_paths(_files(args), args.output_dir)
     state = decoding.process_state(args.device)
     number, count = args.part
     # The processes of a launcher share the files of their part.
     number = (number - 1) * state.num_processes + state.process_index + 1
-    paths = share_of(paths, number, count * state.num_processes)
-    if args.sentences is None and any(map(has_columns, paths)):
+    outputs = share_of(outputs, number, count * state.num_processes)
+    if args.sentences is None and any(map(has_columns, outputs)):
         logger.warning("Without --sentences a line with several sentences is translated as one, or cut.")
     translator = CorpusTranslator(
         **vars(decoding.decoding_options(args)),
@@ -54,8 +55,8 @@ def translate_rows(args: argparse.Namespace) -> None:
         target_lang=args.target_lang,
         device=str(args.device or state.device),
     )
-    counts = translate_row_files(paths, args.output_dir, translator)
-    files = "1 file is" if len(paths) == 1 else f"{len(paths)} files are"
+    counts = translate_row_files(outputs, args.output_dir, translator)
+    files = "1 file is" if len(outputs) == 1 else f"{len(outputs)} files are"
     print(f"{files} complete: {counts.segments} sentences, {counts.words} words.")
     warning = _faults(counts)
     if warning:
@@ -83,8 +84,6 @@ def _files(args: argparse.Namespace) -> list[Path]:
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"--input_file: there is no file {path}.")
-        if path.parent.resolve() == args.output_dir.resolve():
-            raise UserError(f"--output_dir is the folder of {path}, which would be lost. Name another folder.")
     _check_kinds(args, paths)
     return paths
 

@@ -11,9 +11,9 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from hf_capsule_mt.data.corpus_files import matching_files
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.files.many_files import Outcome, output_paths, translate_files
+from hf_capsule_mt.translation.files.many_files import Outcome, translate_files
 from hf_capsule_mt.translation.files.options import FileOptions
-from hf_capsule_mt.translation.files.row_files import with_common_int8
+from hf_capsule_mt.translation.files.output_folders import output_paths, with_common_int8
 from hf_capsule_mt.translation.quality.calibration import calibration_settings
 from hf_capsule_mt.translation.text_translator import TextTranslator
 

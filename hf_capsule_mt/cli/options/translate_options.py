@@ -92,8 +92,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--output_dir",
         type=Path,
-        help="Folder for the outputs of several files. Each has the name and format of its input. With --documents, "
-        "folders stay too.",
+        help="Folder for the outputs of several files. Each has the name and the format of its input, behind the "
+        "folder that all inputs have in common.",
     )
     group.add_argument(
         "--format",

@@ -3,10 +3,9 @@
 The folder `_records` has a record for each complete file: its settings, and hashes of its input and output.
 """
 
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from hf_capsule_mt.data.lines import without_compression
+from hf_capsule_mt.data.row_formats import has_columns
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, read_json, replaced_file, write_json
@@ -26,7 +26,7 @@ from ..quality.calibration import Calibration
 from ..terms.glossary import Glossary
 from ..text.segments import check_language
 from ..text_translator import TextTranslator
-from .row_files import RECORDS
+from .output_folders import RECORDS
 from .whole import TEXT, TranslatedFile, check_package, check_translator, number_of_units, translate_file
 
 _WRITTEN = (".gz", ".zst")
@@ -54,32 +54,6 @@ class Outcome:
             if str(path) not in text:
                 text = f"{path}: {text}"
             self.errors.append(text)
-
-
-def output_paths(paths: Sequence[Path], output_dir: Path) -> dict[Path, Path]:
-    """Return the output of each file: in the output folder, its path from the folder that all files have in common.
-
-    A file that is named twice comes once.
-
-    Args:
-        paths: the files.
-        output_dir: the folder of the outputs.
-
-    Raises:
-        UserError: if a file is in the output folder, or its output would be among the records.
-    """
-    # Links stay: each of two names of a file has an output.
-    absolute = {os.path.abspath(path): path for path in paths}
-    base = os.path.commonpath([os.path.dirname(path) for path in absolute])
-    outputs = {}
-    for name, path in absolute.items():
-        if path.resolve().is_relative_to(output_dir.resolve()):
-            raise UserError(f"{path} is in --output_dir {output_dir}, among the outputs. Name another folder.")
-        relative = Path(os.path.relpath(name, base))
-        if relative.parts[0] == RECORDS:
-            raise UserError(f"{output_dir / RECORDS} is for records, so {path} cannot have its output there.")
-        outputs[path] = output_dir / relative
-    return outputs
 
 
 def translate_files(
@@ -187,6 +161,9 @@ def _format_of(path: Path, name: str | None) -> FileFormat:
     Raises:
         UserError: if it is of no format that can be read and written.
     """
+    # Messages of programs are JSON too.
+    if has_columns(path) and without_compression(path).suffix != ".json":
+        raise UserError(f"{path} has rows, which are translated with --sentences and without --documents.")
     if without_compression(path) != path and path.suffix not in _WRITTEN:
         raise UserError(f"{path}: only .gz and .zst are written compressed.")
     return recognise(path, name) or TEXT

@@ -2,12 +2,11 @@
 
 import json
 import os
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,21 @@ from tqdm import tqdm
 
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.data.row_formats import PART_SIZE, RowFile, open_rows
-from hf_capsule_mt.decoding.products.int8 import Int8Choice
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, replaced_file, write_json
 
-from ..generation.model_options import DecodingOptions, changed_settings
+from ..generation.model_options import changed_settings
+from .output_folders import RECORDS, with_common_int8
 from .rows import CorpusTranslator, RowCounts
 
-RECORDS = "_records"
-"""The folder of records in a folder of outputs."""
 _UNFINISHED = ".unfinished"
-_INT8_CHOICE = "int8_choice.json"
 _SETTINGS = "settings.json"
 _RECORD = "record.json"
 
 
-def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: CorpusTranslator) -> RowCounts:
-    """Translate files of rows. An output has the name, the format, the rows and the order of its input.
+def translate_row_files(outputs: Mapping[Path, Path], output_dir: Path, translator: CorpusTranslator) -> RowCounts:
+    """Translate files of rows. An output has the format, the rows and the order of its input.
 
     A row of plain text is a line, and only its translation is in the output.
 
@@ -40,7 +36,7 @@ def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: Cor
     run continues behind them with the same bytes. The folder `_records` has a record for each complete file.
 
     Args:
-        paths: the files, no two of one name.
+        outputs: the output of each file, as [`output_paths`] returns it.
         output_dir: the folder of the outputs.
         translator: translates a column. A column of reports is added if it has a name for one.
 
@@ -54,45 +50,21 @@ def translate_row_files(paths: Sequence[Path], output_dir: Path, translator: Cor
     translator = copy(translator)
     translator.decoding = with_common_int8(translator.decoding, output_dir)
     total = RowCounts()
-    for path in tqdm(paths, unit=" files"):
-        file = _FileOfRows(path, output_dir, translator)
+    for path, output in tqdm(outputs.items(), unit=" files"):
+        file = _FileOfRows(path, output, output_dir, translator)
         if not file.is_complete():
             file.translate()
         total += file.counts()
     with suppress(OSError):
+        # Of a run that was killed at its end.
         (output_dir / _UNFINISHED).rmdir()
     return total
 
 
-def with_common_int8(decoding: DecodingOptions, output_dir: Path) -> DecodingOptions:
-    """Return options that compute int8 as all other processes do that write, or wrote, into the folder."""
-    if decoding.int8_choice is None:
-        return decoding
-    path = output_dir / RECORDS / _INT8_CHOICE
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            own_choice = Path(folder, path.name)
-            write_json(own_choice, decoding.int8_choice)
-            # Of processes that begin together the first one chooses. A file that is replaced would be the last one's.
-            with suppress(FileExistsError):
-                path.hardlink_to(own_choice)
-    return replace(decoding, int8_choice=Int8Choice(**read_json(path)))
-
-
-def share_of(paths: Sequence[Path], number: int, count: int) -> list[Path]:
-    """Return share `number`, from 1 to `count`, of files: every `count`-th by name.
-
-    Raises:
-        UserError: if two files have the same name, and so the same output.
-    """
-    by_name: dict[str, Path] = {}
-    for path in paths:
-        if path.name in by_name:
-            raise UserError(f"Two files have the name {path.name}. Give each its own output folder.")
-        by_name[path.name] = path
-    names = sorted(by_name)
-    return [by_name[name] for name in names[number - 1 :: count]]
+def share_of(outputs: Mapping[Path, Path], number: int, count: int) -> dict[Path, Path]:
+    """Return share `number`, from 1 to `count`, of files and their outputs: every `count`-th by the output's name."""
+    by_output = sorted(outputs, key=outputs.__getitem__)
+    return {path: outputs[path] for path in by_output[number - 1 :: count]}
 
 
 def _check_same(where: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -107,11 +79,12 @@ def _check_same(where: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
 class _FileOfRows:
     """One file, and the folder of its finished parts."""
 
-    def __init__(self, path: Path, output_dir: Path, translator: CorpusTranslator) -> None:
+    def __init__(self, path: Path, output: Path, output_dir: Path, translator: CorpusTranslator) -> None:
         self.rows: RowFile = open_rows(path, translator.text_column)
-        self.output = output_dir / path.name
-        self.record_file = output_dir / RECORDS / f"{path.name}.json"
-        self.folder = output_dir / _UNFINISHED / path.name
+        self.output = output
+        relative = output.relative_to(output_dir)
+        self.record_file = output_dir / RECORDS / f"{relative}.json"
+        self.folder = output_dir / _UNFINISHED / relative
         self.translator = translator
         self.settings = {**translator.settings, "part_size": PART_SIZE}
 
@@ -142,6 +115,9 @@ class _FileOfRows:
                     path.unlink()
         with suppress(OSError):
             self.folder.rmdir()
+        with suppress(OSError):
+            # Those above it, while they are empty.
+            os.removedirs(self.folder.parent)
 
     def _translate(self) -> None:
         settings = {**self.settings, "input_sha256": hash_file(self.rows.path)}
@@ -162,7 +138,8 @@ class _FileOfRows:
         record = self._record(records, settings["input_sha256"], hash_file(whole_file))
         self._check_rows(whole_file, hashes, record["rows"])
         write_json(record_file, record)
-        self.record_file.parent.mkdir(exist_ok=True)
+        self.record_file.parent.mkdir(parents=True, exist_ok=True)
+        self.output.parent.mkdir(parents=True, exist_ok=True)
         os.replace(whole_file, self.output)
         os.replace(record_file, self.record_file)
 

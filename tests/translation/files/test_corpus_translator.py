@@ -254,7 +254,7 @@ def test_nothing_is_lost_of_files_with_hard_documents(copying, tmp_path, name):
         texts.remove(TEN_MEGABYTES)
     rows = [{"id": number, "text": text, "score": number / 3} for number, text in enumerate(texts)]
     write_rows(rows, tmp_path / name)
-    total = translate_row_files([tmp_path / name], tmp_path / "out", copying)
+    total = translate_row_files({tmp_path / name: tmp_path / "out" / name}, tmp_path / "out", copying)
     new_rows = read_rows(tmp_path / "out" / name)
     assert [{key: row[key] for key in ("id", "text", "score")} for row in new_rows] == rows
     assert total.cut == 0

@@ -13,7 +13,8 @@ from hf_capsule_mt.cli import many_files as command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file, whole
-from hf_capsule_mt.translation.files.many_files import output_paths, translate_files
+from hf_capsule_mt.translation.files.many_files import translate_files
+from hf_capsule_mt.translation.files.output_folders import output_paths
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 CATALOGUE = """msgid "a %s"
@@ -166,10 +167,11 @@ def test_wrong_files_stop_nothing(project, monkeypatch):
     write("docs/letter.pdf", "%PDF-1.7")
     write("docs/x.md.xz", b"")
     write("docs/bad.xlf", "<xliff")
-    wrong = ["docs/latin.txt", "docs/letter.pdf", "docs/x.md.xz", "docs/bad.xlf"]
+    write("rows.jsonl", '{"text": "a"}')
+    wrong = ["docs/latin.txt", "docs/letter.pdf", "docs/x.md.xz", "docs/bad.xlf", "rows.jsonl"]
     outcome = translate(Loader(), *wrong, *FILES)
     assert outputs() == OUTPUTS
-    assert len(outcome.errors) == 4
+    assert len(outcome.errors) == 5
     assert all(any(name in error for error in outcome.errors) for name in wrong)
 
 
@@ -233,10 +235,14 @@ def test_outputs_keep_the_folders_behind_the_common_one(project, names, expected
 
 
 def test_files_among_the_outputs_are_refused(project):
-    write("out/README.md", "a")
-    for folder in ("out", ".", "docs/../out"):
-        with pytest.raises(UserError, match="is in --output_dir"):
-            output_paths([Path("out/README.md")], Path(folder))
+    for folder in (".", "docs/.."):
+        with pytest.raises(UserError, match=r"has README.md, which would be lost"):
+            output_paths([Path("README.md")], Path(folder))
+    assert output_paths([Path("docs/a/notes.txt")], Path(".")) == {Path("docs/a/notes.txt"): Path("notes.txt")}
+    translate(Loader())
+    for folder in ("out", "docs/../out"):
+        with pytest.raises(UserError, match=r"out/docs/a/notes.txt is an output in --output_dir"):
+            output_paths([Path("README.md"), Path("out/docs/a/notes.txt")], Path(folder))
     write("_records/a.md", "a")
     with pytest.raises(UserError, match="is for records"):
         output_paths([Path("README.md"), Path("_records/a.md")], Path("out"))

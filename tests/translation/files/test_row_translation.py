@@ -255,10 +255,9 @@ MISTAKES = {
     "another column": (["--text_column", "words"], "'words'"),
     "a column twice": (["--translation_column", "id"], "has a key 'id' already"),
     "text options": (["--output_file", "x"], "--output_file is for one file of text"),
-    "documents": (["--documents", "en"], "--documents is for one file of text"),
     "no share": (["--part", "3/2"], "3/2 is no share of the files"),
     "part 0": (["--part", "0/2"], "0/2 is no share of the files"),
-    "its own folder": (["--output_dir", "in"], "is the folder of"),
+    "its own folder": (["--output_dir", "in"], "which would be lost"),
 }
 
 

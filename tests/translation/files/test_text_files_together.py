@@ -92,6 +92,15 @@ def test_shares_and_what_is_complete(several, files, engine_calls):
     assert not engine_calls
 
 
+def test_folders_stay(translate, files):
+    (files / "other" / "more").mkdir(parents=True)
+    (files / "other" / "more" / "a.en").write_bytes(TEXT)
+    translate("--input_file", "**/a.en", "--output_dir", "out")
+    assert sorted(path.name for path in (files / "out").iterdir()) == ["_records", "a.en", "other"]
+    assert (files / "out" / "other" / "more" / "a.en").read_bytes() == (files / "out" / "a.en").read_bytes()
+    assert (files / "out" / "_records" / "other" / "more" / "a.en.json").is_file()
+
+
 def test_an_interrupted_file_continues(several, files, engine_calls, monkeypatch):
     several("whole")
     whole = len(engine_calls)
@@ -138,7 +147,6 @@ def test_a_line_that_is_lost_is_a_fault(several, files, monkeypatch):
 
 MISTAKES = {
     "two kinds": (["a.en", "r.jsonl"], [], "a.en and r.jsonl are of two kinds, text and rows"),
-    "the same name": (["a.en", "other/a.en"], [], "Two files have the name a.en"),
     "Markdown": (["a.en", "m.md"], [], "m.md is Markdown"),
     "Markdown with tags": (["a.en", "m.md"], ["--tags"], "m.md is Markdown"),
     "a named format": (["a.en"], ["--format", "html"], "a.en is HTML"),
