@@ -17,7 +17,16 @@ from pathlib import Path
 GROUPS = {
     "Every day": ("train_tokenizer", "train", "translate", "serve", "evaluate", "push_to_hub"),
     "First steps": ("quickstart", "demo"),
-    "More": ("average_checkpoints", "distill", "shortlist", "calibrate", "alignment_heads", "analyze", "export"),
+    "More": (
+        "average_checkpoints",
+        "distill",
+        "shortlist",
+        "trim",
+        "calibrate",
+        "alignment_heads",
+        "analyze",
+        "export",
+    ),
 }
 """The commands, each a module of `hf_capsule_mt.cli`, in the order in which `--help` lists them."""
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)

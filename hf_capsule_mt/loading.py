@@ -189,8 +189,13 @@ def in_usable_precision(model: PreTrainedModel, device: torch.device) -> PreTrai
 
 def count_parameters(model: PreTrainedModel) -> int:
     """Return the number of parameters, tied ones once, without sinusoids, which no checkpoint needs."""
+    return sum(parameter.numel() for parameter in distinct_parameters(model))
+
+
+def distinct_parameters(model: PreTrainedModel) -> set[torch.nn.Parameter]:
+    """Return the parameters, tied ones once, without sinusoids, which no checkpoint needs."""
     sinusoids = set()
     for module in model.modules():
         if isinstance(module, MarianSinusoidalPositionalEmbedding):
             sinusoids.add(module.weight)
-    return sum(parameter.numel() for parameter in set(model.parameters()) - sinusoids)
+    return set(model.parameters()) - sinusoids

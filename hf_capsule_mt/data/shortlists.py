@@ -4,7 +4,7 @@ import hashlib
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import special_ids, tokenize_lines
 from hf_capsule_mt.data.lines import each_line, text_bytes
-from hf_capsule_mt.data.tokenizer import is_byte_level, text_of_bytes
+from hf_capsule_mt.data.tokenizer import is_byte_level, text_of_bytes, vocabulary_of
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
 
@@ -22,6 +22,8 @@ _EVERY = 10
 """One of so many lines is held out."""
 _LINES = 1000
 """Lines that are tokenised at a time."""
+_MOST_LINES = 10_000
+"""Held-out lines of a text that are kept as text."""
 _LEAST_SHARE = 0.001
 """A script with a smaller share of the letters is one of names that are quoted."""
 _BYTE = regex.compile(r"<0x[0-9A-F]{2}>")
@@ -59,6 +61,65 @@ class Shortlist:
         return ordered[:most]
 
 
+@dataclass(frozen=True)
+class HeldOutLine:
+    """A line whose tokens were not counted."""
+
+    text: str
+    side: str
+    """"text" or "text_target", as a tokenizer is told."""
+    token_ids: list[int]
+
+
+class WordCounts:
+    """How often texts have each token of a vocabulary. Every tenth line of a text is held out.
+
+    Args:
+        tokenizer: the model's, set to a language.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        self.counts: Counter[int] = Counter()
+        self.held_out: Counter[int] = Counter()
+        """Tokens of the lines that were held out."""
+        self.letters: Counter[str] = Counter()
+        """Characters of the other lines."""
+        self.num_held_out = 0
+        """The number of lines that were held out."""
+        self.held_out_lines: list[HeldOutLine] = []
+        """The first of these lines of each text."""
+
+    def add(self, lines: Iterable[str], side: str = "text_target") -> None:
+        """Count the tokens of a text.
+
+        Args:
+            lines: the text.
+            side: "text" for sources, or "text_target" for translations.
+
+        Raises:
+            UserError: if there is no text.
+        """
+        number = 0
+        kept = 0
+        before = self.counts.total()
+        lines = iter(lines)
+        while part := list(islice(lines, _LINES)):
+            for line, ids in zip(part, tokenize_lines(self.tokenizer, part, side=side), strict=True):
+                number += 1
+                if number % _EVERY != 0:
+                    self.counts.update(ids)
+                    self.letters.update(line)
+                    continue
+                self.held_out.update(ids)
+                self.num_held_out += 1
+                if kept < _MOST_LINES:
+                    kept += 1
+                    self.held_out_lines.append(HeldOutLine(line, side, ids))
+        if self.counts.total() == before:
+            raise UserError("There is no text to count words in.")
+
+
 def count_shortlist(
     tokenizer: PreTrainedTokenizerBase, lines: Iterable[str], always: Iterable[int], min_count: int = 1
 ) -> Shortlist:
@@ -73,32 +134,56 @@ def count_shortlist(
     Raises:
         UserError: if there is no text.
     """
-    counts: Counter[int] = Counter()
-    held_out: Counter[int] = Counter()
-    letters: Counter[str] = Counter()
-    held_out_lines = 0
-    number = 0
-    lines = iter(lines)
-    while part := list(islice(lines, _LINES)):
-        for line, ids in zip(part, tokenize_lines(tokenizer, part, side="text_target"), strict=True):
-            number += 1
-            if number % _EVERY == 0:
-                held_out.update(ids)
-                held_out_lines += 1
-            else:
-                counts.update(ids)
-                letters.update(line)
-    if not counts:
-        raise UserError("There is no text to count words in.")
-    special = special_ids(tokenizer)
-    for token_id in special:
-        # The languages of sources that were not asked for, among others.
-        counts.pop(token_id, None)
-        held_out.pop(token_id, None)
-    chosen = {token_id: count for token_id, count in counts.items() if count >= min_count}
-    for token_id in [*always, *spelling_ids(tokenizer, _scripts_of(letters))]:
-        chosen.setdefault(token_id, counts[token_id])
-    return Shortlist(chosen, held_out, held_out_lines)
+    counts = WordCounts(tokenizer)
+    counts.add(lines)
+    return choose_words(counts, always, min_count)
+
+
+def choose_words(
+    word_counts: WordCounts,
+    always: Iterable[int],
+    min_count: int = 1,
+    most: int | None = None,
+    parts_of: Callable[[int], Iterable[int]] | None = None,
+    side: str = "text_target",
+) -> Shortlist:
+    """Return the tokens of texts, and those with which every word can be spelled.
+
+    Args:
+        word_counts: what was counted.
+        always: more tokens that are always in, such as those of languages.
+        min_count: tokens that were counted less often are left out.
+        most: the number of tokens, at most. The most frequent ones are chosen. None: all.
+        parts_of: returns the tokens that one cannot be without, such as those that BPE joins.
+        side: whose vocabulary it is, if the tokenizer has one for each side.
+
+    Raises:
+        UserError: if more tokens than `most` are always in.
+    """
+    tokenizer = word_counts.tokenizer
+    # The languages of sources that were not asked for, among others.
+    special = _special_ids(tokenizer, side)
+    counts = Counter({token_id: n for token_id, n in word_counts.counts.items() if token_id not in special})
+    held_out = Counter({token_id: n for token_id, n in word_counts.held_out.items() if token_id not in special})
+    chosen: dict[int, int] = {}
+
+    def with_parts(token_id: int) -> dict[int, int]:
+        """Return the counts of a token and its parts that are not chosen yet."""
+        parts = () if parts_of is None else parts_of(token_id)
+        return {part: counts[part] for part in (token_id, *parts) if part not in chosen}
+
+    for token_id in [*always, *spelling_ids(tokenizer, _scripts_of(word_counts.letters), side)]:
+        chosen.update(with_parts(token_id))
+    if most is not None and len(chosen) > most:
+        raise UserError(f"The special tokens and letters alone are {len(chosen):,} words. Ask for more than {most:,}.")
+    for token_id, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if count < min_count:
+            break
+        more = with_parts(token_id)
+        if most is not None and len(chosen) + len(more) > most:
+            break
+        chosen.update(more)
+    return Shortlist(chosen, held_out, word_counts.num_held_out)
 
 
 def shortlist_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always: Iterable[int]) -> Shortlist:
@@ -132,21 +217,42 @@ def shortlist_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always:
     return Shortlist(counts, Counter(), 0)
 
 
-def always_needed(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the special tokens that have a name: the end of a translation, padding, and what is unknown."""
-    names = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
-    ids = [getattr(tokenizer, name, None) for name in names]
-    return [token_id for token_id in ids if token_id is not None]
+def always_needed(tokenizer: PreTrainedTokenizerBase, side: str = "text_target") -> list[int]:
+    """Return the special tokens that have a name: the end of a translation, padding, and what is unknown.
+
+    Args:
+        tokenizer: the model's.
+        side: whose vocabulary it is, if the tokenizer has one for each side.
+    """
+    vocabulary = vocabulary_of(tokenizer, side)
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    tokens = [getattr(tokenizer, name, None) for name in names]
+    return [vocabulary[token] for token in tokens if token in vocabulary]
 
 
-def spelling_ids(tokenizer: PreTrainedTokenizerBase, scripts: Iterable[str]) -> list[int]:
-    """Return the tokens that spell any word: single letters of some scripts, digits, punctuation, and bytes."""
+def _special_ids(tokenizer: PreTrainedTokenizerBase, side: str) -> frozenset[int]:
+    """Return the ids that stand for no text in the vocabulary of a side."""
+    if side == "text" or not getattr(tokenizer, "separate_vocabs", False):
+        return special_ids(tokenizer)
+    vocabulary = vocabulary_of(tokenizer, side)
+    tokens = vocabulary.keys() & tokenizer.all_special_tokens
+    return frozenset(vocabulary[token] for token in tokens - {tokenizer.unk_token})
+
+
+def spelling_ids(tokenizer: PreTrainedTokenizerBase, scripts: Iterable[str], side: str = "text_target") -> list[int]:
+    """Return the tokens that spell any word: single letters of some scripts, digits, punctuation, and bytes.
+
+    Args:
+        tokenizer: the model's.
+        scripts: first words of the names of letters in Unicode, such as LATIN.
+        side: whose vocabulary it is, if the tokenizer has one for each side.
+    """
     scripts = set(scripts)
-    special = special_ids(tokenizer)
+    special = _special_ids(tokenizer, side)
     # In byte-level BPE a letter stands for a byte of any script.
     is_of_bytes = is_byte_level(tokenizer)
     ids = []
-    for piece, token_id in tokenizer.get_vocab().items():
+    for piece, token_id in vocabulary_of(tokenizer, side).items():
         if token_id in special:
             continue
         text = piece.removeprefix("▁")

@@ -165,6 +165,16 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
         raise OSError(f"The tokenizer cannot be saved in {folder}: {error}") from error
 
 
+def vocabulary_of(tokenizer: PreTrainedTokenizerBase, side: str = "text") -> dict[str, int]:
+    """Return the token ids of sources by their tokens, or with side "text_target" those of translations.
+
+    Only a few tokenizers of Marian have two vocabularies.
+    """
+    if side == "text_target" and getattr(tokenizer, "separate_vocabs", False):
+        return dict(tokenizer.target_encoder)
+    return tokenizer.get_vocab()
+
+
 def is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether each letter of a token stands for a byte, as in byte-level BPE."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
