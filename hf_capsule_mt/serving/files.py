@@ -20,7 +20,7 @@ from hf_capsule_mt.environment import is_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files.whole import byte_order_mark, options_of
 from hf_capsule_mt.translation.formats import FORMATS, FileFormat
-from hf_capsule_mt.translation.formats.base import decoded
+from hf_capsule_mt.translation.formats.base import decoded, warn_of_left
 from hf_capsule_mt.translation.formats.recognition import HEAD_BYTES, recognise_contents
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.glossary import Glossary
@@ -184,7 +184,13 @@ def read_file(
     sources = []
     for text in document.texts:
         sources.append(SourceText(text.text, model, options_of(text, of_all), markup=text.markup))
-    return FileRequest(sources, model, name, lambda translations: mark + document.written(translations))
+
+    def written(translations: Sequence[str]) -> bytes:
+        content = mark + document.written(translations)
+        warn_of_left(name, document)
+        return content
+
+    return FileRequest(sources, model, name, written)
 
 
 def supported_suffixes() -> list[str]:

@@ -78,6 +78,13 @@ def test_a_file(serve, name, data, expected):
     assert found.headers["x-content-type-options"] == "nosniff"
 
 
+def test_the_log_names_what_stays(serve, caplog):
+    page = b"A dog[^a].\n\n[^a]: Dogs have:\n    - a house\n"
+    assert sent(serve(), "a.md", page).status_code == 200
+    [message] = [message for message in caplog.messages if message.startswith("a.md: units that stay")]
+    assert message.endswith("Their lines: 3")
+
+
 def test_what_the_server_keeps(serve):
     client = serve(keep=keep_pattern("dog"))
     url = sent(client, "a.md", b"# A dog\n").json()["translatedFileUrl"]

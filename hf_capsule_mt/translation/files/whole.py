@@ -29,7 +29,7 @@ from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses, w
 from hf_capsule_mt.translation.text_translator import Ranked, TextTranslator
 from hf_capsule_mt.translation.translation import PreparedText, Sentence, Translation
 
-from ..formats.base import Document, FileFormat, Text, unit_starts
+from ..formats.base import Document, FileFormat, Text, lines_left, unit_starts, warn_of_left
 from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents
 from ..formats.running_text import RunningText
 
@@ -151,14 +151,8 @@ def translate_file(
                 file.write(written)
         if kept is not None:
             kept.discard()
-    return _what_became_of(document)
-
-
-def _what_became_of(document: Document) -> TranslatedFile:
-    """Return the numbers of a file that was written."""
-    starts = unit_starts(document.texts)
-    left = [document.texts[number].place.line for number in document.left if starts[number]]
-    return TranslatedFile(sum(starts), left)
+    warn_of_left(str(input_file), document)
+    return TranslatedFile(sum(unit_starts(document.texts)), lines_left(document))
 
 
 def number_of_units(

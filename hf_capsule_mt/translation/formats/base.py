@@ -1,5 +1,6 @@
 """The interface of a file format: texts that are translated, between everything else, which stays."""
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +11,17 @@ from typing import Any, AnyStr, NamedTuple
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.tags.markup import Run, read_markup, unescaped
 
+logger = logging.getLogger(__name__)
+
 # Chinese, Japanese and Thai have no spaces.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 _REFERENCE = re.compile("&(?:amp|lt|gt);")
 _TAG_KEEP = r"</?[a-zA-Z][^<>]*>"
 # A word, or a tag with the words next to it.
 _WORD = re.compile(r"(?:<[^<>]*>|\S)++")
+
+_MOST_LINES = 20
+"""The most lines that a warning names."""
 
 
 class TextPlace(NamedTuple):
@@ -62,6 +68,29 @@ def unit_starts(texts: Sequence[Text]) -> list[bool]:
         starts.append(not is_same)
         before = text.place
     return starts
+
+
+def lines_left(document: Document) -> list[int]:
+    """Return the lines, from 1, of the units of a written file that stay as they are."""
+    starts = unit_starts(document.texts)
+    return [document.texts[number].place.line for number in document.left if starts[number]]
+
+
+def warn_of_left(name: str, document: Document) -> None:
+    """Warn of units that stay as they are in a file that was written."""
+    lines = lines_left(document)
+    if not lines:
+        return
+    named = ", ".join(map(str, lines[:_MOST_LINES]))
+    if len(lines) > _MOST_LINES:
+        named += " ..."
+    logger.warning(
+        "%s: units that stay as they are, because a mark or a placeholder would get lost or be another one: %d. "
+        "Their lines: %s",
+        name,
+        len(lines),
+        named,
+    )
 
 
 class FileFormat(ABC):

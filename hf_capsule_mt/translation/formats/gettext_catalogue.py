@@ -11,7 +11,7 @@ from hf_capsule_mt.errors import UserError
 
 from .accelerators import Accelerators
 from .base import Document, FileFormat, TextPlace
-from .messages import Message, warn_of_untranslated
+from .messages import Message
 from .placeholders import has_words, with_placeholders_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ class _Catalogue(Document):
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the catalogue with its translations. All other lines stay byte for byte."""
         rest = iter(translations)
-        untranslated = []
         self.left = []
         number = 0
         lines = []
@@ -110,7 +109,6 @@ class _Catalogue(Document):
             targets = [message.written(rest) for message in messages]
             behind = number + sum(len(message.texts) for message in messages)
             if None in targets:
-                untranslated.append(entry.unit.line_number)
                 self.left += range(number, behind)
             else:
                 self._translate(entry.unit, targets)
@@ -119,7 +117,6 @@ class _Catalogue(Document):
                 lines += _with_target(source_lines, str(entry.unit).split(self._store.newline))
                 place = entry.end
             number = behind
-        warn_of_untranslated(untranslated, len(self._open))
         lines += self._lines[place:]
         if place:
             self._write_date(lines)

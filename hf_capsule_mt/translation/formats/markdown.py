@@ -4,7 +4,6 @@ markdown-it-py finds the parts with prose. Its marks, such as `**`, become tags,
 belong to, and become marks again. A part whose marks would not be the same afterwards stays in the source language.
 """
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,8 +21,6 @@ from .markdown_marks import Mark, make_parser, marks_of
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
-
-logger = logging.getLogger(__name__)
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -121,10 +118,6 @@ class _MarkdownPage(Document):
                 self.left.append(number)
             else:
                 parts.append((prose.start, prose.end, content))
-        if self.left:
-            line = self.texts[self.left[0]].place.line
-            count = len(self.left)
-            logger.warning("%d parts stay as they are, because a mark would get lost. See line %d.", count, line)
         return replaced(self._page, parts).encode()
 
     def _content(self, prose: _Prose, marks: Sequence[Mark], translation: str) -> str | None:

@@ -4,7 +4,6 @@ The lines and columns of a message stay, and are translated by themselves. Every
 stays byte for byte.
 """
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,8 +25,6 @@ from .base import (
 )
 from .placeholders import PLACEHOLDER, PLACEHOLDERS, has_words, with_placeholders_of
 
-logger = logging.getLogger(__name__)
-
 # The end of a line, or the space between columns.
 _GAP = re.compile(r"([ \t]*\r?\n\s*|[ \t]{2,}|\t)")
 _SENTENCE_END = re.compile(r"[.?!:;]['\")]*$")
@@ -39,23 +36,6 @@ _NAMED = re.compile(
 )
 _LANGUAGE = re.compile(r"([a-z]{2})(?:[-_][A-Za-z]{2,4})?")
 _FOLDERS = {"locales", "locale", "i18n", "l10n", "lang", "langs", "translations"}
-
-
-def warn_of_untranslated(lines: Sequence[int], count: int) -> None:
-    """Warn of messages whose translations programs could not use.
-
-    Args:
-        lines: where they stand in the file.
-        count: the number of messages that were to be translated.
-    """
-    if lines:
-        logger.warning(
-            "%d of %d messages stay untranslated, because a placeholder such as %%s or {name} would get lost or be "
-            "another one. See line %d.",
-            len(lines),
-            count,
-            lines[0],
-        )
 
 
 def is_named_as_messages(path: Path) -> bool:
@@ -198,19 +178,16 @@ class PlacedMessages(Document):
         """Return the file with its translations."""
         rest = iter(translations)
         parts = []
-        untranslated = []
         self.left = []
         number = 0
         for start, end, message, write in self._placed:
             translated = message.written(rest)
             behind = number + len(message.texts)
             if translated is None:
-                untranslated.append(self.texts[number].place.line)
                 self.left += range(number, behind)
             else:
                 parts.append((start, end, write(translated).encode(self._encoding)))
             number = behind
-        warn_of_untranslated(untranslated, sum(bool(message.texts) for _, _, message, _ in self._placed))
         return replaced(self._content, parts)
 
 

@@ -222,19 +222,19 @@ def test_a_list_right_under_a_note_stays(tmp_path, caplog):
     assert translated(tmp_path, page) == (
         "A DOG[^a].\n\n[^a]: A CAT RUNS.\n\n[^b]: Dogs have:\n    - a house\n    1. a tree\n"
     )
-    assert "1 parts stay as they are, because a mark would get lost. See line 6." in caplog.text
+    assert "would get lost or be another one: 1. Their lines: 6\n" in caplog.text
 
 
 def test_a_part_that_would_lose_a_mark_stays(tmp_path, caplog):
     # An emphasis of nothing is none, and a paragraph without text is none.
     page = "# A\n\nA *dog* runs.\n\nA dog.\n"
     assert translated(tmp_path, page, Writes("")) == page.replace("# A", "# ")
-    assert "2 parts stay as they are, because a mark would get lost. See line 3." in caplog.text
+    assert "would get lost or be another one: 2. Their lines: 3, 5\n" in caplog.text
     caplog.clear()
     # Lines are counted from the beginning of the file.
     front = "---\ntitle: a\n---\n"
     assert translated(tmp_path, front + page, Writes("")) == front + page.replace("# A", "# ")
-    assert "See line 6." in caplog.text
+    assert "Their lines: 6, 8\n" in caplog.text
 
 
 def shape(page):
