@@ -13,15 +13,17 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessorLi
 from whole_checkpoints import ENGLISH, GERMAN, KINDS, LANGUAGES, save_whole
 
 import hf_capsule_mt
+from hf_capsule_mt.data.languages import language_ids
 from hf_capsule_mt.data.shortlists import write_shortlist
 from hf_capsule_mt.data.tokenizer import vocabulary_of
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, generate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.hub.trimming import WordChoice, trim_checkpoint
-from hf_capsule_mt.loading import load_model
+from hf_capsule_mt.loading import load_model, load_tokenizer
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.models import load_models
 from hf_capsule_mt.serving.settings import ServerSettings
+from hf_capsule_mt.training.new_languages import add_languages
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 SOURCES = sorted(set(ENGLISH))
@@ -280,3 +282,62 @@ def test_the_converter_of_ctranslate2(kind, pairs, tmp_path):
         tokens = tokenizer.convert_ids_to_tokens(row[1:])
         assert result.hypotheses[0] == [token for token in tokens if token not in special]
     assert len({tuple(result.hypotheses[0]) for result in found}) > 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "like", "other"),
+    [
+        ("nllb", "dsb_Latn", "deu_Latn", "eng_Latn"),
+        ("m2m100", "dsb", "de", "en"),
+        ("mbart", "dsb_DE", "de_DE", "en_XX"),
+    ],
+)
+def test_a_language_that_was_added(kind, code, like, other, tmp_path, texts):
+    folder = save_whole(kind, tmp_path / "before")
+    model, tokenizer = load_model(folder), load_tokenizer(folder)
+    add_languages(model, tokenizer, {code: like})
+    model.save_pretrained(tmp_path / "whole")
+    tokenizer.save_pretrained(tmp_path / "whole")
+    trim_checkpoint(tmp_path / "whole", tmp_path / "smaller", WordChoice([code, other], texts))
+    whole, smaller = load_model(tmp_path / "whole"), load_model(tmp_path / "smaller")
+    row = language_ids(load_tokenizer(tmp_path / "whole"))[code]
+    new_row = language_ids(load_tokenizer(tmp_path / "smaller"))[code]
+    assert torch.equal(smaller.lm_head.weight[new_row], whole.lm_head.weight[row])
+    translator = hf_capsule_mt.pipeline(str(tmp_path / "smaller"), src_lang=other, tgt_lang=code)
+    tokens = translator("the old house", return_tensors=True, max_new_tokens=5)[0]["translation_token_ids"]
+    assert tokens[-1] != new_row
+    assert (like in language_ids(load_tokenizer(tmp_path / "smaller"))) == (kind != "nllb")
+
+
+def test_files_as_nllb_has_them_on_the_hub(tmp_path, texts):
+    """The mask is the last token, and no language stands in the vocabulary of BPE."""
+    whole = save_whole("nllb", tmp_path / "whole")
+    settings = json.loads((whole / "tokenizer.json").read_text())
+    added = [token for token in settings["added_tokens"] if token["content"] != "<mask>"]
+    [mask] = [token for token in settings["added_tokens"] if token["content"] == "<mask>"]
+    added.append(mask)
+    first = len(settings["model"]["vocab"])
+    for number, token in enumerate(added[4:]):
+        token["id"] = first + number
+    settings["added_tokens"] = added
+    settings["post_processor"] = None
+    (whole / "tokenizer.json").write_text(json.dumps(settings))
+    config = json.loads((whole / "tokenizer_config.json").read_text())
+    config["additional_special_tokens"] = config.pop("extra_special_tokens")
+    config["added_tokens_decoder"] = {str(token.pop("id")): token for token in added}
+    (whole / "tokenizer_config.json").write_text(json.dumps(config))
+    old = AutoTokenizer.from_pretrained(whole)
+    assert old.mask_token_id == len(old) - 1
+    trim_checkpoint(whole, tmp_path / "smaller", WordChoice(["eng_Latn", "deu_Latn"], texts))
+    new = AutoTokenizer.from_pretrained(tmp_path / "smaller")
+    assert new.convert_ids_to_tokens([len(new) - 3, len(new) - 2, len(new) - 1]) == ["deu_Latn", "eng_Latn", "<mask>"]
+    for line in SOURCES:
+        assert new.convert_ids_to_tokens(new(line)["input_ids"]) == old.convert_ids_to_tokens(old(line)["input_ids"])
+
+
+def test_a_checkpoint_of_this_package_carries_its_code(pairs):
+    names = {file.name for file in pairs("capsules").smaller.iterdir()}
+    assert "modeling_capsule_aggregated_marian.py" in names
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= names
+    plain = {file.name for file in pairs("nllb").smaller.iterdir()}
+    assert not [name for name in plain if name.endswith(".py")]
