@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from stand_in_translator import UpperCase, Writes
@@ -133,6 +134,18 @@ def test_what_has_changed_is_translated_again(project):
     assert outputs()["README.md"] == b"# B\n"
     assert load.sentences() == ["# b"]
     assert translate(load, settings={"model": "b"}).num_complete_before == 0
+
+
+def test_fuzzy_messages(project):
+    load = Loader()
+    translate(load)
+    Path("out/locale/de.po").replace("locale/de.po")
+    assert translate(load).files[Path("locale/de.po")] == (0, [])
+    load.sentences()
+    outcome = translate(load, fuzzy=True)
+    # Only catalogues and XLIFF have such messages.
+    assert outcome.num_complete_before == 3
+    assert load.sentences() == ["a %s", "%d dog", "%d dogs"]
 
 
 def test_a_corrected_output_stays(project):
@@ -291,7 +304,7 @@ def test_the_command(project, run):
     [line] = result.out.splitlines()
     assert line.startswith("4 of 4 files are complete. Units translated: ")
     assert line.endswith(" seconds.")
-    assert " units" in result.err
+    assert "7/7 [" in result.err
     record = json.loads(Path("out/_records/docs/a/notes.txt.json").read_text())
     assert record["settings"]["num_beams"] == 1
     result = run("README.md", "docs/**/*", "locale/*.po", "--num_beams", "1")
@@ -307,6 +320,13 @@ def test_wrong_files_are_named_at_the_end(project, run, capsys):
     result = capsys.readouterr()
     assert result.err.splitlines()[-1].startswith("error: docs/letter.pdf is a PDF file")
     assert result.out.startswith("2 of 3 files are complete.")
+
+
+def test_several_processes_are_refused(project, run, capsys, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.cli.decoding.process_state", lambda device: SimpleNamespace(num_processes=2))
+    with pytest.raises(SystemExit, match="2"):
+        run("README.md")
+    assert "Start only one" in capsys.readouterr().err
 
 
 def test_a_corrected_glossary(project, run, engine_calls):
