@@ -12,6 +12,7 @@ METHODS = (
     "source-attention",
     "source-dynamic-routing",
     "source-em-routing",
+    "dlcl",
     "head-simple-routing",
     "head-em-routing",
     "head-em-effective",

@@ -27,7 +27,9 @@ class AggregationFields:
         layer_aggregation_place (`str`, *optional*, defaults to `"top"`):
             Where aggregates are read. `"top"`: on top of a stack, instead of its last layer. `"source"`: each layer of
             the decoder attends to its own aggregate of the encoder's layers, with the embeddings as the lowest one
-            (Bapna et al. 2018). There `"linear"` is a softmax over one learned number for each layer.
+            (Bapna et al. 2018). There `"linear"` is a softmax over one learned number for each layer. `"layers"`: each
+            layer of a stack reads an aggregate of all layers below it (Wang et al. 2019). There `"linear"` has one
+            learned number for each layer, and `"attention"` is only for the layers of M2M-100.
         layer_aggregation_sides (`list[str]`, *optional*, defaults to `["encoder", "decoder"]`):
             The stacks whose layers are aggregated. For the place `"source"` it is always the encoder.
         layer_aggregation_context (`str`, *optional*, defaults to `"all"`):
@@ -38,9 +40,11 @@ class AggregationFields:
         layer_aggregation_output (`str`, *optional*, defaults to `"replace"`):
             `"replace"`: LayerNorm(aggregate) replaces the output of the top layer. `"residual"`: it is added to that
             output, times a learned vector that starts at zero. For the place `"source"`, `"replace"` has no LayerNorm
-            for `"linear"` and `"attention"`, which are weighted means.
+            for `"linear"` and `"attention"`, which are weighted means. For the place `"layers"` it has none in M2M-100,
+            whose layers normalise their inputs.
         layer_aggregation_input_norm (`bool`, *optional*, defaults to `False`):
-            Whether the output of each layer is normalised to mean 0 and variance 1 before it is aggregated.
+            Whether the output of each layer is normalised to mean 0 and variance 1 before it is aggregated. For the
+            place `"layers"` and `"linear"` the norm also has a gain and a bias.
         head_aggregation (`str`, *optional*):
             How the heads of the attentions named below are aggregated: `None` (the linear map W^O, as in Transformers),
             `"simple_routing"` (Li et al., Eq. 7-8) or `"em_routing"` (Eq. 9-12).
@@ -81,8 +85,10 @@ class AggregationFields:
         "guided_routing",
     ]
 
+    is_pre_norm = False  # Whether layers normalise their inputs, and not their outputs. It is not a field.
+
     layer_aggregation: str | None = None
-    layer_aggregation_place: Literal["top", "source"] = "top"
+    layer_aggregation_place: Literal["top", "source", "layers"] = "top"
     layer_aggregation_sides: list[Literal["encoder", "decoder"]] = field(default_factory=lambda: ["encoder", "decoder"])
     layer_aggregation_context: Literal["all", "own"] = "all"
     layer_aggregation_parameterization: Literal["factored", "joint"] = "factored"
@@ -135,6 +141,22 @@ class AggregationFields:
             raise ValueError(
                 f"layer_aggregation_place 'source' aggregates the layers of the encoder, but layer_aggregation_sides "
                 f"is {self.layer_aggregation_sides}. Add 'encoder'."
+            )
+
+    def validate_layer_aggregation_of_each_layer(self) -> None:
+        """Refuse what no paper has in front of each layer."""
+        if self.layer_aggregation_place != "layers" or self.layer_aggregation is None:
+            return
+        known = ("linear", "attention") if self.is_pre_norm else ("linear",)
+        if self.layer_aggregation not in known:
+            raise ValueError(
+                f"layer_aggregation_place 'layers' has no layer_aggregation {self.layer_aggregation!r} in the family "
+                f"{self.model_type}. Allowed: {', '.join(known)}."
+            )
+        if self.layer_aggregation_input_norm and not self.is_pre_norm:
+            raise ValueError(
+                "layer_aggregation_place 'layers' has no layer_aggregation_input_norm in the family "
+                f"{self.model_type}, whose layers normalise their outputs. Set it to False."
             )
 
     def aggregates_layers(self, side: str) -> bool:

@@ -31,6 +31,7 @@ class CapsuleAggregatedM2M100Config(AggregationFields, GuidedRoutingFields, Caps
     """
 
     model_type = "capsule_aggregated_m2m_100"
+    is_pre_norm = True
 
     layer_aggregation_context: Literal["all", "own"] = "own"
     layer_aggregation_input_norm: bool = True

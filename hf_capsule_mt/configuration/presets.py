@@ -28,6 +28,10 @@ _METHODS = {
     "source-attention": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "attention"}),
     "source-dynamic-routing": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "dynamic_routing"}),
     "source-em-routing": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "em_routing"}),
+    "dlcl": (
+        CapsuleAggregatedM2M100Config,
+        {"layer_aggregation": "linear", "layer_aggregation_place": "layers", "layer_aggregation_input_norm": True},
+    ),
     "head-simple-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "simple_routing"}),
     "head-em-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "em_routing"}),
     "head-em-effective": (

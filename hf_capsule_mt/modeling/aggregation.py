@@ -120,10 +120,45 @@ class LayerMixture(nn.Module):
         return self.weight.softmax(-1)
 
 
+class LayerSum(nn.Module):
+    """sum_l w_l H^l with learned scalars w, the same for all positions, 1/L at the start (DLCL, Wang et al. 2019)."""
+
+    def __init__(self, num_layers: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_layers))
+
+    def init_weights(self, std: float) -> None:
+        """Start from the mean of the layers, unless the weights were loaded."""
+        init.constant_(self.weight, 1 / self.weight.shape[0])
+
+    def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, None]:
+        """Aggregate `[..., L, d]` to `[..., d]`."""
+        return torch.einsum("l,...ld->...d", self.weight, layers), None
+
+
+class DenseLayerSum(LayerSum):
+    """The same, but it starts as the top layer: w is 1 there, and 0 elsewhere (DenseFormer, arXiv 2402.02622)."""
+
+    def init_weights(self, std: float) -> None:
+        """Start from the top layer, unless the weights were loaded."""
+        start = torch.zeros_like(self.weight)
+        start[-1] = 1
+        init.copy_(self.weight, start)
+
+
 COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination, "attention": LayerAttention}
 """Aggregations of layers without routing."""
-_COMBINATIONS_OF_PLACES = {"source": {"linear": LayerMixture}}
-"""Other classes for some of these names, by `layer_aggregation_place`."""
+
+
+def _combinations_of(config: PreTrainedConfig) -> Mapping[str, type[nn.Module]]:
+    """Return the aggregations without routing, by the name that they have at the place of a configuration."""
+    if config.layer_aggregation_place == "top":
+        return COMBINATIONS
+    if config.layer_aggregation_place == "source":
+        return {**COMBINATIONS, "linear": LayerMixture}
+    # What is normalised cannot be the top layer itself.
+    is_plain_sum = config.is_pre_norm and not config.layer_aggregation_input_norm
+    return {"linear": DenseLayerSum if is_plain_sum else LayerSum, "attention": LayerAttention}
 
 
 class RoutedAggregation(nn.Module):
@@ -180,7 +215,8 @@ class LayerAggregation(nn.Module):
     With the output "replace" the result is LayerNorm(aggregate). With "residual" it is
     H^L + gamma * LayerNorm(aggregate), and gamma starts at 0. `input_norm` normalises what is aggregated.
 
-    Except on top of a stack, "replace" has no LayerNorm for weighted means of the layers, as in their papers.
+    At other places than the top, "replace" has no LayerNorm where the papers have none: for each layer of a decoder
+    behind weighted means, and for each layer of a stack if it normalises its inputs itself.
     """
 
     def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
@@ -188,7 +224,7 @@ class LayerAggregation(nn.Module):
         width = config.d_model
         name = config.layer_aggregation
         place = config.layer_aggregation_place
-        combinations = COMBINATIONS | _COMBINATIONS_OF_PLACES.get(place, {})
+        combinations = _combinations_of(config)
         if name in combinations:
             self.aggregator = combinations[name](num_layers, width)
         elif name in ROUTINGS:
@@ -197,9 +233,11 @@ class LayerAggregation(nn.Module):
             raise unknown_name("layer_aggregation", name, [*COMBINATIONS, *ROUTINGS])
         self.input_norm = config.layer_aggregation_input_norm
         is_residual = config.layer_aggregation_output == "residual"
-        is_mean = isinstance(self.aggregator, LayerMixture | LayerAttention)
-        has_norm = place == "top" or is_residual or not is_mean
-        self.layer_norm = nn.LayerNorm(width) if has_norm else None
+        if place == "source":
+            has_norm = not isinstance(self.aggregator, LayerMixture | LayerAttention)
+        else:
+            has_norm = place == "top" or not config.is_pre_norm
+        self.layer_norm = nn.LayerNorm(width) if has_norm or is_residual else None
         self.gamma = nn.Parameter(torch.zeros(width)) if is_residual else None
 
     def init_weights(self, std: float) -> None:
@@ -274,6 +312,42 @@ class SourceAggregation(nn.Module):
         if not assignments:
             return states, None
         return states, torch.stack(assignments, dim=1)
+
+
+class StackAggregation(nn.Module):
+    """x_{l+1} = Agg_l(h_0, ..., h_l): what each layer of a stack reads, and what leaves the stack (Wang et al. 2019).
+
+    h_0 are the embeddings, which the lowest layer reads as they are. `input_norm` normalises each h once. For the
+    linear aggregation this is DLCL's LayerNorm with a gain and a bias.
+    """
+
+    def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(LayerAggregation(config, layer + 1) for layer in range(1, num_layers + 1))
+        self.norms = None
+        if config.layer_aggregation_input_norm:
+            has_gain = config.layer_aggregation == "linear"
+            norms = [nn.LayerNorm(config.d_model, elementwise_affine=has_gain) for _ in range(num_layers + 1)]
+            self.norms = nn.ModuleList(norms)
+
+    def forward(self, top: Tensor, capsules: list[Tensor]) -> Tensor:
+        """Return x_{l+1}, `[..., d]`.
+
+        Args:
+            top: h_l, `[..., d]`.
+            capsules: what `input_capsule` returned for h_0 to h_l.
+        """
+        aggregation = self.layers[len(capsules) - 2]
+        # As in [`SourceAggregation`].
+        stacked = torch.stack(capsules).movedim(0, -2)
+        aggregate, _ = aggregation([top], capsules=stacked)
+        return aggregate
+
+    def input_capsule(self, state: Tensor, layer: int) -> Tensor:
+        """Return what is aggregated of h_l, `[..., d]`, for l = `layer`."""
+        if self.norms is None:
+            return state
+        return self.norms[layer](state)
 
 
 class RecordedHeads(NamedTuple):

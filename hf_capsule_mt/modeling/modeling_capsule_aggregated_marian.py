@@ -70,6 +70,7 @@ class CapsuleAggregatedMarianPreTrainedModel(RoutedPreTrainedModel, MarianPreTra
         "CapsuleAggregatedMarianDecoderLayer",
         "LayerAggregation",
         "SourceAggregation",
+        "StackAggregation",
         "GuidedVotes",
         "GuidedRouting",
     )

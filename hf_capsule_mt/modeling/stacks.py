@@ -13,7 +13,14 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .aggregation import LayerAggregation, ResidualRoutedHeads, RoutedHeads, SourceAggregation, with_head_routing
+from .aggregation import (
+    LayerAggregation,
+    ResidualRoutedHeads,
+    RoutedHeads,
+    SourceAggregation,
+    StackAggregation,
+    with_head_routing,
+)
 from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput
 from .portable_model import PortableModel
 from .transformers_versions import under_both_names
@@ -115,21 +122,47 @@ def aggregate_heads(attention: nn.Module, config: PreTrainedConfig, site: str, l
     attention.out_proj = heads_class(config, attention.num_heads, f"{site}.{layer}")
 
 
+class LayerStates:
+    """The states between the layers of a stack while it runs: the embeddings with their positions, and the outputs.
+
+    Args:
+        aggregation: makes what each layer reads. Without one, a layer reads the output of the layer below.
+    """
+
+    def __init__(self, aggregation: StackAggregation | None) -> None:
+        self.aggregation = aggregation
+        self.states: list[Tensor] = []
+        """From bottom to top, `[..., d]` each."""
+        self._capsules: list[Tensor] = []
+
+    def append(self, state: Tensor) -> None:
+        """Add the next state."""
+        if self.aggregation is not None:
+            self._capsules.append(self.aggregation.input_capsule(state, len(self.states)))
+        self.states.append(state)
+
+    def next_input(self) -> Tensor:
+        """Return what the next layer reads, or what leaves the stack, `[..., d]`."""
+        top = self.states[-1]
+        # The lowest layer reads the embeddings.
+        if self.aggregation is None or len(self.states) == 1:
+            return top
+        return self.aggregation(top, self._capsules)
+
+
 class RoutedLayer:
-    """A layer that appends its output to `layer_states`, outside of the part that gradient checkpointing repeats."""
+    """A layer that gives its output to `layer_states`, outside of the part that gradient checkpointing repeats."""
 
     def __call__(
-        self, hidden_states: Tensor, *args: Any, layer_states: list[Tensor] | None = None, **kwargs: Any
+        self, hidden_states: Tensor, *args: Any, layer_states: LayerStates | None = None, **kwargs: Any
     ) -> Tensor:
-        """Run the layer, and append its output to `layer_states`, if it is given.
-
-        The lowest layer puts what it reads in front: the embeddings with their positions.
-        """
-        if layer_states is not None and not layer_states:
+        """Run the layer. With `layer_states` it reads what these say, and adds its output to them."""
+        if layer_states is None:
+            return super().__call__(hidden_states, *args, **kwargs)
+        if not layer_states.states:
             layer_states.append(hidden_states)
-        output = super().__call__(hidden_states, *args, **kwargs)
-        if layer_states is not None:
-            layer_states.append(output)
+        output = super().__call__(layer_states.next_input(), *args, **kwargs)
+        layer_states.append(output)
         return output
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -174,17 +207,22 @@ class RoutedStack:
         self.layers = nn.ModuleList(layer_class(config, layer) for layer in range(num_layers))
         self.aggregation = None
         self.source_aggregation = None
+        self.stack_aggregation = None
         if not config.aggregates_layers(side):
             return
-        if config.layer_aggregation_place == "source":
+        place = config.layer_aggregation_place
+        if place == "top":
+            self.aggregation = LayerAggregation(config, num_layers)
+        elif place == "source":
             self.source_aggregation = SourceAggregation(config)
         else:
-            self.aggregation = LayerAggregation(config, num_layers)
+            self.stack_aggregation = StackAggregation(config, num_layers)
 
     def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
         """Run the stack of Transformers. Return its outputs with aggregates, and with the routing that made them."""
-        aggregates_layers = self.aggregation is not None or self.source_aggregation is not None
-        layer_states: list[Tensor] | None = [] if aggregates_layers else None
+        layer_states = None
+        if any((self.aggregation, self.source_aggregation, self.stack_aggregation)):
+            layer_states = LayerStates(self.stack_aggregation)
         # Transformers records what is asked for by these names, which are those of `RECORDED_HEADS`.
         if output_routing == "all":
             kwargs["output_head_votes"] = True
@@ -194,13 +232,15 @@ class RoutedStack:
         outputs = with_head_routing(outputs)
         if self.aggregation is not None:
             # Without the embeddings.
-            aggregate, assignment = self.aggregation(layer_states[1:], output_routing)
+            aggregate, assignment = self.aggregation(layer_states.states[1:], output_routing)
             outputs["last_hidden_state"] = self._normalised(aggregate)
             outputs["layer_routing"] = assignment
         if self.source_aggregation is not None:
-            aggregates, assignments = self.source_aggregation(layer_states, output_routing)
+            aggregates, assignments = self.source_aggregation(layer_states.states, output_routing)
             outputs["source_states"] = self._normalised(aggregates)
             outputs["source_layer_routing"] = assignments
+        if self.stack_aggregation is not None:
+            outputs["last_hidden_state"] = self._normalised(layer_states.next_input())
         return outputs
 
     def _normalised(self, aggregate: Tensor) -> Tensor:

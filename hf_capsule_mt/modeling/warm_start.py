@@ -29,6 +29,8 @@ _ADDED = (
     "model.encoder.aggregation.",
     "model.decoder.aggregation.",
     "model.encoder.source_aggregation.",
+    "model.encoder.stack_aggregation.",
+    "model.decoder.stack_aggregation.",
     *GUIDED_PARTS,
 )
 # The output projection that routed heads replace.

@@ -82,6 +82,7 @@ KINDS = {
         "layer_aggregation_context": "own",
         "routing_iterations": 2,
     },
+    "each_layer": {"layer_aggregation": "linear", "layer_aggregation_place": "layers"},
     "capsnmt": {"decoder_layers": 1, "num_sentence_capsules": 3},
     "hybrid": {"sentence_aggregation": "capsule", "num_sentence_capsules": 3, **GUIDED},
 }
@@ -173,6 +174,15 @@ class SourceTest(Marian, GenerationTesterMixin, unittest.TestCase):
 class M2M100SourceTest(Marian, GenerationTesterMixin, unittest.TestCase):
     family = "CapsuleAggregatedM2M100"
     kind = "source"
+
+
+class EachLayerTest(Marian, GenerationTesterMixin, unittest.TestCase):
+    kind = "each_layer"
+
+
+class M2M100EachLayerTest(Marian, GenerationTesterMixin, unittest.TestCase):
+    family = "CapsuleAggregatedM2M100"
+    kind = "each_layer"
 
 
 class ClassifierTest(Marian, unittest.TestCase):

@@ -62,7 +62,8 @@ SOURCE_AGGREGATIONS = {
     f"source_{kind}": {"layer_aggregation": kind, "layer_aggregation_place": "source"}
     for kind in ("linear", "attention", "dynamic", "dynamic_routing", "em_routing")
 }
-ALL = {"none": {}, **AGGREGATIONS, **SOURCE_AGGREGATIONS}
+EACH_LAYER = {"layer_aggregation": "linear", "layer_aggregation_place": "layers"}
+ALL = {"none": {}, **AGGREGATIONS, **SOURCE_AGGREGATIONS, "each_layer": EACH_LAYER}
 OUTPUTS = {
     output: {"layer_aggregation_output": output, "head_aggregation_output": output}
     for output in ("replace", "residual")

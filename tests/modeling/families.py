@@ -7,7 +7,7 @@ from recurrent_models import recurrent
 
 # Those that differ in the code they reach.
 MARIAN = ["none", "linear", "dynamic", "em_routing_joint", "heads_and_layers_em", "guided_attention", "everything"]
-MARIAN += ["source_linear", "source_em_routing"]
+MARIAN += ["source_linear", "source_em_routing", "each_layer"]
 RECURRENT = ["capsule", "no_strategies", "pooling", "rnmt", "guided_attention", "guided_hybrid"]
 ONE_OF_EACH_FAMILY = ["marian-everything", "m2m100-everything", "recurrent-capsule", "recurrent-rnmt"]
 

@@ -16,6 +16,7 @@ from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
 MARIAN = {"heads_and_layers_em": (0, 7), "everything": (0, 4), "source_em_routing": (0, 7)}
+MARIAN["each_layer"] = (0, 7)
 RECURRENT = {"capsule": (4, 1), "pooling": (3, 2), "rnmt": (6, 2), "guided_attention": (0, 2), "guided_hybrid": (9, 2)}
 MARIANS, RECURRENTS = names("marian", MARIAN), names("recurrent", RECURRENT)
 every_kind = pytest.mark.parametrize("name", MARIANS + RECURRENTS)

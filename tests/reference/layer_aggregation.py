@@ -11,9 +11,12 @@ from .routing import RoutingOutput, dynamic_routing, em_routing
 
 
 def aggregate_layers(
-    config: PreTrainedConfig, parameters: Mapping[str, Tensor], layers: Sequence[Tensor]
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], layers: Sequence[Tensor], top: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """The aggregate [..., d] of layers [..., d], and for routing the assignment [..., iterations, L, N]."""
+    """The aggregate [..., d] of layers [..., d], and for routing the assignment [..., iterations, L, N].
+
+    A residual is added to `top`, or else to the last layer.
+    """
     leading = layers[0].shape[:-1]
     aggregates, assignments = [], []
     for position in itertools.product(*map(range, leading)):
@@ -22,7 +25,8 @@ def aggregate_layers(
         if _is_normalised(config):
             aggregate = _layer_norm(aggregate, parameters["layer_norm.weight"], parameters["layer_norm.bias"])
         if config.layer_aggregation_output == "residual":
-            aggregate = vectors[-1] + parameters["gamma"] * aggregate
+            below = vectors[-1] if top is None else top[position]
+            aggregate = below + parameters["gamma"] * aggregate
         aggregates.append(aggregate)
         assignments.append(assignment)
     aggregates = torch.stack(aggregates).reshape(*leading, -1)
@@ -48,11 +52,35 @@ def source_states(
     return states, torch.stack(assignments, dim=1)
 
 
+def layer_input(config: PreTrainedConfig, parameters: Mapping[str, Tensor], states: Sequence[Tensor]) -> Tensor:
+    """x_{l+1} [batch, length, d] of h_0..h_l (Wang et al. 2019), or h_0 for l = 0."""
+    layer = len(states) - 1
+    if layer == 0:
+        return states[0]
+    prefix = f"layers.{layer - 1}."
+    own = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
+    capsules = [_input_capsule(config, parameters, state, index) for index, state in enumerate(states)]
+    return aggregate_layers(config, own, capsules, top=states[-1])[0]
+
+
+def _input_capsule(config: PreTrainedConfig, parameters: Mapping[str, Tensor], state: Tensor, layer: int) -> Tensor:
+    if not config.layer_aggregation_input_norm:
+        return state
+    weight = parameters.get(f"norms.{layer}.weight", torch.ones_like(state[0, 0]))
+    bias = parameters.get(f"norms.{layer}.bias", torch.zeros_like(state[0, 0]))
+    rows = [torch.stack([_layer_norm(vector, weight, bias) for vector in row]) for row in state]
+    return torch.stack(rows)
+
+
 def _is_normalised(config: PreTrainedConfig) -> bool:
-    """Whether a LayerNorm follows: the papers of "linear" and "attention" have none away from the top."""
+    """Whether a LayerNorm follows an aggregate."""
     if config.layer_aggregation_place == "top" or config.layer_aggregation_output == "residual":
         return True
-    return config.layer_aggregation not in ("linear", "attention")
+    if config.layer_aggregation_place == "source":
+        # Bapna et al. 2018 have none behind weighted means.
+        return config.layer_aggregation not in ("linear", "attention")
+    # Wang et al. 2019: with post-norm layers the norm is behind the sum, and with pre-norm layers in front of it.
+    return config.model_type != "capsule_aggregated_m2m_100"
 
 
 def _aggregate(
