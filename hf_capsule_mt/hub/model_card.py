@@ -188,6 +188,7 @@ def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
         "bahdanau2015neural": config.model_type == "rnmt",
         "vaswani2017attention": isinstance(config, MarianConfig | M2M100Config),
         "bapna2018training": getattr(config, "layer_aggregation_place", None) == "source",
+        "wang2019learning": getattr(config, "layer_aggregation_place", None) == "layers",
         "dou2019dynamic": getattr(config, "layer_aggregation", None),
         "li2019information": getattr(config, "head_aggregation", None),
         "zheng2019dynamic": getattr(config, "guided_routing", None),
