@@ -21,8 +21,6 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForSequenceClassification, preset_config
 from hf_capsule_mt.configuration.description import describe_architecture
-from hf_capsule_mt.decoding.engine import adapter_for
-from hf_capsule_mt.decoding.fingerprint import UnsupportedModelError
 from hf_capsule_mt.hub.export_programs import EncoderProgram, StepProgram
 from hf_capsule_mt.hub.model_card import papers_of
 from hf_capsule_mt.modeling.aggregation import SourceAggregation
@@ -221,8 +219,3 @@ def test_a_card_names_place_and_paper():
     top = aggregated("linear").config
     assert "read at" not in describe_architecture(top)
     assert "bapna2018training" not in {paper["key"] for paper in papers_of(top)}
-
-
-def test_the_engine_leaves_it_to_generate():
-    with pytest.raises(UnsupportedModelError, match="'source'"):
-        adapter_for(aggregated("source_linear"))
