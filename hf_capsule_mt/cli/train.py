@@ -102,6 +102,9 @@ class _Run:
         model = self._model_of_start(tokenizer)
         if self.model_args.model is not None:
             self._choose_added_rate(model)
+        if not hasattr(model.config, "label_smoothing"):
+            # That of the Trainer is for models of Transformers, whose own loss has none.
+            self.args.label_smoothing_factor = self.model_args.label_smoothing
         if self.model_args.lora_rank is not None:
             model = with_adapter(model, self.model_args, [*self.new_tokens])
         data = load_data(self.data_args, self.args, tokenizer, model.config)

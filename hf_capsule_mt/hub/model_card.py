@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import AutoConfig, M2M100Config, MarianConfig, PreTrainedConfig
+from transformers import AutoConfig, M2M100Config, MarianConfig, MBartConfig, PreTrainedConfig
 
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.configuration.presets import method_config_class, method_fields
@@ -23,6 +23,8 @@ PAPERS = Path(__file__).with_name("papers.yaml")
 VALIDATION = "validation"
 """The name of the references where a run was scored on its validation data."""
 
+_PLAIN_FAMILIES = {"marian": "a Marian", "m2m_100": "an M2M-100", "mbart": "an mBART"}
+"""Families whose models Transformers loads by itself."""
 _PARTS = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
 """Fields of configurations that say which method a model has."""
 _METRICS = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
@@ -66,6 +68,7 @@ def make_model_card(
         config=config,
         family=family,
         architecture=describe_architecture(config),
+        plain_families=_PLAIN_FAMILIES,
         papers=papers_of(config),
         example=json.dumps(details.example, ensure_ascii=False),
         metrics=list(dict.fromkeys(result.metric_name for result in results)),
@@ -186,7 +189,7 @@ def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
     """Return the papers whose methods a model with this configuration uses, the oldest method first."""
     is_used = {
         "bahdanau2015neural": config.model_type == "rnmt",
-        "vaswani2017attention": isinstance(config, MarianConfig | M2M100Config),
+        "vaswani2017attention": isinstance(config, MarianConfig | M2M100Config | MBartConfig),
         "bapna2018training": getattr(config, "layer_aggregation_place", None) == "source",
         "wang2019learning": getattr(config, "layer_aggregation_place", None) == "layers",
         "dou2019dynamic": getattr(config, "layer_aggregation", None),

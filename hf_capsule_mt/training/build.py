@@ -110,10 +110,12 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
             model = _from_plain(args.model, config, args, **options)
         check_loaded(model, set(), revision=args.revision)
         return model
+    if config.model_type == "mbart":
+        return _mbart(args, config, **options)
     if not isinstance(config, CONFIGURATIONS):
         raise UserError(
-            f"{args.model} is a {config.model_type} model. Start from Marian, M2M-100, NLLB-200 or a model of this "
-            "package."
+            f"{args.model} is a {config.model_type} model. Start from Marian, M2M-100, NLLB-200, mBART-50 or a model "
+            "of this package."
         )
     if args.method is None:
         check_overrides(type(config), args.config_fields())
@@ -121,6 +123,17 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     if not is_plain(config):
         raise UserError(f"{args.model} has a method already. Leave out --method.")
     return _from_plain(load_model(args.model, **options), config, args)
+
+
+def _mbart(args: ModelArguments, config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
+    """Load mBART-50, which this package adds no parts to."""
+    if args.method not in (None, "transformer"):
+        raise UserError(f"{args.model} is mBART, which cannot become {args.method}. Leave out --method.")
+    fields = args.config_fields()
+    # The Trainer smooths labels for a model whose own loss does not.
+    fields.pop("label_smoothing")
+    check_overrides(type(config), fields)
+    return load_model(args.model, **options, **fields)
 
 
 def _from_plain(

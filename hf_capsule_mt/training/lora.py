@@ -24,6 +24,7 @@ _PROJECTIONS = ["q_proj", "k_proj", "v_proj"]
 LORA_TARGETS: dict[str, list[str]] = {
     "marian": [*_PROJECTIONS, "fc1", "fc2"],
     "m2m_100": [*_PROJECTIONS, "fc1", "fc2"],
+    "mbart": [*_PROJECTIONS, "fc1", "fc2"],
     "capsule_aggregated_marian": [*_PROJECTIONS, *_HEADS, *_GUIDED],
     "capsule_aggregated_m2m_100": [*_PROJECTIONS, *_HEADS, *_GUIDED],
     "rnmt": [

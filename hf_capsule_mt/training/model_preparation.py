@@ -6,13 +6,14 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from transformers import M2M100Config, MarianMTModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import M2M100Config, MarianMTModel, MBartConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100DecoderLayer, M2M100EncoderLayer
 from transformers.models.marian.modeling_marian import (
     MarianDecoderLayer,
     MarianEncoderLayer,
     MarianSinusoidalPositionalEmbedding,
 )
+from transformers.models.mbart.modeling_mbart import MBartDecoderLayer, MBartEncoderLayer
 
 from hf_capsule_mt.data.languages import KnownLanguages
 from hf_capsule_mt.errors import UserError
@@ -53,7 +54,10 @@ def compile_layers(model: nn.Module, *, backend: str | None, mode: str | None) -
     Raises:
         UserError: if the model is no Transformer.
     """
-    kinds = (MarianEncoderLayer, MarianDecoderLayer, M2M100EncoderLayer, M2M100DecoderLayer)
+    of_marian = (MarianEncoderLayer, MarianDecoderLayer)
+    of_m2m100 = (M2M100EncoderLayer, M2M100DecoderLayer)
+    of_mbart = (MBartEncoderLayer, MBartDecoderLayer)
+    kinds = (*of_marian, *of_m2m100, *of_mbart)
     layers = [module for module in model.modules() if isinstance(module, kinds)]
     if not layers:
         raise UserError("A recurrent network would be compiled again for every length. Leave out torch_compile.")
@@ -64,12 +68,14 @@ def compile_layers(model: nn.Module, *, backend: str | None, mode: str | None) -
 def has_unread_weights(model: nn.Module) -> bool:
     """Return whether some weights get no gradient in an update.
 
-    These are scores for another iteration of guided routing where there is only one, an embedding of Marian or M2M-100
-    that nothing reads where none is tied, and layers that LayerDrop leaves out.
+    These are scores for another iteration of guided routing where there is only one, an embedding of Marian, M2M-100 or
+    mBART that nothing reads where none is tied, and layers that LayerDrop leaves out.
     """
     config = getattr(model, "config", None)
     drops_layers = getattr(config, "encoder_layerdrop", 0) > 0 or getattr(config, "decoder_layerdrop", 0) > 0
-    shares_embedding = getattr(config, "share_encoder_decoder_embeddings", isinstance(config, M2M100Config))
+    shares_embedding = getattr(
+        config, "share_encoder_decoder_embeddings", isinstance(config, M2M100Config | MBartConfig)
+    )
     has_unread_embedding = shares_embedding and not config.tie_word_embeddings
     is_guided = getattr(config, "guided_routing", None) == "gdr"
     has_unread_scores = is_guided and config.guided_routing_iterations == 1

@@ -46,7 +46,7 @@ class ModelArguments:
     )
     size: Literal[tuple(SIZES)] | None = option(default=None, help="Size of a new model (default: base).")
     model: str | None = option(
-        default=None, help="Checkpoint to start from: one of this package, Marian, M2M-100 or NLLB-200."
+        default=None, help="Checkpoint to start from: one of this package, Marian, M2M-100, NLLB-200 or mBART-50."
     )
     revision: str = option(default="main", help="Branch, tag or commit of --model on the Hub.")
     tokenizer_name: str | None = option(
@@ -67,7 +67,7 @@ class ModelArguments:
         metavar="LANG",
         help="For each of --new_language the language of the model that it begins as, such as deu_Latn.",
     )
-    label_smoothing: float = option(default=0.1, help="Label smoothing of the model's own loss.")
+    label_smoothing: float = option(default=0.1, help="Label smoothing.")
     lora_rank: int | None = option(
         default=None, help="Train an adapter of this rank (LoRA) instead of all weights, and merge it at the end."
     )

@@ -18,6 +18,7 @@ from transformers import (
     DataCollatorForSeq2Seq,
     M2M100ForConditionalGeneration,
     MarianMTModel,
+    MBartForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Seq2SeqTrainer,
@@ -53,6 +54,8 @@ from .resuming import OptimizerOptions, RunIdentity, begin_run, check_optimizer
 from .run_recorder import RunRecorder
 
 logger = logging.get_logger(__name__)
+
+_RETURN_MEANS = (MarianMTModel, M2M100ForConditionalGeneration, MBartForConditionalGeneration)
 
 
 class TranslationTrainer(Seq2SeqTrainer):
@@ -380,9 +383,9 @@ class TranslationTrainer(Seq2SeqTrainer):
     ) -> torch.Tensor | None:
         """Return a batch's share in the labels of an update, if its loss must be multiplied by it.
 
-        Marian and M2M-100 of Transformers ignore `num_items_in_batch`, and return the mean over a batch.
+        Marian, M2M-100 and mBART of Transformers ignore `num_items_in_batch`, and return the mean over a batch.
         """
-        ignores_number = type(self._base_model) in (MarianMTModel, M2M100ForConditionalGeneration)
+        ignores_number = type(self._base_model) in _RETURN_MEANS
         returns_mean = self.label_smoother is None and ignores_number
         if num_items_in_batch is None or not returns_mean:
             return None

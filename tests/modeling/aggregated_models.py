@@ -1,10 +1,17 @@
-"""Tiny models of the families of Marian and M2M-100 whose every weight is random, and a padded batch for them."""
+"""Tiny models of the families of Marian, M2M-100 and mBART with random weights, and a padded batch for them."""
 
 import functools
 from copy import deepcopy
 
 import torch
-from transformers import M2M100Config, M2M100ForConditionalGeneration, MarianConfig, MarianMTModel
+from transformers import (
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+)
 
 from hf_capsule_mt import (
     CapsuleAggregatedM2M100Config,
@@ -114,6 +121,12 @@ def aggregated(kind="em_routing", seed=0, **fields):
 def m2m100(seed=0, **fields):
     """An M2M-100 in evaluation mode."""
     return randomise(M2M100ForConditionalGeneration(M2M100Config(**{**SHAPE, **fields})).eval(), seed)
+
+
+@copied
+def mbart(seed=0, **fields):
+    """An mBART in evaluation mode."""
+    return randomise(MBartForConditionalGeneration(MBartConfig(**{**SHAPE, **fields})).eval(), seed)
 
 
 @copied

@@ -16,6 +16,8 @@ from transformers import (
     AutoTokenizer,
     M2M100Config,
     M2M100ForConditionalGeneration,
+    MBartConfig,
+    MBartForConditionalGeneration,
 )
 
 from hf_capsule_mt import add_languages, pipeline
@@ -36,6 +38,10 @@ CODES = {
     "mbart": ("de_DE", "dsb_DE"),
 }
 KINDS = sorted(CODES)
+MODELS = {
+    "nllb": (M2M100Config, M2M100ForConditionalGeneration),
+    "mbart50": (MBartConfig, MBartForConditionalGeneration),
+}
 START = {"size": None, "tokenizer_name": None, "config_overrides": None, "method": None}
 START |= {"max_source_length": 30, "max_target_length": 30}
 SOURCE = torch.tensor([[9, 10, 11, 2]])
@@ -82,19 +88,23 @@ def task(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def taught(task, tmp_path_factory):
-    """An NLLB model that has learned Lower Sorbian as the task has it."""
-    folder = tmp_path_factory.mktemp("taught")
-    _, tokenizer = made("nllb", folder)
-    torch.manual_seed(0)
+def teach(kind, task, folder):
+    """Return the folder of a model that has learned Lower Sorbian as the task has it."""
+    _, tokenizer = made(kind, folder)
+    config_class, model_class = MODELS[kind]
     shape = {**SHAPE, "d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "init_std": 0.1, "dropout": 0.0}
-    model = M2M100ForConditionalGeneration(M2M100Config(vocab_size=len(tokenizer), **shape))
+    torch.manual_seed(0)
+    model = model_class(config_class(vocab_size=len(tokenizer), **shape))
     for part in (model, tokenizer):
         part.save_pretrained(folder / "start")
     rate = {"learning_rate": 1e-2, "lr_scheduler_type": "linear", "label_smoothing": 0}
     size = {"max_tokens_per_batch": 400, "max_steps": 150, "logging_steps": 50}
-    return train(task, folder / "start", folder / "run", **rate, **size)
+    return train(task, folder / "start", folder / "run", kind, **rate, **size)
+
+
+@pytest.fixture(scope="module")
+def taught(task, tmp_path_factory):
+    return teach("nllb", task, tmp_path_factory.mktemp("taught"))
 
 
 def read(file):
@@ -291,6 +301,50 @@ def test_a_language_is_learned(taught, task, tmp_path, engine_calls):
     assert [result["translation_text"] for result in translator(read(task / "validation.source"))] == outputs
 
 
+def test_mbart_learns_one(task, tmp_path, engine_calls):
+    folder = teach("mbart50", task, tmp_path)
+    translator = pipeline(folder, device="cpu")
+    outputs = [result["translation_text"] for result in translator(read(task / "validation.source"))]
+    assert engine_calls
+    targets = read(task / "validation.target")
+    right = sum(output == target for output, target in zip(outputs, targets, strict=True))
+    assert right > 0.8 * len(targets)
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "mbart"
+    card = (folder / "README.md").read_text()
+    assert "A Transformer of the mBART family" in card
+    assert "It is an mBART model: Transformers loads it" in card
+
+
+def test_mbart_has_smoothed_labels(corpus, tmp_path):
+    losses = []
+    for smoothing in (0, 0.5):
+        checkpoint = saved("mbart50", tmp_path / str(smoothing))
+        validation = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
+        folder = train(corpus, checkpoint, checkpoint / "run", "mbart50", label_smoothing=smoothing, **validation)
+        record = json.loads((folder / "run_record.json").read_text())
+        assert record["training"]["label_smoothing_factor"] == smoothing
+        losses.append(record["metrics"]["eval_loss"])
+    # The weights are random, so a smoothed loss is not near the other one.
+    assert abs(losses[1] - losses[0]) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("mbart50", {"method": "em-routing"}, "is mBART, which cannot become em-routing"),
+        ("mbart50", {"config_overrides": "layers=2"}, "MBartConfig has no field 'layers'"),
+        ("mbart", {}, "so the model could never stop"),
+        ("t5", {}, "Start from Marian, M2M-100, NLLB-200, mBART-50"),
+    ],
+)
+def test_what_mbart_cannot(corpus, tmp_path, capsys, kind, options, message):
+    checkpoint = saved(kind, tmp_path)
+    languages = {"new_language": None, "like": None, "source_lang": "en_XX", "target_lang": "de_DE"}
+    with pytest.raises(SystemExit):
+        train(corpus, checkpoint, tmp_path / "run", "mbart50", **{**languages, **options})
+    assert message in capsys.readouterr().err
+
+
 def test_it_is_scored(taught, task, tmp_path):
     languages = ["--source_lang", "deu_Latn", "--target_lang", "dsb_Latn"]
     texts = ["--input_file", str(task / "validation.source"), "--references", str(task / "validation.target")]
@@ -348,12 +402,14 @@ def test_a_method_and_both_directions(corpus, tmp_path, kind):
     assert load_tokenizer(tmp_path / "second").src_lang == german
 
 
-def test_an_adapter_trains_the_new_row(corpus, nllb, tmp_path):
-    train(corpus, nllb, tmp_path, lora_rank=2)
-    before, after = load_file(nllb / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+@pytest.mark.parametrize("kind", ["nllb", "mbart50"])
+def test_an_adapter_trains_the_new_row(corpus, tmp_path, kind):
+    checkpoint = saved(kind, tmp_path / "start")
+    train(corpus, checkpoint, tmp_path, kind, lora_rank=2)
+    before, after = load_file(checkpoint / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     old, new = before["model.shared.weight"], after["model.shared.weight"]
     assert torch.equal(new[:-1], old)
-    german = AutoTokenizer.from_pretrained(nllb).convert_tokens_to_ids("deu_Latn")
+    german = AutoTokenizer.from_pretrained(checkpoint).convert_tokens_to_ids(CODES[kind][0])
     assert 1e-4 < (new[-1] - old[german]).abs().max() < 1e-2
     adapter = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert adapter["trainable_token_indices"] == [len(old)]

@@ -16,7 +16,7 @@ import torch
 from accelerate import FullyShardedDataParallelPlugin
 from accelerate.utils import DynamoBackend
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
-from aggregated_models import m2m100
+from aggregated_models import m2m100, mbart
 from datasets import IterableDataset
 from filelock import FileLock
 from huggingface_hub import ModelCard
@@ -61,6 +61,7 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 
 # A learning rate of 1 makes the change of a weight its gradient.
+FAMILIES = {"M2M100": m2m100, "MBart": mbart}
 UPDATE = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
 UPDATE |= {"max_grad_norm": 0, "max_steps": 1, "logging_steps": 1, "save_strategy": "no"}
 UPDATE |= {"report_to": "none", "use_cpu": True}
@@ -131,12 +132,13 @@ def test_layers_are_compiled_as_the_options_say(pairs, tmp_path, monkeypatch):
     assert trainer.accelerator.state.dynamo_plugin.backend == DynamoBackend.NO
 
 
-def test_layers_of_m2m_100_are_compiled(monkeypatch):
+@pytest.mark.parametrize("family", ["M2M100", "MBart"])
+def test_layers_of_transformers_are_compiled(monkeypatch, family):
     compiled = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda layer, **options: compiled.append(type(layer).__name__))
-    model = m2m100(encoder_layers=1, decoder_layers=2)
+    model = FAMILIES[family](encoder_layers=1, decoder_layers=2)
     compile_layers(model, backend="eager", mode=None)
-    assert compiled == ["M2M100EncoderLayer", *["M2M100DecoderLayer"] * 2]
+    assert compiled == [f"{family}EncoderLayer", *[f"{family}DecoderLayer"] * 2]
 
 
 def test_what_is_given_is_not_replaced(pairs, tmp_path):
@@ -713,9 +715,10 @@ def test_processes_do_not_wait_for_gradients_that_never_come(method, fields, exp
     assert (lacks, trainer.args.ddp_find_unused_parameters, asked) == (expected,) * 3
 
 
+@pytest.mark.parametrize("family", ["M2M100", "MBart"])
 @pytest.mark.parametrize("is_tied", [True, False])
-def test_m2m_100_has_an_embedding_that_nothing_reads_if_none_is_tied(is_tied):
-    model = m2m100(tie_word_embeddings=is_tied, encoder_layerdrop=0, decoder_layerdrop=0).train()
+def test_there_is_an_embedding_that_nothing_reads_if_none_is_tied(family, is_tied):
+    model = FAMILIES[family](tie_word_embeddings=is_tied, encoder_layerdrop=0, decoder_layerdrop=0).train()
     ids = torch.tensor([[3, 4, 2]])
     model(input_ids=ids, labels=ids).loss.backward()
     lacks = any(weight.requires_grad and weight.grad is None for weight in model.parameters())
@@ -837,14 +840,16 @@ def marian_trainer(folder, pairs, output_dir, **options):
     return TranslationTrainer(model, args, train_dataset=pairs, processing_class=tiny_tokenizer())
 
 
-@pytest.mark.parametrize(("family", "smoothing"), [("marian", 0), ("m2m100", 0), ("marian", 0.1)])
+@pytest.mark.parametrize(("family", "smoothing"), [("marian", 0), ("M2M100", 0), ("MBart", 0), ("marian", 0.1)])
 def test_accumulation_with_models_of_transformers(family, smoothing, marian, pairs, tmp_path):
     """Transformers ignores the number of tokens of an update: its loss and gradients are four times too large.
 
     Its label smoothing does not ignore it.
     """
-    if family == "m2m100":
-        m2m100(dropout=0, attention_dropout=0, encoder_layerdrop=0, decoder_layerdrop=0).save_pretrained(marian)
+    if family != "marian":
+        FAMILIES[family](dropout=0, attention_dropout=0, encoder_layerdrop=0, decoder_layerdrop=0).save_pretrained(
+            marian
+        )
     options = {"per_device_train_batch_size": 24, "label_smoothing_factor": smoothing}
     whole = loss_and_gradients(marian_trainer(marian, pairs, tmp_path, **options))
     options |= {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 4}
