@@ -4,6 +4,7 @@ Their mean over the corpus replaces what they bring to each position or sentence
 capsules. It does not say how a model that was trained without them would do.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -22,6 +23,9 @@ from hf_capsule_mt.translation.alignment.forced import behind_start
 from hf_capsule_mt.translation.generation.decoder import evaluating, pad_rows
 
 from .corpus import EncodedCorpus
+
+_SOURCE_LAYER = re.compile(r"source_aggregation\.layers\.(\d+)$")
+"""The name of the aggregation that makes what a layer of the decoder reads of the source."""
 
 
 class _Batch(NamedTuple):
@@ -60,8 +64,8 @@ def measure_worth(model: PreTrainedModel, corpus: EncodedCorpus, *, max_tokens_p
 
     Returns:
         "loss", of the model as it is, and "added", by place what is added without the capsules there: "encoder layers",
-        "decoder layers", "heads" (all at once), "guided capsules" or "sentence capsules". It is empty for a corpus of
-        one line.
+        "decoder layers", "source" (what all decoder layers read), "heads" (all at once), "guided capsules" or "sentence
+        capsules". It is empty for a corpus of one line.
     """
     places = _places(model) if len(corpus.lines) > 1 else {}
     means = CapsuleMeans(site for sites in places.values() for site in sites)
@@ -107,7 +111,7 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
         side = _side_of(name)
         positions = "source" if side == "encoder" else "target"
         if isinstance(module, LayerAggregation) and isinstance(module.aggregator, RoutedAggregation):
-            place = f"{side} layers"
+            place = "source" if _SOURCE_LAYER.search(name) else f"{side} layers"
             # Before the LayerNorm the mean would be made as long as what it is the mean of.
             site = _Site(module.layer_norm, positions)
         elif isinstance(module, RoutedHeads):
@@ -199,7 +203,11 @@ def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
     gates = {}
     for name, module in model.named_modules():
         if isinstance(module, LayerAggregation) and module.gamma is not None:
-            gates[f"{_side_of(name)} layers"] = _sizes(module.gamma)
+            place = f"{_side_of(name)} layers"
+            of_decoder_layer = _SOURCE_LAYER.search(name)
+            if of_decoder_layer:
+                place = f"source of decoder layer {int(of_decoder_layer[1]) + 1}"
+            gates[place] = _sizes(module.gamma)
         elif isinstance(module, ResidualRoutedHeads):
             gates[f"heads {module.routed.routing.place}"] = _sizes(module.gamma)
     return gates

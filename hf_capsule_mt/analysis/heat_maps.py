@@ -50,6 +50,7 @@ def draw_heat_maps(
     rows: Axis,
     columns: Axis,
     *,
+    scale: str = "assignment",
     colours: Sequence[str] | None = None,
     side_by_side: bool = False,
 ) -> "Figure":
@@ -63,6 +64,7 @@ def draw_heat_maps(
         title: of the figure.
         rows: label and names of the rows, which must have names.
         columns: label of the columns, and their names or None.
+        scale: what the values are.
         colours: a colour map of Matplotlib for each panel. By default all are blue.
         side_by_side: whether panels are next to each other (default: below each other).
     """
@@ -90,7 +92,7 @@ def draw_heat_maps(
     for group in sharing_a_bar:
         image = group[0].get_images()[0]
         bar = figure.colorbar(image, ax=group, aspect=30, extend=extend)
-    bar.set_label("assignment")
+    bar.set_label(scale)
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from transformers import PreTrainedConfig
 
+from hf_capsule_mt.configuration.aggregation_fields import AggregationFields
 from hf_capsule_mt.modeling.aggregation import COMBINATIONS
 
 _ROUTED_BY = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
@@ -19,6 +20,11 @@ def has_routing(config: PreTrainedConfig) -> bool:
             if value is not None and value not in _UNROUTED.get(field, ()):
                 return True
     return False
+
+
+def mixes_source(config: PreTrainedConfig) -> bool:
+    """Return whether each decoder layer of such a model reads an aggregate of its own of the encoder's layers."""
+    return isinstance(config, AggregationFields) and config.aggregates_layers_for_source()
 
 
 def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:

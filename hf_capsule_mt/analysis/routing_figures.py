@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_SOURCE_LAYERS = "Encoder layers that decoder layers read"
+"""The title of a figure."""
 _AROUND = "PAST and FUTURE around a word's translation"
 """The title of a figure."""
 MOST_WORDS = 40
@@ -165,10 +167,12 @@ def _what_is_cut(*sides: tuple[str, ...]) -> str:
 def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> dict[str, "Figure"]:
     """Draw what was measured, and what [`record_routing`] makes of it. Return figures by title.
 
-    They are the mean assignment by iteration of every kind of routing (Dou et al. 2019, Fig. 4), "Entropy and
-    diversity", and "PAST and FUTURE around a word's translation".
+    They are "Encoder layers that decoder layers read", the mean assignment by iteration of every kind of routing (Dou
+    et al. 2019, Fig. 4), "Entropy and diversity", and "PAST and FUTURE around a word's translation".
     """
     figures = {}
+    if statistics.source_layers is not None:
+        figures[_SOURCE_LAYERS] = _draw_source_layers(statistics.source_layers)
     for name, sums in statistics.sums.items():
         title = f"Mean assignment: {name}"
         means = sums.mean_assignment
@@ -186,6 +190,14 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
     if past_and_future is not None and past_and_future["around"]:
         figures[_AROUND] = _draw_around(past_and_future["around"])
     return figures
+
+
+def _draw_source_layers(shares: Tensor) -> "Figure":
+    """Draw the mean shares of encoder layers in what decoder layers read, `[decoder layers, encoder layers + 1]`."""
+    num_decoder_layers, num_shares = shares.shape
+    rows = ("decoder layer", _numbers(num_decoder_layers))
+    columns = ("encoder layer, 0 for the embeddings", ["0", *_numbers(num_shares - 1)])
+    return draw_heat_maps({"mean over the source": shares}, _SOURCE_LAYERS, rows, columns, scale="share")
 
 
 def _draw_word_means(means: Tensor, title: str, capsules: Sequence[str]) -> "Figure":

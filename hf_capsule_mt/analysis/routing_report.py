@@ -40,6 +40,8 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         * "guided_names": of the guided capsules.
         * "past_and_future": what [`PastAndFutureSums.result`] returns, or None.
         * "top_5_overlap": {"past": ..., "future": ...}, or None.
+        * "source_layers": the mean share of each encoder layer, the embeddings first, in what each decoder layer reads:
+          a list for each decoder layer. Or None.
     """
     routing = {}
     for name, sums in statistics.sums.items():
@@ -61,6 +63,7 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         "guided_names": statistics.guided_names,
         "past_and_future": past_and_future,
         "top_5_overlap": top_5_overlap,
+        "source_layers": None if statistics.source_layers is None else statistics.source_layers.tolist(),
     }
 
 
@@ -115,6 +118,8 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
         tables.append(_gates_table(gates))
     if worth["added"]:
         tables.append(_worth_table(worth))
+    if record["source_layers"]:
+        tables.append(_source_layers_table(record["source_layers"]))
     if routing:
         tables.append(_entropy_table(routing))
     # Only layers and heads have this.
@@ -168,6 +173,14 @@ def _worth_table(worth: Mapping[str, Any]) -> Table:
         rounded = round(added, 3) + 0.0
         rows.append([place, loss, _number(rounded)])
     return _table("What the capsules are worth", rows)
+
+
+def _source_layers_table(shares: Sequence[Sequence[float]]) -> Table:
+    num_encoder_layers = len(shares[0]) - 1
+    rows = [["decoder layer", "0", *_numbers_to(num_encoder_layers)]]
+    for number, of_layer in enumerate(shares, start=1):
+        rows.append([str(number), *_cells(of_layer)])
+    return _table("Encoder layers that each decoder layer reads", rows)
 
 
 def _entropy_table(routing: Mapping[str, Any]) -> Table:

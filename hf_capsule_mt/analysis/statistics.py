@@ -17,6 +17,7 @@ from hf_capsule_mt.translation.generation.decoder import evaluating
 from .corpus import EncodedCorpus
 from .past_and_future import PastAndFutureSums, attended_words, bag_overlaps
 from .routed_parts import guided_groups, guided_names
+from .source_layers import SourceShares
 
 LEAST_COUNT = 5
 """Words that occur less often are not ranked."""
@@ -158,6 +159,8 @@ class RoutingStatistics:
         word_shares: of source words in "guided capsules" (the mean over target words) and "sentence capsules".
         guided_names: of the guided capsules.
         past_and_future: sums of their assignments around a word's translation, or None.
+        source_layers: the mean shares of encoder layers in what each decoder layer reads, `[decoder layers, encoder
+            layers + 1]`, or None.
     """
 
     def __init__(self) -> None:
@@ -165,6 +168,7 @@ class RoutingStatistics:
         self.word_shares: dict[str, WordShares] = {}
         self.guided_names: list[str] = []
         self.past_and_future: PastAndFutureSums | None = None
+        self.source_layers: Tensor | None = None
         self._overlaps: list[Tensor] = []
 
     @property
@@ -259,7 +263,7 @@ def _none_if_nan(rate: float) -> float | None:
 def measure_routing(
     model: PreTrainedModel, corpus: EncodedCorpus, *, max_tokens_per_batch: int = 1024
 ) -> RoutingStatistics:
-    """Measure the routing of a model of this package that has some. Padding counts for nothing.
+    """Measure the routing of a model of this package, and shares of layers. Padding counts for nothing.
 
     Cross-attention aligns the words of a model with guided routing.
     """
@@ -271,9 +275,13 @@ def measure_routing(
             reader = attending(model)
             options["output_guided_capsules"] = True
             options["output_attentions"] = True
+        shares = SourceShares(reader)
         for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc="measuring"):
             sources = [corpus.sources[index] for index in batch]
             targets = [corpus.targets[index] for index in batch]
-            forced = teacher_force(reader, sources, targets, **options)
+            with shares.reading():
+                forced = teacher_force(reader, sources, targets, **options)
             statistics.add(model, forced)
+            shares.add(forced.source_mask)
+    statistics.source_layers = shares.means
     return statistics

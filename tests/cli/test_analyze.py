@@ -111,6 +111,19 @@ def test_guided_routing(corpus, guided):
     assert linked(corpus / "report") | {"index.html"} == written(corpus / "report")
 
 
+def test_layers_that_decoder_layers_read(corpus, tmp_path_factory):
+    """A learned mean of layers routes nothing, and still has a picture."""
+    fields = {"layer_aggregation": "linear", "layer_aggregation_place": "source"}
+    folder = save_random(tmp_path_factory.mktemp("model"), **fields)
+    analyze.main(options(folder, corpus, lines="", max_new_tokens=6))
+    report = corpus / "report"
+    # Weights start at 0, so all layers and the embeddings count alike.
+    record = json.loads((report / "routing.json").read_text())
+    assert record["source_layers"] == [pytest.approx([1 / 3] * 3)] * 2
+    assert "figures/encoder-layers-that-decoder-layers-read.png" in written(report)
+    assert "| 1 | 0.333 | 0.333 | 0.333 |" in (report / "report.md").read_text()
+
+
 def error_of(given, capsys):
     with pytest.raises(SystemExit) as exit_:
         analyze.main(given)
