@@ -22,7 +22,7 @@ from transformers import (
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from hf_capsule_mt.data.languages import use_added_source
+from hf_capsule_mt.data.languages import restore_added_languages
 from hf_capsule_mt.errors import UserError, blamed_on_user
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
     # The library tokenizers raises a bare Exception for a damaged file.
     with blamed_on_user(Exception, about=f"The tokenizer of {name} cannot be read"):
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
-        use_added_source(tokenizer)
+        restore_added_languages(tokenizer)
         return tokenizer
 
 

@@ -331,14 +331,23 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, source: str | None, target
         tokenizer.init_kwargs["src_lang"] = source
 
 
-def use_added_source(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Set a tokenizer that was loaded to its source language, if that is one that its class lacks."""
-    source = tokenizer.init_kwargs.get(ADDED_SOURCE)
-    if source is None:
+def restore_added_languages(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Tell a tokenizer that was loaded what its class forgets: added languages, and a source that is one of them.
+
+    Raises:
+        UserError: if tokenizer_config.json is damaged there.
+    """
+    if not hasattr(tokenizer, "lang_code_to_id"):
         return
+    added = tokenizer.init_kwargs.get(ADDED_LANGUAGES, [])
+    source = tokenizer.init_kwargs.get(ADDED_SOURCE)
+    is_list = isinstance(added, list) and all(isinstance(code, str) for code in added)
+    if not is_list or source not in (None, *added):
+        raise UserError(f"{ADDED_LANGUAGES} or {ADDED_SOURCE} in tokenizer_config.json is damaged. Copy it again.")
     tell_added_languages(tokenizer)
-    tokenizer.src_lang = source
-    tokenizer.init_kwargs.pop("src_lang", None)
+    if source is not None:
+        tokenizer.src_lang = source
+        tokenizer.init_kwargs.pop("src_lang", None)
 
 
 def each_checked(

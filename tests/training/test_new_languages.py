@@ -181,6 +181,15 @@ def test_the_package_knows_them_again(kind, tmp_path):
     assert {sorbian, upper} <= set(language_ids(AutoTokenizer.from_pretrained(tmp_path / "again")))
 
 
+@pytest.mark.parametrize("fields", [{"added_languages": 5}, {"added_languages": [5]}, {"added_source": "dsb_DE"}])
+def test_damaged_languages_are_blamed_on_the_file(tmp_path, fields):
+    checkpoint = saved("mbart50", tmp_path)
+    file = checkpoint / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+    with pytest.raises(UserError, match="is damaged"):
+        load_tokenizer(checkpoint)
+
+
 def test_rows_without_a_token_stay_behind_the_new_ones(tmp_path):
     model, tokenizer = made("m2m100", tmp_path)
     size = model.config.vocab_size
