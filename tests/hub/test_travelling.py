@@ -51,11 +51,13 @@ KINDS = {
     # Heads are routed without layers.
     "head-em-routing": SMALL,
     "gdr": {**SMALL, "layer_aggregation": "linear", "guided_capsule_dim": 4},
+    "source-em-routing": SMALL,
+    "dlcl": SMALL,
     "m2m100-em-routing": {**M2M100, **HEADS, **GUIDED, "layer_aggregation": "em_routing", "label_smoothing": 0.1},
     "capsnmt": {**TINY, "decoder_layers": 1, "label_smoothing": 0.1},
     "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
 }
-FAMILIES = ["em-routing", "head-em-routing", "m2m100-em-routing", "capsnmt", "rnmt-gdr"]
+FAMILIES = ["em-routing", "head-em-routing", "source-em-routing", "dlcl", "m2m100-em-routing", "capsnmt", "rnmt-gdr"]
 SENTENCES = ["a b c", "d"]
 
 
@@ -139,7 +141,7 @@ def test_files(tmp_path, method):
     kernels = {"em_routing_kernels.py"} if "em-routing" in method else set()
     modules = {f"configuration_{family}.py", f"modeling_{family}.py", "pipeline_translation.py", *kernels}
     assert set(files) == modules
-    assert sum(path.stat().st_size for path in files.values()) <= 200_000
+    assert sum(path.stat().st_size for path in files.values()) <= 220_000
     assert not get_relative_imports(files[f"configuration_{family}.py"])
     for name, path in files.items():
         text = path.read_text()
