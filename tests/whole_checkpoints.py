@@ -17,6 +17,7 @@ from transformers import (
     MBart50Tokenizer,
     MBartConfig,
     MBartForConditionalGeneration,
+    MBartTokenizer,
     NllbTokenizer,
     T5Config,
     T5ForConditionalGeneration,
@@ -28,12 +29,13 @@ from hf_capsule_mt.data.tokenizer import train_joint_bpe
 ENGLISH = ["the old house is green", "two dogs see the house", "a child sees two old dogs", "the house is old"] * 10
 GERMAN = ["das alte Haus ist grün", "zwei Hunde sehen das Haus", "ein Kind sieht zwei alte Hunde", "das Haus"] * 10
 OTHERS = ["la vieja casa es verde", "dos perros ven la casa", "παλιό σπίτι", "δύο σκύλοι βλέπουν το σπίτι"] * 10
-KINDS = ["nllb", "m2m100", "m2m100_bpe", "mbart", "marian", "marian_bpe", "marian_two", "t5", "capsules"]
+KINDS = ["nllb", "m2m100", "m2m100_bpe", "mbart", "mbart_25", "marian", "marian_bpe", "marian_two", "t5", "capsules"]
 LANGUAGES = {
     "nllb": ["eng_Latn", "deu_Latn"],
     "m2m100": ["en", "de"],
     "m2m100_bpe": ["en", "de"],
     "mbart": ["en_XX", "de_DE"],
+    "mbart_25": ["en_XX", "de_DE"],
     "capsules": ["de"],
 }
 """The languages of the kinds that have several."""
@@ -80,11 +82,17 @@ def _m2m100(folder, form):
 
 
 def _mbart(folder, form):
+    if form == "25":
+        tokenizer = MBartTokenizer(vocab=_unigrams(_SPECIAL))
+        config = MBartConfig(vocab_size=len(tokenizer), decoder_start_token_id=2, **SHAPE)
+        return MBartForConditionalGeneration(config), tokenizer
     # The class puts its special tokens in the place of SentencePiece's three.
     tokenizer = MBart50Tokenizer(vocab=_unigrams(["<unk>", "<s>", "</s>"]), src_lang="en_XX", bos_token="<s>")
     # Fields of the published ones, which converters read.
     fields = {"normalize_before": True, "normalize_embedding": True, "tokenizer_class": "MBart50Tokenizer"}
-    config = MBartConfig(vocab_size=len(tokenizer), decoder_start_token_id=2, **SHAPE, **fields)
+    # With smaller weights all sources have the same translation.
+    shape = {**SHAPE, "init_std": 2.0}
+    config = MBartConfig(vocab_size=len(tokenizer), decoder_start_token_id=2, **shape, **fields)
     return MBartForConditionalGeneration(config), tokenizer
 
 

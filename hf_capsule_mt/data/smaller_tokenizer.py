@@ -13,8 +13,6 @@ from typing import Any
 from transformers import (
     M2M100Tokenizer,
     MarianTokenizer,
-    MBart50Tokenizer,
-    MBartTokenizer,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
@@ -321,7 +319,7 @@ class TokenizerFiles:
     @property
     def numbers_languages(self) -> bool:
         """Whether the class has a fixed list of languages, and gives each of them a token when it is loaded."""
-        return isinstance(self._tokenizer, M2M100Tokenizer | MBartTokenizer | MBart50Tokenizer)
+        return isinstance(self._tokenizer, M2M100Tokenizer)
 
     def new_ids(self, kept: Iterable[int], side: str) -> dict[int, int]:
         """Return the new ids of tokens by their old ones, in the same order.

@@ -235,15 +235,18 @@ def _check_tokens(
     new_ids: Mapping[str, NewIds],
 ) -> None:
     """Raise a UserError if a tokenizer is not read as it was written: some classes change it when they load it."""
+    is_same = _moved(language_ids(whole), new_ids["text"]) == language_ids(smaller)
     for side in files.sides:
-        expected = {}
-        for token, old in vocabulary_of(whole, side).items():
-            if old in new_ids[side]:
-                expected[token] = new_ids[side][old]
-        if vocabulary_of(smaller, side) != expected:
-            raise UserError(
-                f"No tokens can be dropped from this {type(whole).__name__}: it adds others when it is read."
-            )
+        expected = _moved(vocabulary_of(whole, side), new_ids[side])
+        is_same = is_same and vocabulary_of(smaller, side) == expected
+    if not is_same:
+        kind = type(whole).__name__
+        raise UserError(f"No tokens can be dropped from this {kind}, which has other tokens when it is read again.")
+
+
+def _moved(token_ids: Mapping[str, int], new_ids: NewIds) -> dict[str, int]:
+    """Return the new ids by token, without tokens that are gone."""
+    return {token: new_ids[old] for token, old in token_ids.items() if old in new_ids}
 
 
 def _drop_rows(model: PreTrainedModel, files: TokenizerFiles, new_ids: Mapping[str, NewIds]) -> None:

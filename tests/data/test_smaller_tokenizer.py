@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 from transformers.models.byt5 import ByT5Tokenizer
 from whole_checkpoints import ENGLISH, GERMAN, KINDS, OTHERS, save_whole
@@ -93,6 +93,30 @@ def test_rules_without_their_tokens_are_gone(tmp_path):
     written = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
     assert written["merges"] == [["a", "b"]]
     assert written["vocab"] == {"<unk>": 0, "a": 1, "b": 2, "c": 3, "ab": 4, "abc": 5}
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 4)]),
+        processors.RobertaProcessing(("</s>", 4), ("<s>", 0)),
+        processors.Sequence([processors.BertProcessing(("</s>", 4), ("<s>", 0))]),
+    ],
+    ids=["template", "roberta", "sequence"],
+)
+def test_special_tokens_around_a_text(processor, tmp_path):
+    vocabulary = {token: index for index, token in enumerate(["<s>", "<unk>", "a", "b", "</s>"])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = processor
+    special = {"unk_token": "<unk>", "eos_token": "</s>", "bos_token": "<s>"}
+    whole = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    files = TokenizerFiles(whole, tmp_path)
+    files.keep({"text": files.new_ids([0, 1, 3, 4], "text")})
+    smaller = AutoTokenizer.from_pretrained(tmp_path)
+    ids = smaller("b")["input_ids"]
+    assert smaller.convert_ids_to_tokens(ids) == whole.convert_ids_to_tokens(whole("b")["input_ids"])
+    assert ids[-2:] == [2, 3]
 
 
 def test_unknown_letters_keep_their_score(tmp_path):

@@ -15,7 +15,8 @@ from whole_checkpoints import ENGLISH, GERMAN, KINDS, LANGUAGES, save_whole
 import hf_capsule_mt
 from hf_capsule_mt.data.languages import language_ids
 from hf_capsule_mt.data.shortlists import write_shortlist
-from hf_capsule_mt.data.tokenizer import vocabulary_of
+from hf_capsule_mt.data.smaller_tokenizer import TokenizerFiles
+from hf_capsule_mt.data.tokenizer import check_special_ids, vocabulary_of
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, generate
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.hub.trimming import WordChoice, trim_checkpoint
@@ -175,6 +176,8 @@ def test_settings_name_the_same_tokens(kind, pairs):
                 number += 1
                 assert new_fields[name] == new_ids[value], name
     assert number >= 4
+    # Also with two vocabularies, whose lengths changed.
+    check_special_ids(pair.tokenizers()[1], smaller.config)
 
 
 def test_lists_of_tokens_in_settings(pairs):
@@ -198,9 +201,11 @@ def test_other_languages_are_gone(pairs):
     assert pairs("nllb").result.fixed_languages == 0
     assert new("fra_Latn")["input_ids"][1:-1] != [new.unk_token_id]
     assert ">>es<<" not in vocabulary_of(pairs("capsules").tokenizers()[1])
-    # Transformers numbers those of the others when it loads them.
+    # Transformers numbers those of M2M-100 when it loads them.
     assert pairs("m2m100").result.fixed_languages == 100
-    assert pairs("mbart").result.fixed_languages == 52
+    for kind in ("mbart", "mbart_25"):
+        assert pairs(kind).result.fixed_languages == 0
+        assert sorted(language_ids(load_tokenizer(pairs(kind).smaller))) == ["de_DE", "en_XX"]
 
 
 def test_a_tokenizer_that_is_set_to_another_language(tmp_path, texts):
@@ -306,7 +311,7 @@ def test_a_language_that_was_added(kind, code, like, other, tmp_path, texts):
     translator = hf_capsule_mt.pipeline(str(tmp_path / "smaller"), src_lang=other, tgt_lang=code)
     tokens = translator("the old house", return_tensors=True, max_new_tokens=5)[0]["translation_token_ids"]
     assert tokens[-1] != new_row
-    assert (like in language_ids(load_tokenizer(tmp_path / "smaller"))) == (kind != "nllb")
+    assert (like in language_ids(load_tokenizer(tmp_path / "smaller"))) == (kind == "m2m100")
 
 
 def test_files_as_nllb_has_them_on_the_hub(tmp_path, texts):
@@ -333,6 +338,15 @@ def test_files_as_nllb_has_them_on_the_hub(tmp_path, texts):
     assert new.convert_ids_to_tokens([len(new) - 3, len(new) - 2, len(new) - 1]) == ["deu_Latn", "eng_Latn", "<mask>"]
     for line in SOURCES:
         assert new.convert_ids_to_tokens(new(line)["input_ids"]) == old.convert_ids_to_tokens(old(line)["input_ids"])
+
+
+def test_a_class_that_adds_tokens_when_it_is_read(tmp_path, texts, monkeypatch):
+    """As that of M2M-100 adds its languages. Their ids would be those of no rows."""
+    whole = save_whole("m2m100", tmp_path / "whole")
+    monkeypatch.setattr(TokenizerFiles, "numbers_languages", False)
+    with pytest.raises(UserError, match="which has other tokens when it is read again"):
+        trim_checkpoint(whole, tmp_path / "smaller", WordChoice(["en", "de"], texts))
+    assert not (tmp_path / "smaller").exists()
 
 
 def test_a_checkpoint_of_this_package_carries_its_code(pairs):
