@@ -27,7 +27,7 @@ from ..terms.glossary import Glossary
 from ..text.segments import check_language
 from ..text_translator import TextTranslator
 from .output_folders import RECORDS
-from .whole import TEXT, TranslatedFile, check_package, check_translator, number_of_units, translate_file
+from .whole import TEXT, TranslatedFile, check_package, checked_direction, number_of_units, translate_file
 
 _WRITTEN = (".gz", ".zst")
 _WITHOUT_CALIBRATION = "without calibration"
@@ -105,20 +105,11 @@ def translate_files(
     for path, found in _formats(outcome, outputs, file_format).items():
         of_format = {"format": found.name, "fuzzy": fuzzy and found.has_fuzzy}
         files.append(_File(path, outputs[path], output_dir, found, {**settings, **of_format}, report_kind))
-    waiting = []
-    num_units = 0
-    for file in files:
-        with outcome.noting(file.path):
-            complete = file.complete()
-            if complete is None:
-                num_units += number_of_units(file.path, file.format_name, target_lang, fuzzy)
-                waiting.append(file)
-            else:
-                outcome.files[file.path] = complete
-                outcome.num_complete_before += 1
+    waiting, num_units = _waiting(outcome, files, target_lang, fuzzy)
     if waiting:
         translator = load()
-        check_translator(translator, source_lang, target_lang, glossary)
+        # What is wrong for all files is said once.
+        checked_direction(translator, source_lang, target_lang, glossary)
         languages = {"source_lang": source_lang, "target_lang": target_lang}
         texts = {"fuzzy": fuzzy, "glossary": glossary, "calibration": calibration}
         with tqdm(total=num_units, unit=" units") as progress:
@@ -130,6 +121,24 @@ def translate_files(
     if report_file is not None:
         _join([file.report_file for file in files if file.path in outcome.files], report_file)
     return outcome
+
+
+def _waiting(
+    outcome: Outcome, files: Iterable["_File"], target_lang: str | None, fuzzy: bool
+) -> tuple[list["_File"], int]:
+    """Return the files that are not complete, and the number of their units. Note those that are."""
+    waiting = []
+    num_units = 0
+    for file in files:
+        with outcome.noting(file.path):
+            complete = file.complete()
+            if complete is None:
+                num_units += number_of_units(file.path, file.format_name, target_lang, fuzzy)
+                waiting.append(file)
+            else:
+                outcome.files[file.path] = complete
+                outcome.num_complete_before += 1
+    return waiting, num_units
 
 
 def _formats(outcome: Outcome, paths: Iterable[Path], name: str | None) -> dict[Path, FileFormat]:

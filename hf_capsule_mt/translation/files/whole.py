@@ -34,6 +34,8 @@ from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents
 from ..formats.running_text import RunningText
 
 if TYPE_CHECKING:
+    from regex import Pattern
+
     from hf_capsule_mt.translation.pipeline import TranslationPipeline
 
 
@@ -117,15 +119,8 @@ def translate_file(
     check_language(language)
     mark, document = _read(input_file, file_format, target_lang, fuzzy)
     translator = getattr(translator, "texts", translator)
-    direction = _direction(translator, source_lang, target_lang)
-    pattern = None
-    if keep is not None:
-        pattern = keep_pattern(keep)
-    if not translate_addresses:
-        pattern = with_addresses(pattern)
-    if glossary is not None:
-        check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
-    reading = TextOptions(language, keep=pattern, glossary=glossary)
+    direction = checked_direction(translator, source_lang, target_lang, glossary)
+    reading = TextOptions(language, keep=_keep(keep, translate_addresses), glossary=glossary)
     has_report = report_file is not None
     translate = partial(_translations, translator, reading, direction, max_tokens_per_batch, has_report, options)
     with ExitStack() as stack:
@@ -141,24 +136,49 @@ def translate_file(
             records = _report(input_file, document, translated)
             if calibration is not None:
                 calibration.add_to(records)
-            with replaced_file(Path(report_file)) as file:
-                file.write(text_bytes([json.dumps(record, ensure_ascii=False) for record in records]))
-        if output_file is None:
-            sys.stdout.buffer.write(written)
-            sys.stdout.buffer.flush()
-        else:
-            with replaced_file(Path(output_file)) as file:
-                file.write(written)
+            lines = [json.dumps(record, ensure_ascii=False) for record in records]
+            _write(text_bytes(lines), report_file)
+        _write(written, output_file)
         if kept is not None:
             kept.discard()
     warn_of_left(str(input_file), document)
     return TranslatedFile(sum(unit_starts(document.texts)), lines_left(document))
 
 
+def _keep(keep: str | None, translate_addresses: bool) -> "Pattern | None":
+    """Return what finds the parts of a file that are not translated. Arguments and errors: [`translate_file`]."""
+    pattern = None
+    if keep is not None:
+        pattern = keep_pattern(keep)
+    if not translate_addresses:
+        pattern = with_addresses(pattern)
+    return pattern
+
+
+def _write(content: bytes, path: str | Path | None) -> None:
+    """Write a whole file, or to standard output if it has no name."""
+    if path is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    with replaced_file(Path(path)) as file:
+        file.write(content)
+
+
 def number_of_units(
     path: Path, file_format: str | None = None, target_lang: str | None = None, fuzzy: bool = False
 ) -> int:
-    """Return how many units of a file there are to translate. Arguments and errors are as of [`translate_file`]."""
+    """Return how many units of a file there are to translate.
+
+    Args:
+        path: the file.
+        file_format: as of [`translate_file`], and so are all others.
+        target_lang: code of the language to write.
+        fuzzy: whether translations that wait for a review are replaced.
+
+    Raises:
+        UserError: as in [`translate_file`].
+    """
     _, document = _read(path, file_format, target_lang, fuzzy)
     return sum(unit_starts(document.texts))
 
@@ -274,17 +294,26 @@ def check_package(file_format: FileFormat) -> None:
         check_installed(file_format.package, "files")
 
 
-def check_translator(
+def checked_direction(
     translator: TextTranslator, source_lang: str | None, target_lang: str | None, glossary: Glossary | None
-) -> None:
-    """Check what is the same for all files of a run. Arguments are as of [`translate_file`].
+) -> Direction:
+    """Return the languages of files, and check that the model can write the terms.
+
+    Args:
+        translator: what translates.
+        source_lang: code of the source language.
+        target_lang: code of the language to write. A page may name it where the model has only one.
+        glossary: terms that translations must have.
 
     Raises:
         UserError: if there is no such language, or the model cannot write a term.
     """
-    _direction(translator, source_lang, target_lang)
     if glossary is not None:
         check_glossary(glossary, translator.tokenizer, translator.model.generation_config)
+    languages = translator.reader.languages
+    if not languages.are_arguments and not languages.codes:
+        target_lang = None
+    return languages.direction(source_lang, target_lang)
 
 
 def byte_order_mark(data: bytes) -> bytes:
@@ -302,14 +331,6 @@ def options_of(text: Text, reading: TextOptions) -> TextOptions:
     elif text.keep is not None:
         keep = keep_pattern(text.keep)
     return replace(reading, tags=text.markup is not None, keep=keep)
-
-
-def _direction(translator: TextTranslator, source: str | None, target: str | None) -> Direction:
-    """Return the languages. A page may name its language where the model has only one."""
-    languages = translator.reader.languages
-    if not languages.are_arguments and not languages.codes:
-        target = None
-    return languages.direction(source, target)
 
 
 def _translations(

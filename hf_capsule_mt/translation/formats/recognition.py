@@ -227,10 +227,8 @@ def _why_no_text(path: Path, beginning: str) -> str | None:
     if len(code) <= most_code * len(lines):
         return None
     number, kind, line = code[0]
-    return (
-        f"{len(code)} of its first {len(lines)} lines look like code. Line {number} looks like {_KINDS_OF_CODE[kind]}: "
-        f"{line[:60]!r}."
-    )
+    count = f"{len(code)} of its first {len(lines)} lines look like code."
+    return f"{count} Line {number} looks like {_KINDS_OF_CODE[kind]}: {line[:60]!r}."
 
 
 def _first_lines(beginning: str) -> list[tuple[int, str]]:
