@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from hf_capsule_mt.configuration.aggregation_fields import AggregationFields
 from hf_capsule_mt.errors import UserError
 
 from .fingerprint import Fingerprint, UnsupportedModelError
@@ -55,9 +54,6 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
             break
     else:
         raise UnsupportedModelError(f"the engine does not know the model {type(model).__name__}")
-    config = model.config
-    if isinstance(config, AggregationFields) and config.layer_aggregation_place not in ("top", "source"):
-        raise UnsupportedModelError(f"the engine does not know the place {config.layer_aggregation_place!r} of layers")
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
     devices = {device for _, device in kinds}
     known = {torch.float32}

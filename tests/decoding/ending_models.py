@@ -45,6 +45,7 @@ _BIASES = {
     "source_dynamic": (0, 6),
     "source_dynamic_routing": (0, 6),
     "source_em_routing": (0, 4),
+    "each_layer": (1, 3),
 }
 # For each kind the seed, and the factor of the score of EOS.
 _FACTORS = {

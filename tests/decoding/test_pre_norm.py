@@ -5,7 +5,7 @@ import json
 import pytest
 import tiny_multilingual
 import torch
-from aggregated_models import AGGREGATIONS, OUTPUTS, SOURCE_AGGREGATIONS, aggregated_m2m100
+from aggregated_models import AGGREGATIONS, EACH_LAYER, OUTPUTS, SOURCE_AGGREGATIONS, aggregated_m2m100
 from agreement import check_agreement
 from ending_models import PRE_NORM, VOCABULARY, pre_norm, sources
 from transformers import AutoModelForSeq2SeqLM, LogitsProcessorList, SequenceBiasLogitsProcessor
@@ -50,6 +50,17 @@ def model_of(kind, **fields):
 def test_with_capsules(kind, side, options, output, engine_calls):
     model = aggregated_m2m100(kind, vocab_size=VOCABULARY, **SPECIAL, **OUTPUTS[output])
     check_agreement(model, padded(side), engine_calls, max_new_tokens=8, forced_bos_token_id=GERMAN, **options)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("options", [{}, {"num_beams": 4}], ids=["greedy", "beams"])
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("aggregation", ["linear", "attention"])
+def test_mixes_that_each_layer_reads(aggregation, normalised, options, output, engine_calls):
+    fields = {**EACH_LAYER, "layer_aggregation": aggregation, "layer_aggregation_input_norm": normalised}
+    fields |= {**SPECIAL, **OUTPUTS[output], "encoder_layers": 3, "decoder_layers": 3}
+    model = aggregated_m2m100("none", vocab_size=VOCABULARY, **fields)
+    check_agreement(model, padded("right"), engine_calls, max_new_tokens=8, forced_bos_token_id=GERMAN, **options)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -22,8 +22,6 @@ from hf_capsule_mt import (
     CapsuleAggregatedMarianConfig,
     preset_config,
 )
-from hf_capsule_mt.decoding.engine import adapter_for
-from hf_capsule_mt.decoding.fingerprint import UnsupportedModelError
 from hf_capsule_mt.modeling.aggregation import StackAggregation
 from hf_capsule_mt.modeling.stacks import LayerStates
 
@@ -188,8 +186,3 @@ def test_parameters_at_base():
 def test_what_no_paper_has_is_refused(method, fields, message):
     with pytest.raises(StrictDataclassError, match=message):
         preset_config(method, "tiny", layer_aggregation_place="layers", **fields)
-
-
-def test_the_engine_leaves_it_to_generate():
-    with pytest.raises(UnsupportedModelError, match="'layers'"):
-        adapter_for(aggregated("each_layer"))

@@ -5,6 +5,7 @@ from torch import Tensor
 from transformers import M2M100ForConditionalGeneration, MBartForConditionalGeneration, PreTrainedModel
 
 from hf_capsule_mt.modeling.modeling_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100ForConditionalGeneration
+from hf_capsule_mt.modeling.stacks import LayerStates
 
 from ..products.products import norm
 from .transformer import PreNormLayer, TransformerAdapter
@@ -21,9 +22,9 @@ class _PreNormAdapter(TransformerAdapter):
         self.copy_routing(model)
         self.last_norm = norm(decoder.layer_norm)
 
-    def finish(self, outputs: list[Tensor]) -> Tensor:
+    def finish(self, states: LayerStates) -> Tensor:
         """Normalise the output of the last layer, or the aggregation of all, `[rows, d]`."""
-        return self.last_norm(super().finish(outputs))
+        return self.last_norm(super().finish(states))
 
 
 class M2M100Adapter(_PreNormAdapter):

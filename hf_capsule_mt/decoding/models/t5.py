@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from transformers import MT5ForConditionalGeneration, PreTrainedModel, T5ForConditionalGeneration
 
+from hf_capsule_mt.modeling.stacks import LayerStates
+
 from ..products.products import Make, Map, product
 from .transformer import PreNormLayer, TransformerAdapter, TransformerDecoding
 
@@ -92,9 +94,9 @@ class T5Adapter(TransformerAdapter):
         """Return the embeddings `[rows, d]` of tokens `[rows]`, which do not depend on the position."""
         return self.embedded(tokens)
 
-    def finish(self, outputs: list[Tensor]) -> Tensor:
+    def finish(self, states: LayerStates) -> Tensor:
         """Normalise and scale the output of the last layer, `[rows, d]`."""
-        hidden = self.last_norm(outputs[-1])
+        hidden = self.last_norm(super().finish(states))
         return hidden if self.last_scale is None else hidden * self.last_scale
 
 
