@@ -174,7 +174,7 @@ def _po_without_targets(content: str) -> list[str]:
     return entries
 
 
-_TARGET = re.compile(r"\s*<(?:\w+:)?target\b[^>]*(?:/>|>.*?</(?:\w+:)?target>)", re.DOTALL)
+_TARGET = re.compile(r"\s*<(?:\w+:)?target\b[^>]*?(?:/>|>.*?</(?:\w+:)?target>)", re.DOTALL)
 _SEGMENT_STATE = re.compile(r"(<segment\b[^>]*?)\sstate=\"[^\"]*\"")
 
 
@@ -185,6 +185,10 @@ def _xliff(content: str) -> Any:
         units.append((unit.get("id"), None if source is None else etree.tostring(source, method="c14n")))
     # Every other character is the same.
     return units, _SEGMENT_STATE.sub(r"\1", _TARGET.sub("", content))
+
+
+_ACCELERATOR = re.compile(r"&(?=\w)(?!\w+;)")
+"""It may stand in front of another letter."""
 
 
 def _json(content: str) -> Any:
@@ -202,7 +206,7 @@ def _properties(content: str) -> Any:
     import javaproperties
 
     return [
-        (key, _narrow(value).replace("''", "'").replace("’", "'"))
+        (key, _ACCELERATOR.sub("", _narrow(value).replace("''", "'").replace("’", "'")))
         for key, value in javaproperties.load(io.StringIO(content), object_pairs_hook=list)
     ]
 
@@ -252,9 +256,8 @@ def _outcome(translator: TextTranslator, path: Path, name: str) -> str:
         except UserError as error:
             print(f"refused {path}: {error}", file=sys.stderr)
             return "refused"
-        encoding = "latin-1" if name == "properties" else "utf-8-sig"
-        source = opened_text(path, encoding)
-        target = output.read_bytes().decode(encoding)
+        source = opened_text(path)
+        target = _text(output.read_bytes())
     read = _READERS[name][1]
     try:
         before = read(source)
@@ -267,10 +270,18 @@ def _outcome(translator: TextTranslator, path: Path, name: str) -> str:
     return "equal"
 
 
-def opened_text(path: Path, encoding: str) -> str:
+def opened_text(path: Path) -> str:
     """Return the text of a file, which may be compressed."""
     with opened(path) as file:
-        return file.read().decode(encoding)
+        return _text(file.read())
+
+
+def _text(data: bytes) -> str:
+    """Return the text of a file in UTF-8, or in Latin-1, in which properties of Java may be."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def check(translator: TextTranslator, folders: Sequence[Path]) -> None:
