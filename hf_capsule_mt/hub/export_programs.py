@@ -1,19 +1,33 @@
 """The two programs of a translation model: its encoder, and a step of its decoder.
 
-Both map tensors by name to tensors by name, so that their user need not know the family. The step reads what the
-encoder returns, with every word. Each `present.X` that a step returns is `past_key_values.X` of the next.
+Both map tensors by name to tensors by name, so that their user need not know the family. The names are those of
+optimum and transformers.js. Each `present.X` that a step returns is `past_key_values.X` of the next.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache, MarianConfig, PreTrainedModel
+from transformers import (
+    DynamicCache,
+    EncoderDecoderCache,
+    M2M100Config,
+    MarianConfig,
+    MBartConfig,
+    MT5Config,
+    PreTrainedModel,
+    T5Config,
+)
 from transformers.utils import ModelOutput
 
-from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
+from hf_capsule_mt.configuration import (
+    CapsNMTConfig,
+    CapsuleAggregatedM2M100Config,
+    CapsuleAggregatedMarianConfig,
+    RNMTConfig,
+)
 from hf_capsule_mt.modeling.outputs import RecurrentEncoderOutput, RoutedEncoderOutput
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
 from hf_capsule_mt.modeling.transformers_versions import CACHE
@@ -21,11 +35,12 @@ from hf_capsule_mt.modeling.transformers_versions import CACHE
 Tensors = dict[str, Tensor]
 Program = Callable[[Tensors], Tensors]
 
-_MASK = "encoder_attention_mask"
-_NAMES = {"last_hidden_state": "encoder_hidden_states"}
-"""Names in programs of fields that the encoder's output calls otherwise."""
-_PAST = "past_key_values."
+MASK = "encoder_attention_mask"
+"""What a step calls the mask of the source."""
+PAST = "past_key_values."
 """Begins the names of the states that a step reads."""
+_NAMES = {"last_hidden_state": "encoder_hidden_states"}
+"""What a step calls fields of the encoder's output, if it has another name for them."""
 _PRESENT = "present."
 """Begins the names of the states that a step returns."""
 
@@ -34,7 +49,7 @@ class StepInputs(NamedTuple):
     """What a step reads."""
 
     tokens: Tensor
-    """The token before, `[batch, 1]`."""
+    """The tokens before, `[batch, length]`: all that have no states yet."""
     encoded: Tensors
     """Fields of the encoder's output."""
     mask: Tensor | None
@@ -43,29 +58,35 @@ class StepInputs(NamedTuple):
     """The states before the step, by name."""
 
 
-class _Family(ABC):
+class Family(ABC):
     """What a family reads once a sentence, and its states after each word."""
 
-    reads: tuple[str, ...]
+    reads: ClassVar[tuple[str, ...]]
     """Fields of the encoder's output that a step reads, where the model has them."""
-    attends = True
+    attends: ClassVar[bool] = True
     """Whether a step reads the mask of the source."""
+    tokens_at_once: ClassVar[int] = 1
+    """How many tokens the first step can read. The others read one."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
     @abstractmethod
     def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
-        """Return the states before the first token, by name, those that never change included.
+        """Return the states before the first token that the encoder's program computes, by name.
 
         Args:
             encoded: the encoder's output.
             mask: `[batch, source]`, 0 for padding.
         """
 
+    def empty_states(self, batch_size: int) -> Tensors:
+        """Return the other states before the first token, by name. They are of no tokens."""
+        return {}
+
     @abstractmethod
     def step(self, inputs: StepInputs) -> tuple[Tensor, Tensors]:
-        """Return the logits of the next token, `[batch, 1, vocabulary]`, and the states that have changed, by name."""
+        """Return the logits of the next tokens, `[batch, length, vocabulary]`, and the states after them, by name."""
 
     def _logits(self, inputs: StepInputs, encoder_outputs: ModelOutput, cache: Any) -> Tensor:
         """Run the decoder on a step, which changes the cache."""
@@ -79,25 +100,30 @@ class _Family(ABC):
         return output.logits
 
 
-class _Marian(_Family):
-    """Keys and values of every layer: those of the source, computed once, and those of the words so far."""
+class _Transformer(Family):
+    """Keys and values of every layer: those of the source, and those of the words so far.
+
+    The encoder's program computes those of the source.
+    """
 
     reads = ("guided_votes", "guided_keys")
 
     def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
+        # Not by len(), which would fix the size of the batch.
+        states = self.empty_states(encoded.last_hidden_state.shape[0])
+        # What each layer reads, if they do not read the same.
+        of_layers = encoded.get("source_states")
+        hidden_states = encoded.last_hidden_state if of_layers is None else of_layers
+        return {**states, **self._with_source(states, hidden_states)}
+
+    def empty_states(self, batch_size: int) -> Tensors:
         states = {}
-        # What each layer reads, if they do not read the same. Transformers' Marian lacks it.
-        of_layers = getattr(encoded, "source_states", None)
-        for index, layer in enumerate(self.model.get_decoder().layers):
-            attention = layer.encoder_attn
-            for name, projection in (("key", attention.k_proj), ("value", attention.v_proj)):
-                projected = projection(encoded.last_hidden_state if of_layers is None else of_layers[:, index])
-                by_head = projected.unflatten(-1, (attention.num_heads, -1))
-                # `[batch, heads, source, d / heads]`.
-                of_source = by_head.transpose(1, 2)
-                states[f"{index}.encoder.{name}"] = of_source
-                # Those of no tokens yet.
-                states[f"{index}.decoder.{name}"] = of_source[:, :, :0]
+        for index, (keys, _) in enumerate(self._source_projections()):
+            empty = keys.weight.new_zeros(batch_size, self._num_heads, 0, keys.out_features // self._num_heads)
+            # optimum knows them by this order.
+            for side in ("decoder", "encoder"):
+                for name in ("key", "value"):
+                    states[f"{index}.{side}.{name}"] = empty.clone()
         return states
 
     def step(self, inputs: StepInputs) -> tuple[Tensor, Tensors]:
@@ -105,7 +131,7 @@ class _Marian(_Family):
         cache = EncoderDecoderCache(target_cache, self._cache(inputs.states, "encoder"))
         # Attention has the keys and values of the source already, and reads only the shape of its states.
         source = inputs.mask.unsqueeze(-1)
-        of_layers = source.unsqueeze(1).expand(-1, self.model.config.decoder_layers, -1, -1)
+        of_layers = source.unsqueeze(1).expand(-1, len(self._source_projections()), -1, -1)
         encoder_outputs = RoutedEncoderOutput(source, source_states=of_layers, **inputs.encoded)
         logits = self._logits(inputs, encoder_outputs, cache)
         new_states = {}
@@ -114,17 +140,89 @@ class _Marian(_Family):
             new_states[f"{index}.decoder.value"] = layer.values
         return logits, new_states
 
+    @property
+    def _num_heads(self) -> int:
+        """The heads of a layer of the decoder."""
+        return self.model.config.decoder_attention_heads
+
+    def _source_projections(self) -> list[tuple[nn.Linear, nn.Linear]]:
+        """Return the projections that make keys and values of the source, for every layer."""
+        return [(layer.encoder_attn.k_proj, layer.encoder_attn.v_proj) for layer in self.model.get_decoder().layers]
+
+    def _with_source(self, states: Tensors, hidden_states: Tensor) -> Tensors:
+        """Return the keys and values of the source, after those of the states that are given.
+
+        Args:
+            states: the states before, by name.
+            hidden_states: those of the encoder for the tokens that have no keys yet, `[batch, length, d]`, or
+                `[batch, layers, length, d]` if each layer reads others.
+        """
+        of_source = {}
+        for index, projections in enumerate(self._source_projections()):
+            of_layer = hidden_states if hidden_states.dim() == 3 else hidden_states[:, index]
+            for name, projection in zip(("key", "value"), projections):
+                by_head = projection(of_layer).unflatten(-1, (self._num_heads, -1))
+                known = states[f"{index}.encoder.{name}"]
+                # `[batch, heads, source, d / heads]`.
+                of_source[f"{index}.encoder.{name}"] = torch.cat([known, by_head.transpose(1, 2)], dim=2)
+        return of_source
+
     def _cache(self, states: Tensors, side: str) -> DynamicCache:
         """Return the keys and values of the "decoder" or the "encoder"."""
         layers = []
-        for index in range(self.model.config.decoder_layers):
+        for index in range(len(self._source_projections())):
             keys = states[f"{index}.{side}.key"]
             values = states[f"{index}.{side}.value"]
             layers.append((keys, values))
         return DynamicCache(layers)
 
 
-class _RNMT(_Family):
+class _T5(_Transformer):
+    """T5 and mT5, whose modules have other names."""
+
+    @property
+    def _num_heads(self) -> int:
+        return self.model.config.num_heads
+
+    def _source_projections(self) -> list[tuple[nn.Linear, nn.Linear]]:
+        attentions = [block.layer[1].EncDecAttention for block in self.model.get_decoder().block]
+        return [(attention.k, attention.v) for attention in attentions]
+
+
+class _MergedTransformer(_Transformer):
+    """The same, but the step itself computes keys and values of the source: those that its states do not have yet.
+
+    So one program makes the first step and the others. This is how optimum and transformers.js decode. They choose
+    between two branches. Here the projections of later steps get no tokens. torch.export cannot do it: it wants to
+    know whether a length is 0.
+    """
+
+    reads = ("last_hidden_state", "source_states", "guided_votes", "guided_keys")
+    tokens_at_once = 2
+
+    def begin(self, encoded: ModelOutput, mask: Tensor) -> Tensors:
+        return {}
+
+    def step(self, inputs: StepInputs) -> tuple[Tensor, Tensors]:
+        encoded = dict(inputs.encoded)
+        hidden_states = encoded.pop("last_hidden_state")
+        # What each layer reads, if they do not read the same.
+        hidden_states = encoded.pop("source_states", hidden_states)
+        num_known = inputs.states["0.encoder.key"].shape[2]
+        of_source = self._with_source(inputs.states, hidden_states[..., num_known:, :])
+        logits, of_target = super().step(inputs._replace(encoded=encoded, states={**inputs.states, **of_source}))
+        new_states = {}
+        # In the order of the inputs.
+        for name in inputs.states:
+            new_states[name] = of_source[name] if name in of_source else of_target[name]
+        return logits, new_states
+
+
+class _MergedT5(_MergedTransformer, _T5):
+    """The same of T5 and mT5."""
+
+
+class _RNMT(Family):
     """What the encoder makes of the source, and the state of the decoder."""
 
     reads = ("last_hidden_state", "attention_keys", "sentence_state", "guided_votes", "guided_keys")
@@ -168,38 +266,56 @@ class _CapsNMT(_RNMT):
         return super().step(inputs._replace(encoded=encoded))
 
 
-FAMILIES: dict[str, type[_Family]] = {
-    MarianConfig.model_type: _Marian,
-    CapsuleAggregatedMarianConfig.model_type: _Marian,
+FAMILIES: dict[str, type[Family]] = {
+    MarianConfig.model_type: _Transformer,
+    CapsuleAggregatedMarianConfig.model_type: _Transformer,
+    M2M100Config.model_type: _Transformer,
+    CapsuleAggregatedM2M100Config.model_type: _Transformer,
+    MBartConfig.model_type: _Transformer,
+    T5Config.model_type: _T5,
+    MT5Config.model_type: _T5,
     RNMTConfig.model_type: _RNMT,
     CapsNMTConfig.model_type: _CapsNMT,
 }
 """By the type of the model."""
 
+_MERGED: dict[type[Family], type[Family]] = {_Transformer: _MergedTransformer, _T5: _MergedT5}
+"""Families whose step can compute keys and values of the source."""
+
+
+def family_of(model: PreTrainedModel, merged: bool = True) -> Family:
+    """Return the family of a model.
+
+    Args:
+        model: the model.
+        merged: whether a step computes keys and values of the source when it has none. Otherwise the encoder does.
+    """
+    family = FAMILIES[model.config.model_type]
+    if merged:
+        family = _MERGED.get(family, family)
+    return family(model)
+
 
 class _Program(nn.Module):
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, family: Family) -> None:
         super().__init__()
-        self.model = model
-        self._family = FAMILIES[model.config.model_type](model)
+        self.model = family.model
+        self.family = family
 
 
 class EncoderProgram(_Program):
-    """The encoder, with the states before the first step."""
+    """The encoder, with the states before the first step that a step cannot compute."""
 
     def forward(self, tensors: Tensors) -> Tensors:
-        """Map `input_ids` and `attention_mask`, `[batch, source]`, to what a step reads besides its word."""
+        """Map `input_ids` and `attention_mask`, `[batch, source]`, to what a step reads of the source."""
         mask = tensors["attention_mask"]
         encoded = self.model.get_encoder()(tensors["input_ids"], mask, return_dict=True)
         outputs = {}
-        if self._family.attends:
-            # An output of a program must not be its input.
-            outputs[_MASK] = mask.clone()
-        for field in self._family.reads:
+        for field in self.family.reads:
             if encoded.get(field) is not None:
-                outputs[_NAMES.get(field, field)] = encoded[field]
-        for name, state in self._family.begin(encoded, mask).items():
-            outputs[f"{_PAST}{name}"] = state
+                outputs[field] = encoded[field]
+        for name, state in self.family.begin(encoded, mask).items():
+            outputs[f"{PAST}{name}"] = state
         return outputs
 
 
@@ -207,49 +323,73 @@ class StepProgram(_Program):
     """A step of the decoder."""
 
     def forward(self, tensors: Tensors) -> Tensors:
-        """Map the word before, and the states after it, to the logits of the next word and the states after that.
+        """Map the tokens before, and the states before them, to the logits of the next tokens and their states.
 
         Args:
-            tensors: `input_ids` `[batch, 1]`, and what the encoder returned. From the second step on the states of the
-                step before replace the first ones.
+            tensors: `input_ids` `[batch, length]`, and what [`begin`] returns. From the second step on the states of
+                the step before replace the first ones.
 
         Returns:
-            `logits` `[batch, vocabulary]`, and the states that have changed.
+            `logits` `[batch, length, vocabulary]`, and the states that have changed.
         """
         encoded = {}
-        for field in self._family.reads:
+        for field in self.family.reads:
             name = _NAMES.get(field, field)
             if name in tensors:
                 encoded[field] = tensors[name]
         states = {}
         for name, tensor in tensors.items():
-            if name.startswith(_PAST):
-                states[name.removeprefix(_PAST)] = tensor
-        inputs = StepInputs(tensors["input_ids"], encoded, tensors.get(_MASK), states)
-        logits, new_states = self._family.step(inputs)
-        outputs = {"logits": logits[:, -1]}
+            if name.startswith(PAST):
+                states[name.removeprefix(PAST)] = tensor
+        inputs = StepInputs(tensors["input_ids"], encoded, tensors.get(MASK), states)
+        logits, new_states = self.family.step(inputs)
+        outputs = {"logits": logits}
         for name, state in new_states.items():
             outputs[f"{_PRESENT}{name}"] = state
         return outputs
 
+    def begin(self, source: Tensors, encoded: Tensors) -> Tensors:
+        """Return what the first step reads besides its tokens.
 
-def run_steps(encoder: Program, step: Program, source: Tensors, tokens: Tensor) -> list[Tensors]:
+        Args:
+            source: the input of the encoder's program.
+            encoded: its output.
+        """
+        inputs = {}
+        if self.family.attends:
+            inputs[MASK] = source["attention_mask"]
+        for name, tensor in encoded.items():
+            inputs[_NAMES.get(name, name)] = tensor
+        for name, state in self.family.empty_states(len(source["input_ids"])).items():
+            # Where the encoder's program has computed them, they are not empty.
+            inputs.setdefault(f"{PAST}{name}", state)
+        return inputs
+
+
+def run_steps(
+    encoder: Program,
+    step: Program,
+    source: Tensors,
+    tokens: Sequence[Tensor],
+    begin: Callable[[Tensors, Tensors], Tensors],
+) -> list[Tensors]:
     """Run a translation whose tokens are given.
 
     Args:
         encoder: the program of the encoder.
         step: the program of a step.
         source: the input of the encoder.
-        tokens: the token before each step, `[batch, steps]`.
+        tokens: what each step reads, `[batch, length]`.
+        begin: [`StepProgram.begin`] of the model.
 
     Returns:
         The outputs of the encoder, and of each step.
     """
     encoded = encoder(source)
     outputs = [encoded]
-    step_input = dict(encoded)
-    for token in tokens.split(1, dim=1):
-        output = step({"input_ids": token, **step_input})
+    step_input = begin(source, encoded)
+    for step_tokens in tokens:
+        output = step({"input_ids": step_tokens, **step_input})
         outputs.append(output)
         step_input.update(next_states(output))
     return outputs
@@ -260,5 +400,5 @@ def next_states(outputs: Tensors) -> Tensors:
     states = {}
     for name, tensor in outputs.items():
         if name.startswith(_PRESENT):
-            states[name.replace(_PRESENT, _PAST)] = tensor
+            states[name.replace(_PRESENT, PAST)] = tensor
     return states

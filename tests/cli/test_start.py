@@ -17,7 +17,7 @@ from hf_capsule_mt.configuration.presets import METHODS, SIZES, method_config_cl
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS
 from hf_capsule_mt.evaluation.significance import TESTS
 from hf_capsule_mt.evaluation.term_scores import MODES
-from hf_capsule_mt.hub.exporting import SUFFIXES
+from hf_capsule_mt.hub.exporting import DTYPES, PROGRAMS
 from hf_capsule_mt.registration import _without_news_of_torchao
 from hf_capsule_mt.training.options import TrainingOptions
 from hf_capsule_mt.translation.generation.settings import ENGINES
@@ -142,7 +142,8 @@ def test_choices_are_what_the_package_has():
     assert choices("evaluate", "significance") == tuple(TESTS)
     assert choices("evaluate", "aligner") == tuple(ALIGNERS)
     assert choices("evaluate", "term_mode") == tuple(MODES)
-    assert choices("export", "format") == tuple(SUFFIXES)
+    assert choices("export", "format") == tuple(PROGRAMS)
+    assert choices("export", "dtype") == DTYPES
 
 
 def test_methods_and_sizes_are_those_of_the_presets():

@@ -45,7 +45,7 @@ _SMALLER = {
     r"python -m benchmarks.decoding latency": "python -m benchmarks.decoding latency --num_sentences 1",
     r"hf-capsule-mt analyze": "hf-capsule-mt analyze --lines",
     r"--num_train 4000 --num_validation 500 --num_test 1000": "--num_train 12 --num_validation 6 --num_test 6",
-    r"export --model run/average --output_dir onnx": "export --model capsnmt --output_dir onnx",
+    r"export --model run/average --dtype": "export --model capsnmt --dtype",
     r"export --model run/average": "export --model marian",
     r"python -m benchmarks.probing run": "python -m benchmarks.probing run --seeds 1",
 }

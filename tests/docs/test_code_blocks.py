@@ -17,8 +17,8 @@ from hf_capsule_mt.configuration import presets
 from hf_capsule_mt.modeling import aggregation, routing
 
 RUN = {"bash", "python", "yaml"}
-# Equations, references, settings of other programs, and lines of a log.
-NOT_RUN = {"math", "bibtex", "nginx", "ini", "text"}
+# Equations, references, settings of other programs, lines of a log, and code that needs packages of node.
+NOT_RUN = {"math", "bibtex", "nginx", "ini", "text", "javascript"}
 # Of the models of size "tiny" that pages make: what takes seconds, and has all that the pages look at.
 LEAST = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1}
 
