@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hf_capsule_mt.hub.trimming import HeldOutWords, Size, Trimmed, WordChoice, trim_checkpoint
+from hf_capsule_mt.hub.trimming import HeldOutWords, Trimmed, WordChoice, trim_checkpoint
 
 from .common import check_new_folder, check_text_file, import_code, report_user_errors
 from .options.trim_options import build_parser
@@ -30,19 +30,22 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _sizes(trimmed: Trimmed) -> str:
     """Return a table of the sizes before and after."""
-    before, after = trimmed.before, trimmed.after
-    rows = [("words", before.words, after.words)]
+    before = trimmed.before
+    after = trimmed.after
+    rows = [_row("words", before.words, after.words)]
     if before.target_words != before.words:
-        rows.append(("words to write", before.target_words, after.target_words))
-    rows.append(("parameters", before.parameters, after.parameters))
-    lines = [f"{name:<14} {old:>15,} -> {new:>13,}  {new / old:.0%}" for name, old, new in rows]
-    return "\n".join([*lines, _megabytes(before, after)])
+        rows.append(_row("words to write", before.target_words, after.target_words))
+    rows.append(_row("parameters", before.parameters, after.parameters))
+    rows.append(_row("megabytes", before.num_bytes / 1e6, after.num_bytes / 1e6, decimals=1))
+    return "\n".join(rows)
 
 
-def _megabytes(before: Size, after: Size) -> str:
-    old = before.num_bytes / 1e6
-    new = after.num_bytes / 1e6
-    return f"{'megabytes':<14} {old:>15,.1f} -> {new:>13,.1f}  {new / old:.0%}"
+def _row(name: str, old: float, new: float, decimals: int = 0) -> str:
+    """Return a line with a number before and after, and the share that is left."""
+    share = new / old
+    before = f"{old:,.{decimals}f}"
+    after = f"{new:,.{decimals}f}"
+    return f"{name:<14} {before:>15} -> {after:>13}  {share:.0%}"
 
 
 def _held_out(held_out: HeldOutWords) -> str:
@@ -51,8 +54,6 @@ def _held_out(held_out: HeldOutWords) -> str:
         return "No line was held out. Give a text of at least ten lines to measure the coverage."
     before = held_out.known / held_out.tokens
     after = held_out.kept / held_out.tokens
-    return (
-        f"{'coverage':<14} {before:>15.2%} -> {after:>13.2%}  of the words of held-out lines\n"
-        f"Of {held_out.lines:,} held-out lines, {held_out.changed:,} are cut into other words, and "
-        f"{held_out.unreadable:,} have letters that the model cannot read any more."
-    )
+    coverage = f"{'coverage':<14} {before:>15.2%} -> {after:>13.2%}  of the words of held-out lines"
+    lines = f"Of {held_out.lines:,} held-out lines, {held_out.changed:,} are cut into other words,"
+    return f"{coverage}\n{lines} and {held_out.unreadable:,} have letters that the model cannot read any more."

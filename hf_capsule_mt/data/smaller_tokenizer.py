@@ -85,8 +85,7 @@ class TokenizerJson:
     @cached_property
     def _merges(self) -> list[tuple[str, str]]:
         """The pairs that BPE joins, the first first."""
-        merges = self._model.get("merges", [])
-        return [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in merges]
+        return [tuple(pair) for pair in self._model.get("merges", [])]
 
     @cached_property
     def _ranks(self) -> dict[tuple[str, str], int]:
@@ -342,11 +341,13 @@ class TokenizerFiles:
         """
         for side in self.sides:
             self.of_side(side).keep(new_ids[side])
-        self._correct_config(new_ids["text"])
+        source_ids = new_ids["text"]
+        self._correct_config(source_ids)
         path = self._folder / "added_tokens.json"
         if path.exists():
             added = read_json(path)
-            write_json(path, {token: new_ids["text"][old] for token, old in added.items() if old in new_ids["text"]})
+            kept = {token: source_ids[old] for token, old in added.items() if old in source_ids}
+            write_json(path, kept)
 
     def _correct_config(self, new_ids: Mapping[int, int]) -> None:
         """Give tokens in tokenizer_config.json their new ids, and drop the others."""

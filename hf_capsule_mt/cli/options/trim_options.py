@@ -39,10 +39,16 @@ def build_parser() -> argparse.ArgumentParser:
     files.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not hold files.")
     words = parser.add_argument_group("words")
     words.add_argument(
-        "--languages", nargs="+", default=[], metavar="LANGUAGE", help="Languages to keep, such as eng_Latn deu_Latn."
+        "--languages",
+        nargs="+",
+        default=[],
+        metavar="LANGUAGE",
+        help="Languages to keep, such as eng_Latn deu_Latn, for models that have several.",
     )
     words.add_argument(
-        "--words", type=at_least(1), help="Keep so many words at most, those that the texts have most often."
+        "--words",
+        type=at_least(1),
+        help="Keep so many words at most, those that the texts have most often. Give texts of similar length.",
     )
     words.add_argument(
         "--min_count", type=at_least(1), default=1, help="Leave out words that the texts have less often (default: 1)."
