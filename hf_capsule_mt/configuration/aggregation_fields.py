@@ -29,7 +29,7 @@ class AggregationFields:
             the decoder attends to its own aggregate of the encoder's layers, with the embeddings as the lowest one
             (Bapna et al. 2018). There `"linear"` is a softmax over one learned number for each layer. `"layers"`: each
             layer of a stack reads an aggregate of all layers below it (Wang et al. 2019). There `"linear"` has one
-            learned number for each layer, and `"attention"` is only for the layers of M2M-100.
+            learned number for each layer, `"attention"` is only for the layers of M2M-100, and there are no others.
         layer_aggregation_sides (`list[str]`, *optional*, defaults to `["encoder", "decoder"]`):
             The stacks whose layers are aggregated. For the place `"source"` it is always the encoder.
         layer_aggregation_context (`str`, *optional*, defaults to `"all"`):

@@ -221,7 +221,8 @@ class RoutedStack:
     def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
         """Run the stack of Transformers. Return its outputs with aggregates, and with the routing that made them."""
         layer_states = None
-        if any((self.aggregation, self.source_aggregation, self.stack_aggregation)):
+        aggregations = (self.aggregation, self.source_aggregation, self.stack_aggregation)
+        if any(aggregation is not None for aggregation in aggregations):
             layer_states = LayerStates(self.stack_aggregation)
         # Transformers records what is asked for by these names, which are those of `RECORDED_HEADS`.
         if output_routing == "all":

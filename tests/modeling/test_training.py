@@ -133,7 +133,13 @@ def test_masks_that_an_accelerator_gets(has_mask, has_target_mask, monkeypatch):
 @pytest.mark.slow
 # The first backend traces forward and backward, and runs that without a C++ compiler. "eager" only traces forward.
 @pytest.mark.parametrize(
-    ("name", "backend"), [("marian-everything", "aot_eager_default_partitioner"), ("recurrent-guided_hybrid", "eager")]
+    ("name", "backend"),
+    [
+        ("marian-everything", "aot_eager_default_partitioner"),
+        ("marian-source_linear", "eager"),
+        ("marian-each_layer", "eager"),
+        ("recurrent-guided_hybrid", "eager"),
+    ],
 )
 def test_compiled_in_one_graph(name, backend):
     torch.compiler.reset()
