@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .base import replaced
 from .placeholders import PLACEHOLDER
 
 SIGNS = ("&", "_")
@@ -97,7 +98,7 @@ class Accelerators:
         if _APPENDED.search(translation):
             self._taken.add(accelerator.letter.lower())
             end = len(translation.rstrip(_LABEL_END))
-            words = _with_doubled(translation[:end], sign, spans)
+            words = _with_doubled(translation, 0, end, sign, spans)
             return f"{words}({sign}{accelerator.letter.upper()}){translation[end:]}"
         letters = _letters(translation, spans)
         if not letters:
@@ -105,8 +106,8 @@ class Accelerators:
         free = [place for place in letters if translation[place].lower() not in self._taken]
         place = (free or letters)[0]
         self._taken.add(translation[place].lower())
-        before = _with_doubled(translation[:place], sign, spans)
-        behind = _with_doubled(translation[place:], sign, [(start - place, end - place) for start, end in spans])
+        before = _with_doubled(translation, 0, place, sign, spans)
+        behind = _with_doubled(translation, place, len(translation), sign, spans)
         return f"{before}{sign}{behind}"
 
 
@@ -146,8 +147,11 @@ def _is_in_label(label: str, place: int, behind: int, sign: str) -> bool:
     is_text = "\n" in label or _SENTENCE.search(label) or len(label.split()) > _MOST_WORDS
     if is_text or before[0].islower():
         return False
-    if label[place - 1] in _OPENINGS:
-        return True
+    return label[place - 1] in _OPENINGS or _is_in_word(label, place, behind)
+
+
+def _is_in_word(label: str, place: int, behind: int) -> bool:
+    """Return whether a sign is in a word of a label, as in "E&xit" and "F_ormat". Arguments: [`_is_in_label`]."""
     start = place
     while start > 0 and label[start - 1].isalpha():
         start -= 1
@@ -155,9 +159,11 @@ def _is_in_label(label: str, place: int, behind: int, sign: str) -> bool:
     while end < len(label) and label[end].isalpha():
         end += 1
     word = label[start:place] + label[behind:end]
-    # "E&xit" and "F_ormat" have small letters behind the first one. "R&D", "Q&a" and `MAX_SIZE` are no words.
-    is_word = len(word) > 2 and word[0].isupper() and word[1:].islower()
-    return is_word and start < place and (start == 0 or label[start - 1] in _OPENINGS)
+    is_whole = start == 0 or label[start - 1] in _OPENINGS
+    if start == place or not is_whole:
+        return False
+    # Small letters follow a capital one. "R&D", "Q&a" and `MAX_SIZE` are no words.
+    return len(word) > 2 and word[0].isupper() and word[1:].islower()
 
 
 def _spans(translation: str, sign: str) -> list[tuple[int, int]]:
@@ -165,7 +171,7 @@ def _spans(translation: str, sign: str) -> list[tuple[int, int]]:
     spans = []
     for expression in (PLACEHOLDER, _CODES):
         for match in expression.finditer(translation):
-            # The model may have written the sign, which is no part of a placeholder.
+            # In XML the sign is written as a reference, too.
             if match[0] != sign:
                 spans.append(match.span())
     return sorted(spans)
@@ -182,12 +188,11 @@ def _letters(translation: str, spans: Sequence[tuple[int, int]]) -> list[int]:
     return [place for place in range(end) if translation[place].isalpha() and place not in in_spans]
 
 
-def _with_doubled(part: str, sign: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Return a part of a translation in which a sign outside of spans is doubled."""
-
-    def doubled(match: re.Match) -> str:
-        if any(start <= match.start() < end for start, end in spans):
-            return match[0]
-        return sign * 2
-
-    return _RUNS[sign].sub(doubled, part)
+def _with_doubled(translation: str, start: int, end: int, sign: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the part of a translation from a start to an end, in which a sign outside of spans is doubled."""
+    parts = []
+    for match in _RUNS[sign].finditer(translation, start, end):
+        is_in_span = any(first <= match.start() < last for first, last in spans)
+        if not is_in_span:
+            parts.append((match.start() - start, match.end() - start, sign * 2))
+    return replaced(translation[start:end], parts)
