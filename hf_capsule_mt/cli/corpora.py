@@ -26,7 +26,7 @@ _FAULTS = {
     "repeats": "repeating",
 }
 _OF_TEXT_FILES = (
-    *("output_file", "report_file", "calibration", "interactive", "glossary", "fuzzy"),
+    *("output_file", "report_page", "report_file", "calibration", "interactive", "glossary", "fuzzy"),
     *("n_best", "alignments"),
 )
 

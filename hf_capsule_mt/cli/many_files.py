@@ -37,7 +37,8 @@ def translate_many(args: argparse.Namespace, options: FileOptions) -> bool:
     """
     outputs = output_paths(_files(args.input_file), args.output_dir)
     others = [args.calibration, args.glossary, args.vocabulary]
-    check_distinct([("--report_file", args.report_file)], [*outputs, *outputs.values(), *others])
+    reports = [("--report_file", args.report_file), ("--report_page", args.report_page)]
+    check_distinct(reports, [*outputs, *outputs.values(), *others])
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError("One process translates files of formats. Start only one.")
@@ -83,6 +84,7 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise UserError("--output_dir needs --input_file with the files.")
     check_output_folder(args.output_dir)
     check_output_file(args.report_file)
+    check_output_file(args.report_page)
     for name in _NOT_OF_FOLDERS:
         if getattr(args, name):
             raise UserError(f"--{name} does not go with --documents and --output_dir. Leave it out.")

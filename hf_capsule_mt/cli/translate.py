@@ -18,6 +18,7 @@ from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recogn
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 from hf_capsule_mt.translation.quality.report import faults, mean_score
+from hf_capsule_mt.translation.quality.report_page import write_report_page
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
@@ -42,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate. Each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
     import_code(args.imports)
+    if args.report_page is not None and args.report_file is None:
+        # The page is made of the lines, which continue after an interruption.
+        args.report_file = args.report_page.with_suffix(".jsonl")
     if args.output_dir is not None:
         _translate_into_folder(args)
         return
@@ -57,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             sys.stdout.buffer.write(text_bytes(lines))
             sys.stdout.buffer.flush()
     if args.report_file is not None and state.is_main_process:
-        _tell_of_report(args.report_file, options.calibration)
+        _finish_report(args, options.calibration)
     leave_group_at_exit()
 
 
@@ -71,17 +75,21 @@ def _translate_into_folder(args: argparse.Namespace) -> None:
     options = _options(args)
     are_complete = many_files.translate_many(args, options)
     if args.report_file is not None:
-        _tell_of_report(args.report_file, options.calibration)
+        _finish_report(args, options.calibration)
     leave_group_at_exit()
     if not are_complete:
         raise SystemExit(1)
 
 
-def _tell_of_report(report: Path, calibration: Calibration | None) -> None:
-    """Say how many translations of a report look wrong, and whether its scores are unlike those of a calibration."""
+def _finish_report(args: argparse.Namespace, calibration: Calibration | None) -> None:
+    """Write the page of a report, and say how many translations look wrong and whether a calibration fits them."""
+    report = args.report_file
+    if args.report_page is not None:
+        title = args.output_dir or args.input_file or "standard input"
+        write_report_page([report], args.report_page, str(title))
     warning = faults(each_line(report))
     if warning is not None:
-        logger.warning("%s See %s.", warning, report)
+        logger.warning("%s See %s.", warning, args.report_page or report)
     if calibration is not None:
         _warn_of_another_kind(calibration, report)
 
@@ -107,7 +115,9 @@ def _check_arguments(args: argparse.Namespace) -> None:
         # Messages in JSON are no rows of pairs. Their format is checked later.
         is_json = args.format != LINES and without_compression(args.input_file).suffix == ".json"
         check_text_file("--input_file", args.input_file, any_kind=is_json)
-    outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "report_file", "alignments")]
+    outputs = [
+        (f"--{name}", getattr(args, name)) for name in ("output_file", "report_file", "report_page", "alignments")
+    ]
     for _, path in outputs:
         check_output_file(path)
     inputs = [args.input_file or STANDARD_INPUT, args.calibration, args.glossary, args.vocabulary]

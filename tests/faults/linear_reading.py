@@ -51,6 +51,7 @@ NOT_COLLECTED = {
     ("translation.text.words", "with_addresses"): "the same, and addresses, which placeholders have",
     ("translation.tags.markup", "_tag"): "the end of a script, which stops the reading if it is missing",
     ("translation.quality.signals", "_word_of"): "words between spaces",
+    ("translation.quality.report_page", "_found"): "one part of a text, without repetitions",
 }
 """Functions that write an expression into their code, and what they read. All others are at the top of a module."""
 NOT_FED = {"hf_capsule_mt.translation.formats.json_messages._PART": "read as JSON before, so that each string ends"}

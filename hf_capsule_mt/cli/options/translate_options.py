@@ -119,6 +119,13 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
         "looks wrong. In a file with a format the place has the name of the unit, such as a key.",
     )
     group.add_argument(
+        "--report_page",
+        type=Path,
+        metavar="FILE.html",
+        help="Write the report as a page for a browser, with the worst translations first, filters and a search. The "
+        "lines of --report_file are written, too, by default to FILE.jsonl.",
+    )
+    group.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",

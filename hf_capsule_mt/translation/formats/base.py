@@ -32,9 +32,6 @@ class TextPlace(NamedTuple):
     context: str | None = None  # What else names the unit, such as the context of a message of gettext.
 
 
-Place = TextPlace
-
-
 class Text(NamedTuple):
     """A text of a file. It may have several sentences."""
 

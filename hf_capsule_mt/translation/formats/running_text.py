@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from .base import Document, FileFormat, Place, Text, decoded, replaced
+from .base import Document, FileFormat, Text, TextPlace, decoded, replaced
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -34,7 +34,7 @@ class _Paragraphs(Document):
             end = start + len(paragraph)
             if not is_blank and any(map(str.isalpha, paragraph)):
                 self._places.append((start, end))
-                self.texts.append(Text(paragraph, place=Place(line_number)))
+                self.texts.append(Text(paragraph, place=TextPlace(line_number)))
             start = end
             line_number += len(lines)
 

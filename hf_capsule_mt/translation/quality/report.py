@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..generation.decoder import Decoded
 from ..preparation import TextReader
 from ..tags.segments import MarkedSegment
+from ..terms.forcing import PlacedTerm
 from ..translation import Sentence
 from .judge import Judgement, aligned_terms, judge
 
@@ -43,10 +44,17 @@ def report_record(reader: TextReader, sentence: Sentence, decoded: Decoded | Non
         judgement = judge(reader, sentence, decoded, translation)
     record = {"source": segment.text, "translation": translation, **judgement.fields()}
     if decoded is not None and decoded.terms:
-        record["terms"] = [asdict(term) for term in aligned_terms(reader, sentence, decoded)]
+        record["terms"] = [_term(term, translation) for term in aligned_terms(reader, sentence, decoded)]
     if decoded is not None and segment.kept_spans:
         record["placeholders"] = _placeholders(segment, decoded.text)
     return record
+
+
+def _term(term: PlacedTerm, translation: str) -> dict[str, Any]:
+    """Return what became of a term. A kept part may have been put where the model wrote it."""
+    if term.form is not None and term.form.casefold() not in translation.casefold():
+        term = replace(term, form=None, state="missing", aligned=None)
+    return asdict(term)
 
 
 def _placeholders(segment: MarkedSegment, translation: str) -> list[dict[str, Any]]:
