@@ -154,6 +154,7 @@ class SentencePieceModel:
     """
 
     def __init__(self, path: Path) -> None:
+        # It needs protobuf, which comes with tensorboard.
         from sentencepiece import sentencepiece_model_pb2
 
         self._path = path
