@@ -93,5 +93,5 @@ def test_pages_of_commands_name_values_and_what_is_required(site):
 def test_examples_of_commands_are_of_a_shell(site):
     """The style sheet wraps their long lines."""
     page = (site / "commands/translate/index.html").read_text(encoding="utf-8")
-    assert page.count('class="language-bash highlight"') == page.count('class="language-bash') == 5
+    assert page.count('class="language-bash highlight"') == page.count('class="language-bash') == 6
     assert ".language-bash pre > code { white-space: pre-wrap;" in (site / "style.css").read_text()
