@@ -1,6 +1,7 @@
 """Show where the CPU time of an update goes: a line for each method, by kinds of operations, in per cent.
 
 OMP_NUM_THREADS=1 python -m benchmarks.training profile --size tiny --vocab_size 10000 --methods transformer rnmt
+OMP_NUM_THREADS=1 python -m benchmarks.training profile --methods transformer "transformer encoder_layers=12"
 """
 
 import argparse
@@ -11,12 +12,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
-from benchmarks.common.workload import make_trainer, random_batch
-from hf_capsule_mt import METHODS, preset_config
+from benchmarks.common.workload import configs_of_rows, make_trainer, random_batch
 from hf_capsule_mt.configuration import SIZES
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
-LENGTH = 24  # tokens of a side
 UPDATES = 3
 KINDS = {
     "products": ("::mm", "mm_", "addmm", "bmm", "linear"),
@@ -32,26 +31,28 @@ KINDS = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Profile and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["transformer"])
+    row_help = 'METHOD or "METHOD NAME=VALUE ..." (default: %(default)s)'
+    parser.add_argument("--methods", nargs="+", default=["transformer"], metavar="ROW", help=row_help)
+    parser.add_argument("--config_overrides", nargs="+", default=[], metavar="NAME=VALUE", help="of every row")
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--vocab_size", type=int, default=32000)
     parser.add_argument("--max_tokens_per_batch", type=int, default=1024, help="tokens of a side of the batch")
+    parser.add_argument("--length", type=int, default=24, help="tokens of a sentence (default: %(default)s)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: autocast")
     args = parser.parse_args(argv)
     rows = [["method", "seconds an update", *KINDS, "other"]]
-    for method in args.methods:
+    for row, config in configs_of_rows(args, args.length).items():
         torch.manual_seed(0)
-        config = preset_config(method, args.size, vocab_size=args.vocab_size)
         seconds, shares = costs(AutoModelForSeq2SeqLM.from_config(config), args)
         percents = [f"{100 * share:.0f}" for share in shares]
-        rows.append([method, f"{seconds:.3f}", *percents])
+        rows.append([row, f"{seconds:.3f}", *percents])
     print(table_in_markdown(rows))
 
 
 def costs(model: PreTrainedModel, args: argparse.Namespace) -> tuple[float, list[float]]:
     """Return CPU seconds of an update, and the share of each kind and of the rest."""
     update = make_trainer(model, getattr(torch, args.dtype))
-    lengths = [(LENGTH, LENGTH)] * (args.max_tokens_per_batch // LENGTH)
+    lengths = [(args.length, args.length)] * (args.max_tokens_per_batch // args.length)
     batch = random_batch(lengths, args.vocab_size, torch.default_generator, model.device)
     update(batch)
     start = time.process_time()

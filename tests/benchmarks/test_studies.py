@@ -95,6 +95,7 @@ def test_every_paper_has_its_cost_and_its_scores(path):
     ("study", "page"),
     [
         ("multi30k/multi30k.yaml", "multi30k/README.md"),
+        ("routing/deep_encoders.yaml", "routing/deep_encoders.md"),
         pytest.param(
             "routing/does_routing_pay_french.yaml", "routing/does_routing_pay_french.md", marks=pytest.mark.slow
         ),
