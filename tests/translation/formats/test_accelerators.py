@@ -90,6 +90,7 @@ def test_labels(label, words, letter):
         "the _id field",
         "Open the file Some_file.txt",
         "Call Some_function()",
+        "Set x.Fo_rmat",
         "R&D",
         "Q&A",
         "Q&a",

@@ -146,6 +146,11 @@ def test_two_lines_stay_two_lines(tmp_path):
             [9, 50],
             ["No.", "This is a sentence with forty-three letters in all"],
         ),
+        (
+            "This is a sentence with forty-three letters. No",
+            [9, 9],
+            ["This is a sentence with", "forty-three letters. No"],
+        ),
         ("I think so. We saw Mr. Dog and Dr. Cat", [9, 9], ["I think so.", "We saw Mr. Dog and Dr. Cat"]),
         ("They saw Mr. Cat in the snow", [9, 9], ["They saw Mr. Cat", "in the snow"]),
         ("Que dit le chien ? Il court", [9, 9], ["Que dit le chien ?", "Il court"]),
