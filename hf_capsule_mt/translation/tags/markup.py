@@ -151,7 +151,12 @@ def unescaped(text: str) -> str:
 
 def without_tags(text: str) -> str:
     """Return the characters of a text with tags."""
-    return unescaped(_TOKEN.sub("", text))
+    characters = []
+    for token in _tokens(text):
+        # A "<" that begins no tag is a character.
+        if token.kind in ("text", "bad"):
+            characters.append(text[token.start : token.end])
+    return unescaped("".join(characters))
 
 
 def is_untranslated(tag: str) -> bool:
