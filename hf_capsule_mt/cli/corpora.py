@@ -1,20 +1,24 @@
 """Corpora of many files in the command `translate`: its checks, its work, and what it says at the end."""
 
 import argparse
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hf_capsule_mt.data.corpus_files import expand
+from hf_capsule_mt.data.lines import text_bytes
 from hf_capsule_mt.data.row_formats import has_columns, open_rows
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.translation.files.output_folders import output_paths
-from hf_capsule_mt.translation.files.row_files import share_of, translate_row_files
+from hf_capsule_mt.translation.files.row_files import report_of_rows, share_of, translate_row_files
 from hf_capsule_mt.translation.files.rows import CorpusTranslator, RowCounts
 from hf_capsule_mt.translation.formats import recognise
+from hf_capsule_mt.translation.quality.report_page import write_report_page
 
 from . import decoding
-from .common import check_output_folder, leave_group_at_exit
+from .common import check_distinct, check_output_file, check_output_folder, leave_group_at_exit
 
 logger = logging.getLogger(__name__)
 
@@ -25,18 +29,19 @@ _FAULTS = {
     "too_short": "far too short",
     "repeats": "repeating",
 }
-_OF_TEXT_FILES = (
-    *("output_file", "report_page", "report_file", "calibration", "interactive", "glossary", "fuzzy"),
-    *("n_best", "alignments"),
-)
+_OF_TEXT_FILES = (*("output_file", "calibration", "interactive", "glossary", "fuzzy", "n_best", "alignments"),)
 
 
 def translate_rows(args: argparse.Namespace) -> None:
     """Translate this process's share of the files, and say how many sentences look wrong."""
     _check_arguments(args)
     outputs = output_paths(_files(args), args.output_dir)
+    reports = [("--report_file", args.report_file), ("--report_page", args.report_page)]
+    check_distinct(reports, [*outputs, *outputs.values()])
     state = decoding.process_state(args.device)
     number, count = args.part
+    if args.report_file is not None and state.num_processes * count > 1:
+        raise UserError("A report is of all files, so one process writes it. Leave out --report_file or --report_page.")
     # The processes of a launcher share the files of their part.
     number = (number - 1) * state.num_processes + state.process_index + 1
     outputs = share_of(outputs, number, count * state.num_processes)
@@ -61,7 +66,18 @@ def translate_rows(args: argparse.Namespace) -> None:
     warning = _faults(counts)
     if warning:
         logger.warning("%s", warning)
+    if args.report_file is not None:
+        _write_report(args, outputs, translator)
     leave_group_at_exit()
+
+
+def _write_report(args: argparse.Namespace, outputs: Mapping[Path, Path], translator: CorpusTranslator) -> None:
+    """Write a line for each row, and the page of them."""
+    with replaced_file(args.report_file) as file:
+        for record in report_of_rows(outputs, translator):
+            file.write(text_bytes([json.dumps(record, ensure_ascii=False)]))
+    if args.report_page is not None:
+        write_report_page([args.report_file], args.report_page, str(args.output_dir))
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -72,6 +88,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise UserError("--output_dir needs --input_file with the files.")
     decoding.check_options(args)
     check_output_folder(args.output_dir)
+    check_output_file(args.report_file)
+    check_output_file(args.report_page)
     if args.errors != "strict":
         raise UserError("--errors replace is for one file of text. Leave it out with --output_dir.")
 
@@ -98,7 +116,11 @@ def _check_kinds(args: argparse.Namespace, paths: Sequence[Path]) -> None:
     if has_columns(paths[0]):
         if args.format is not None:
             raise UserError(f"--format is for text, and {paths[0]} has rows. Leave it out.")
+        if args.report_file is not None and args.report_column is None:
+            raise UserError("A report of rows is made of their numbers. Name a column for these with --report_column.")
         return
+    if args.report_file is not None:
+        raise UserError("A report of lines is for one file. Use --output_file, or --documents for running text.")
     check_no_rows(args, f"{paths[0]} is plain text")
     for path in paths:
         file_format = recognise(path, args.format, tags=args.tags)

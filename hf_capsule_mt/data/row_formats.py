@@ -80,9 +80,13 @@ class RowFile(ABC):
     def _rows(self) -> Iterator[tuple[Any, str | None]]:
         """Yield each row with its text, None for null."""
 
-    @abstractmethod
     def texts(self, rows: Sequence[Any]) -> list[str | None]:
         """Return the texts of a part."""
+        return self.column(rows, self.text_column)
+
+    @abstractmethod
+    def column(self, rows: Sequence[Any], name: str) -> list[Any]:
+        """Return a column of a part."""
 
     @abstractmethod
     def new_part(self, rows: Sequence[Any], columns: Columns, examples: Mapping[str, Any]) -> bytes:
@@ -123,9 +127,9 @@ class JSONLFile(RowFile):
                 raise UserError(f"{where} has no text {self.text_column!r}: {row!r:.200}")
             yield line, row[self.text_column]
 
-    def texts(self, rows: Sequence[bytes]) -> list[str | None]:
-        """Return the texts of a part."""
-        return [json.loads(row)[self.text_column] for row in rows]
+    def column(self, rows: Sequence[bytes], name: str) -> list[Any]:
+        """Return a column of a part."""
+        return [json.loads(row)[name] for row in rows]
 
     def new_part(self, rows: Sequence[bytes], columns: Columns, examples: Mapping[str, Any]) -> bytes:
         """Return the lines of a part with new keys."""
@@ -154,8 +158,8 @@ class TextFile(RowFile):
         for line in each_line(self.path):
             yield line, line
 
-    def texts(self, rows: Sequence[str]) -> list[str | None]:
-        """Return the lines of a part."""
+    def column(self, rows: Sequence[str], name: str) -> list[Any]:
+        """Return the lines of a part, which are its only column."""
         return list(rows)
 
     def new_part(self, rows: Sequence[str], columns: Columns, examples: Mapping[str, Any]) -> bytes:
@@ -194,9 +198,9 @@ class ParquetFile(RowFile):
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
             raise UserError(f"The column {self.text_column!r} of {self.path} is of type {kind}, not of text.")
 
-    def texts(self, rows: Sequence["pa.RecordBatch"]) -> list[str | None]:
-        """Return the texts of a part."""
-        return [row.column(self.text_column)[0].as_py() for row in rows]
+    def column(self, rows: Sequence["pa.RecordBatch"], name: str) -> list[Any]:
+        """Return a column of a part."""
+        return [row.column(name)[0].as_py() for row in rows]
 
     def new_part(self, rows: Sequence["pa.RecordBatch"], columns: Columns, examples: Mapping[str, Any]) -> bytes:
         """Return the rows of a part with new columns, as a stream of Arrow."""

@@ -228,4 +228,4 @@ def test_a_page_that_is_another_file_is_refused(checkpoint, tmp_path, capsys):
     rows = ["--output_dir", str(tmp_path / "rows"), "--report_page", str(tmp_path / "r.html")]
     with pytest.raises(SystemExit, match="2"):
         main(["--model", checkpoint, *files[:2], *rows])
-    assert "--report_page is for one file" in capsys.readouterr().err
+    assert "A report of lines is for one file" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import asdict
@@ -25,6 +25,11 @@ from .rows import CorpusTranslator, RowCounts
 _UNFINISHED = ".unfinished"
 _SETTINGS = "settings.json"
 _RECORD = "record.json"
+_FAULTS = {
+    "cut": "source_cut",
+    **{name: name for name in ("limit_reached", "empty", "too_short", "repeats")},
+}
+"""Numbers of [`RowCounts`], and the flags of a report that say the same of a sentence."""
 
 
 def translate_row_files(outputs: Mapping[Path, Path], output_dir: Path, translator: CorpusTranslator) -> RowCounts:
@@ -59,6 +64,28 @@ def translate_row_files(outputs: Mapping[Path, Path], output_dir: Path, translat
         # Of a run that was killed at its end.
         (output_dir / _UNFINISHED).rmdir()
     return total
+
+
+def report_of_rows(outputs: Mapping[Path, Path], translator: CorpusTranslator) -> Iterator[dict[str, Any]]:
+    """Yield what a report says of each row of translated files, with the names of a report of sentences.
+
+    Args:
+        outputs: the output of each file. All are complete.
+        translator: has translated them, with a column of reports.
+    """
+    for path, output in outputs.items():
+        rows = open_rows(output, translator.text_column)
+        number = 0
+        for part in rows.parts():
+            sources = rows.texts(part)
+            translations = rows.column(part, translator.translation_column)
+            reports = rows.column(part, translator.report_column)
+            for source, translation, counts in zip(sources, translations, reports, strict=True):
+                number += 1
+                place = {"file": str(path), "line": number, "sentence": 1}
+                texts = {"source": source or "", "translation": translation or ""}
+                faults = {fault: counts[name] > 0 for name, fault in _FAULTS.items()}
+                yield {**place, **texts, "segments": counts["segments"], **faults}
 
 
 def share_of(outputs: Mapping[Path, Path], number: int, count: int) -> dict[Path, Path]:

@@ -131,6 +131,35 @@ def test_a_column_of_numbers(checkpoint, folder, tmp_path):
         assert [report["segments"] for report in reports[:5]] == [1, 0, 2, 0, 2]
 
 
+def test_a_page_of_rows(checkpoint, folder, tmp_path):
+    page = tmp_path / "rows.html"
+    translate(checkpoint, folder, tmp_path / "out", "--report_column", "report", "--report_page", str(page))
+    records = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert len(records) == 4 * len(ROWS)
+    for path in sorted(folder.iterdir()):
+        of_file = [record for record in records if record["file"] == str(path)]
+        assert [record["line"] for record in of_file] == [*range(1, len(ROWS) + 1)]
+        assert [record["source"] or None for record in of_file] == [text or None for text in TEXTS]
+        for record, row in zip(of_file, rows_of(tmp_path / "out" / path.name), strict=True):
+            assert record["translation"] == (row["translation"] or "")
+            assert record["limit_reached"] == (row["report"]["limit_reached"] > 0)
+    assert any(record["limit_reached"] for record in records)
+    assert records[0]["source"] in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--report_page", "rows.html"], "with --report_column"),
+        (["--report_file", "rows.jsonl", "--report_column", "report", "--part", "1/2"], "one process writes it"),
+    ],
+)
+def test_a_report_that_cannot_be_of_all_rows(checkpoint, folder, tmp_path, capsys, options, message):
+    with pytest.raises(SystemExit):
+        translate(checkpoint, folder, tmp_path / "out", *options)
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])
 def test_a_file_without_rows(checkpoint, tmp_path, name):
     (tmp_path / "in").mkdir()
