@@ -132,17 +132,16 @@ class DataArguments:
 
     train_file: list[str] = option(
         default_factory=list,
-        help="Source file and target file, or a .tsv, .jsonl or .parquet file, or a translation memory (.tmx). Text "
-        "may be compressed (.gz, .bz2, .xz, .zst). Name several corpora one after the other. 'part-*.tsv' in quotes is "
-        "one corpus of several files.",
+        help="Source file and target file, or a file of .tsv, .jsonl, .parquet or .tmx. Text may be .gz, .bz2, .xz or "
+        ".zst. Several corpora stand one after the other. 'part-*.tsv' in quotes is one corpus.",
     )
     validation_file: list[str] = option(
         default_factory=list, help="Validation data, in the same formats as --train_file."
     )
     general_validation_file: list[str] = option(
         default_factory=list,
-        help="Texts of another kind, on which a fine-tuned model should stay good. Each evaluation scores them too "
-        "(eval_general_bleu). A checkpoint that loses more than --max_general_loss is never the best one.",
+        help="Texts of another kind, on which a model should stay good (eval_general_bleu). A checkpoint that loses "
+        "more than --max_general_loss there is never the best one.",
     )
     dataset_name: str | None = option(default=None, help="Data set of the Hub, instead of files.")
     dataset_config_name: str | None = option(default=None, help="Configuration of the data set.")
