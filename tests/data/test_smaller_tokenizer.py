@@ -33,7 +33,9 @@ def dropped_at_random(files, tokenizer, side, share):
     vocabulary = files.of_side(side)
     special = {token_id for token, token_id in vocabulary.token_ids.items() if token.startswith((">>", "__", "<"))}
     special |= {vocabulary.token_ids[token] for token in tokenizer.all_special_tokens}
-    chosen = [token_id for token_id in vocabulary.token_ids.values() if generator.random() < share]
+    # The library gives the tokens in another order in each process.
+    every_id = sorted(vocabulary.token_ids.values())
+    chosen = [token_id for token_id in every_id if generator.random() < share]
     kept = special | set(vocabulary.always) | set(chosen)
     for token_id in chosen:
         kept.update(vocabulary.parts_of(token_id))

@@ -21,7 +21,6 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForSequenceClassification, preset_config
 from hf_capsule_mt.configuration.description import describe_architecture
-from hf_capsule_mt.hub.export_programs import EncoderProgram, StepProgram
 from hf_capsule_mt.hub.model_card import papers_of
 from hf_capsule_mt.modeling.aggregation import SourceAggregation
 
@@ -193,20 +192,6 @@ def test_parameters_at_base(method, added):
 def test_what_has_no_effect_is_refused(fields, message):
     with pytest.raises(StrictDataclassError, match=message):
         preset_config("transformer", "tiny", layer_aggregation_place="source", **fields)
-
-
-@torch.no_grad()
-def test_exported_programs_read_the_states_of_their_layer():
-    model = aggregated("source_em_routing")
-    source, targets = source_batch(), torch.tensor([[0, 9, 4], [0, 6, 21], [0, 11, 3]])
-    tensors = EncoderProgram(model)(source)
-    expected = model(**source, decoder_input_ids=targets).logits
-    step = StepProgram(model)
-    for position in range(targets.shape[1]):
-        outputs = step({**tensors, "input_ids": targets[:, position : position + 1]})
-        torch.testing.assert_close(outputs.pop("logits"), expected[:, position], rtol=1e-4, atol=1e-5)
-        for name, state in outputs.items():
-            tensors[name.replace("present.", "past_key_values.")] = state
 
 
 def test_a_card_names_place_and_paper():

@@ -1,4 +1,4 @@
-"""Write a checkpoint as programs for ONNX Runtime, transformers.js or torch.export, and check them.
+"""Write a checkpoint as programs of ONNX or torch.export, and check them.
 
     hf-capsule-mt export --model checkpoints/tatoeba-en-de-transformer --output_dir exported
     exported: config.json, generation_config.json, onnx/decoder_model_merged.onnx, onnx/encoder_model.onnx, ...

@@ -52,8 +52,11 @@ def translate_row_files(outputs: Mapping[Path, Path], output_dir: Path, translat
         UserError: if a file is no file of rows, or its output is of other settings.
         BlockingIOError: if another process translates one of the files.
     """
-    translator = copy(translator)
-    translator.decoding = with_common_int8(translator.decoding, output_dir)
+    decoding = with_common_int8(translator.decoding, output_dir)
+    if decoding is not translator.decoding:
+        # A copy has no model, so it loads one with these products.
+        translator = copy(translator)
+        translator.decoding = decoding
     total = RowCounts()
     for path, output in tqdm(outputs.items(), unit=" files"):
         file = _FileOfRows(path, output, output_dir, translator)
