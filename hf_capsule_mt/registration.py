@@ -11,7 +11,8 @@ class _NotOfTorchao(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        return not (text.startswith("Failed to load") or "Calling register_constant() on Enum" in text)
+        is_of_kernels = text.startswith(("Failed to load", "Skipping import of cpp extensions"))
+        return not (is_of_kernels or "Calling register_constant() on Enum" in text)
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def teach(kind, task, folder):
     config_class, model_class = MODELS[kind]
     shape = {**SHAPE, "d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "init_std": 0.1, "dropout": 0.0}
     torch.manual_seed(0)
-    model = model_class(config_class(vocab_size=len(tokenizer), **shape))
+    model = model_class(config_class(vocab_size=max(tokenizer.get_vocab().values()) + 1, **shape))
     for part in (model, tokenizer):
         part.save_pretrained(folder / "start")
     rate = {"learning_rate": 1e-2, "lr_scheduler_type": "linear", "label_smoothing": 0}
