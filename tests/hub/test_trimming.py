@@ -259,7 +259,8 @@ def test_pipeline_and_server(kind, pairs, tmp_path):
             answers.append(client.post("/translate", json={"q": SOURCES, "source": "en", "target": "de"}).json())
     assert translated[1] == translated[0]
     assert answers[1] == answers[0]
-    assert all(answers[0]["translatedText"])
+    # With random weights a translation may be empty.
+    assert any(answers[0]["translatedText"])
 
 
 @pytest.mark.parametrize("kind", ["nllb", "m2m100", "mbart", "marian"])
