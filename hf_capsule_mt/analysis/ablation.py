@@ -24,8 +24,8 @@ from hf_capsule_mt.translation.generation.decoder import evaluating, pad_rows
 
 from .corpus import EncodedCorpus
 
-_SOURCE_LAYER = re.compile(r"source_aggregation\.layers\.(\d+)$")
-"""The name of the aggregation that makes what a layer of the decoder reads of the source."""
+_OF_LAYER = re.compile(r"(source|stack)_aggregation\.layers\.(\d+)$")
+"""The name of an aggregation for a layer of the decoder, or above a layer of a stack."""
 
 
 class _Batch(NamedTuple):
@@ -111,7 +111,7 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
         side = _side_of(name)
         positions = "source" if side == "encoder" else "target"
         if isinstance(module, LayerAggregation) and isinstance(module.aggregator, RoutedAggregation):
-            place = "source" if _SOURCE_LAYER.search(name) else f"{side} layers"
+            place = "source" if "source_aggregation" in name else f"{side} layers"
             # Before the LayerNorm the mean would be made as long as what it is the mean of.
             site = _Site(module.layer_norm, positions)
         elif isinstance(module, RoutedHeads):
@@ -203,14 +203,22 @@ def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
     gates = {}
     for name, module in model.named_modules():
         if isinstance(module, LayerAggregation) and module.gamma is not None:
-            place = f"{_side_of(name)} layers"
-            of_decoder_layer = _SOURCE_LAYER.search(name)
-            if of_decoder_layer:
-                place = f"source of decoder layer {int(of_decoder_layer[1]) + 1}"
-            gates[place] = _sizes(module.gamma)
+            gates[_place_of(name)] = _sizes(module.gamma)
         elif isinstance(module, ResidualRoutedHeads):
             gates[f"heads {module.routed.routing.place}"] = _sizes(module.gamma)
     return gates
+
+
+def _place_of(name: str) -> str:
+    """Return what a module's name says about the place of an aggregation of layers."""
+    side = _side_of(name)
+    of_layer = _OF_LAYER.search(name)
+    if not of_layer:
+        return f"{side} layers"
+    number = int(of_layer[2]) + 1
+    if of_layer[1] == "source":
+        return f"source of decoder layer {number}"
+    return f"above {side} layer {number}"
 
 
 def _sizes(gamma: Tensor) -> dict[str, float]:

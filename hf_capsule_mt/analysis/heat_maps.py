@@ -57,7 +57,8 @@ def draw_heat_maps(
     """Draw panels of one shape, with one scale for all.
 
     The scale goes from 0, which is white, to the largest value. Where capsules are many, a few of them can get so much
-    that all others would look the same. So it goes to what 1 value in 100 exceeds.
+    that all others would look the same. So it goes to what 1 value in 100 exceeds. If some values are negative, it goes
+    as far on both sides of 0, and they are red.
 
     Args:
         maps: `[rows, columns]` each, by the title of the panel.
@@ -65,7 +66,7 @@ def draw_heat_maps(
         rows: label and names of the rows, which must have names.
         columns: label of the columns, and their names or None.
         scale: what the values are.
-        colours: a colour map of Matplotlib for each panel. By default all are blue.
+        colours: a colour map of Matplotlib for each panel. By default the largest value of all is blue.
         side_by_side: whether panels are next to each other (default: below each other).
     """
     from matplotlib.figure import Figure
@@ -78,11 +79,14 @@ def draw_heat_maps(
     figure.suptitle(title, **text_style)
     subplots = figure.subplots(*grid, squeeze=False, sharex=True, sharey=True)
     panels = list(subplots.flat)
-    largest = _top_of_scale(values)
-    panel_colours = colours or ["Blues"] * len(maps)
+    largest = _top_of_scale(values.abs())
+    smallest, default_colour = 0.0, "Blues"
+    if values.min() < 0:
+        smallest, default_colour = -largest, "RdBu"
+    panel_colours = colours or [default_colour] * len(maps)
     for panel, name, cells, colour in zip(panels, maps, values.numpy(), panel_colours, strict=True):
         panel.set_title(name, fontsize="medium", **text_style)
-        panel.imshow(cells, cmap=colour, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
+        panel.imshow(cells, cmap=colour, vmin=smallest, vmax=largest, aspect="auto", interpolation="nearest")
         _name_cells(panel, rows, columns, values.shape[-1])
     # One bar shows the scale of all panels of a colour. A label of the first would run into the next panel.
     sharing_a_bar = [panels]

@@ -1,8 +1,7 @@
-"""Which layers of the encoder each layer of the decoder reads, if each has an aggregate of its own of them."""
+"""Which layers a layer reads, if it has an aggregate of its own of them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,66 +9,112 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.modeling.aggregation import RoutedAggregation
+from hf_capsule_mt.translation.alignment.forced import TeacherForcedPass
+
+_AGGREGATIONS = {
+    "source": ("encoder", "source_aggregation"),
+    "encoder": ("encoder", "stack_aggregation"),
+    "decoder": ("decoder", "stack_aggregation"),
+}
+"""What is read: the source by layers of the decoder, or a stack by its own layers. With the module that mixes it."""
+READING_TITLES = {
+    "source": "Encoder layers that decoder layers read",
+    "encoder": "Encoder layers that encoder layers read",
+    "decoder": "Decoder layers that decoder layers read",
+}
+"""The titles of their tables and pictures."""
+READERS = {"source": "decoder layer", "encoder": "above encoder layer", "decoder": "above decoder layer"}
+"""Where each is read. The readers are counted from 1."""
 
 
-class SourceShares:
-    """The mean share that each layer of the encoder has in what each layer of the decoder reads.
+class LayerShares:
+    """The mean share that each layer has in what another layer reads.
 
-    In a learned mean the shares are its weights, and in attention over layers those of a position. Routing assigns each
-    layer to output capsules. There a layer's share is its part of what is assigned to a capsule, the mean over capsules
-    at the last iteration. Other aggregates have no shares, and neither have models without aggregates for the source.
+    In a learned mean the shares are its weights, and in attention over layers those of a position. A learned sum has
+    its weights, which may be negative and need not add up to 1. Routing assigns each layer to output capsules. There a
+    layer's share is its part of what is assigned to a capsule, the mean over capsules at the last iteration. Other
+    aggregates have no shares, and neither have models that read aggregates only on top of a stack.
 
     Args:
         model: its layers are read.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        aggregation = getattr(getattr(model.base_model, "encoder", None), "source_aggregation", None)
-        self._aggregators: list[nn.Module] = []
-        if aggregation is not None:
-            aggregators = [layer.aggregator for layer in aggregation.layers]
-            self._aggregators = [aggregator for aggregator in aggregators if _has_shares(aggregator)]
-        # Those of the last batch, by layer of the decoder: `[L + 1]`, or `[batch, source, L + 1]`.
-        self._last: dict[int, Tensor] = {}
-        self._sums: list[Tensor | float] = [0.0] * len(self._aggregators)
-        self._positions = 0
+        self._readers: dict[str, list[_Reader]] = {}
+        for what, (side, name) in _AGGREGATIONS.items():
+            stack = getattr(model.base_model, side, None)
+            aggregation = getattr(stack, name, None)
+            if aggregation is not None:
+                readers = [_Reader(layer.aggregator) for layer in aggregation.layers]
+                self._readers[what] = [reader for reader in readers if reader.has_shares]
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Remember the shares of every batch that the model reads in the block, until the next one."""
         with ExitStack() as stack:
-            for number, aggregator in enumerate(self._aggregators):
-                hook = aggregator.register_forward_hook(partial(self._remember, number))
-                stack.callback(hook.remove)
+            for readers in self._readers.values():
+                for reader in readers:
+                    stack.enter_context(reader.reading())
             yield
 
-    def _remember(self, number: int, aggregator: nn.Module, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        if isinstance(aggregator, RoutedAggregation):
-            _, assignment = output
-            # `[batch, source, iterations, L + 1, N]`.
-            self._last[number] = shares_of_assignment(assignment[..., -1, :, :])
-        else:
-            layers = inputs[0]
-            self._last[number] = aggregator.shares(layers)
-
-    def add(self, mask: Tensor) -> None:
-        """Add the shares of the last batch at the source words `[batch, source]` where `mask` is True."""
-        self._positions += int(mask.sum())
-        for number, shares in self._last.items():
-            # A learned mean has the same shares everywhere.
-            everywhere = shares.expand(*mask.shape, -1)
-            self._sums[number] += everywhere[mask].double().sum(0).cpu()
+    def add(self, forced: TeacherForcedPass) -> None:
+        """Add the shares of the last batch at its words."""
+        for what, readers in self._readers.items():
+            mask = forced.target_mask if what == "decoder" else forced.source_mask
+            for reader in readers:
+                reader.add(mask)
 
     @property
-    def means(self) -> Tensor | None:
-        """`[decoder layers, encoder layers + 1]`, float64, the embeddings first. None if there are no shares."""
-        if not self._last:
-            return None
-        return torch.stack(self._sums) / self._positions
+    def means(self) -> dict[str, list[Tensor]]:
+        """By what is read, the shares of layers for each layer that reads them, float64, the embeddings first.
+
+        "source" has `[encoder layers + 1]` for each layer of the decoder. "encoder" and "decoder" have `[l + 1]` for
+        what is read above layer l, which the next layer reads, or leaves the stack. What has no shares is left out.
+        """
+        return {what: [reader.mean for reader in readers] for what, readers in self._readers.items() if readers}
 
 
-def _has_shares(aggregator: nn.Module) -> bool:
-    return isinstance(aggregator, RoutedAggregation) or hasattr(aggregator, "shares")
+class _Reader:
+    """The mean shares of the layers that one aggregator reads."""
+
+    def __init__(self, aggregator: nn.Module) -> None:
+        self._aggregator = aggregator
+        # Those of the last batch: `[L]`, or `[batch, positions, L]`.
+        self._last: Tensor | None = None
+        self._sum: Tensor | float = 0.0
+        self._positions = 0
+
+    @property
+    def has_shares(self) -> bool:
+        return isinstance(self._aggregator, RoutedAggregation) or hasattr(self._aggregator, "shares")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        hook = self._aggregator.register_forward_hook(self._remember)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _remember(self, aggregator: nn.Module, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        if isinstance(aggregator, RoutedAggregation):
+            _, assignment = output
+            # `[batch, positions, iterations, L, N]`.
+            self._last = shares_of_assignment(assignment[..., -1, :, :])
+        else:
+            self._last = aggregator.shares(inputs[0])
+
+    @torch.no_grad()
+    def add(self, mask: Tensor) -> None:
+        """Add the shares of the last batch at the words `[batch, positions]` where `mask` is True."""
+        # A learned mean has the same shares everywhere.
+        everywhere = self._last.expand(*mask.shape, -1)
+        self._sum += everywhere[mask].double().sum(0).cpu()
+        self._positions += int(mask.sum())
+
+    @property
+    def mean(self) -> Tensor:
+        return self._sum / self._positions
 
 
 def shares_of_assignment(assignment: Tensor) -> Tensor:

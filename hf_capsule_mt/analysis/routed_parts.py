@@ -22,9 +22,11 @@ def has_routing(config: PreTrainedConfig) -> bool:
     return False
 
 
-def mixes_source(config: PreTrainedConfig) -> bool:
-    """Return whether each decoder layer of such a model reads an aggregate of its own of the encoder's layers."""
-    return isinstance(config, AggregationFields) and config.aggregates_layers_for_source()
+def mixes_layers(config: PreTrainedConfig) -> bool:
+    """Return whether each layer of a stack of such a model reads an aggregate of its own of other layers."""
+    if not isinstance(config, AggregationFields) or config.layer_aggregation is None:
+        return False
+    return config.layer_aggregation_place != "top"
 
 
 def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from hf_capsule_mt.evaluation.drawing import COLOURS, line_style, new_panels
 
 from .heat_maps import draw_heat_maps
+from .layer_shares import READERS, READING_TITLES
 from .routed_parts import guided_names
 from .sentence import SentenceRouting
 from .statistics import RoutingStatistics
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SOURCE_LAYERS = "Encoder layers that decoder layers read"
-"""The title of a figure."""
 _AROUND = "PAST and FUTURE around a word's translation"
 """The title of a figure."""
 MOST_WORDS = 40
@@ -40,6 +40,7 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
     * "PAST and FUTURE": source words to PAST and to FUTURE while every target word is written (Zheng et al. 2019, Fig.
       4). At a step also "PAST and FUTURE by iteration", with every capsule.
     * "Sentence capsules": source words to sentence capsules, by iteration (Wang et al. 2019, Table 4).
+    * "Encoder layers that decoder layers read" and so on: shares in what a layer reads, if it has its own aggregate.
     """
     assignments = {
         "Encoder layers": routing.encoder_layers,
@@ -57,6 +58,8 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
             pictures["PAST and FUTURE by iteration"] = partial(_draw_guided_step, routing, step)
     if routing.sentence is not None:
         pictures["Sentence capsules"] = partial(_draw_sentence_capsules, routing)
+    for what, shares in routing.layers_read.items():
+        pictures[READING_TITLES[what]] = partial(_draw_layers_read, what, shares)
     return pictures
 
 
@@ -167,12 +170,12 @@ def _what_is_cut(*sides: tuple[str, ...]) -> str:
 def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> dict[str, "Figure"]:
     """Draw what was measured, and what [`record_routing`] makes of it. Return figures by title.
 
-    They are "Encoder layers that decoder layers read", the mean assignment by iteration of every kind of routing (Dou
-    et al. 2019, Fig. 4), "Entropy and diversity", and "PAST and FUTURE around a word's translation".
+    They are shares in what a layer reads, as in [`sentence_pictures`], the mean assignment by iteration of every kind
+    of routing (Dou et al. 2019, Fig. 4), "Entropy and diversity", and "PAST and FUTURE around a word's translation".
     """
     figures = {}
-    if statistics.source_layers is not None:
-        figures[_SOURCE_LAYERS] = _draw_source_layers(statistics.source_layers)
+    for what, shares in statistics.layers_read.items():
+        figures[READING_TITLES[what]] = _draw_layers_read(what, shares)
     for name, sums in statistics.sums.items():
         title = f"Mean assignment: {name}"
         means = sums.mean_assignment
@@ -192,12 +195,13 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
     return figures
 
 
-def _draw_source_layers(shares: Tensor) -> "Figure":
-    """Draw the mean shares of encoder layers in what decoder layers read, `[decoder layers, encoder layers + 1]`."""
-    num_decoder_layers, num_shares = shares.shape
-    rows = ("decoder layer", _numbers(num_decoder_layers))
-    columns = ("encoder layer, 0 for the embeddings", ["0", *_numbers(num_shares - 1)])
-    return draw_heat_maps({"mean over the source": shares}, _SOURCE_LAYERS, rows, columns, scale="share")
+def _draw_layers_read(what: str, shares: Sequence[Tensor]) -> "Figure":
+    """Draw what [`LayerShares.means`] has. Layers that a layer cannot read have the share 0."""
+    side = "encoder" if what == "source" else what
+    values = pad_sequence(list(shares), batch_first=True)
+    columns = (f"{side} layer, 0 for the embeddings", ["0", *_numbers(values.shape[1] - 1)])
+    rows = (READERS[what], _numbers(len(shares)))
+    return draw_heat_maps({"mean over words": values}, READING_TITLES[what], rows, columns, scale="share")
 
 
 def _draw_word_means(means: Tensor, title: str, capsules: Sequence[str]) -> "Figure":

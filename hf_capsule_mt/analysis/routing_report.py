@@ -15,6 +15,7 @@ from hf_capsule_mt.evaluation.drawing import save_figure
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 from hf_capsule_mt.files import replace_text, replaced_file, write_json
 
+from .layer_shares import READERS, READING_TITLES
 from .routing_figures import TEXTS, draw_routing, look_for, sentence_pictures
 from .sentence import SentenceRouting
 from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics, WordShares
@@ -40,8 +41,8 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         * "guided_names": of the guided capsules.
         * "past_and_future": what [`PastAndFutureSums.result`] returns, or None.
         * "top_5_overlap": {"past": ..., "future": ...}, or None.
-        * "source_layers": the mean share of each encoder layer, the embeddings first, in what each decoder layer reads:
-          a list for each decoder layer. Or None.
+        * "layers_read": by what is read, the mean share of each layer, the embeddings first, in what each reader reads:
+          a list for each, as in [`LayerShares.means`].
     """
     routing = {}
     for name, sums in statistics.sums.items():
@@ -49,6 +50,9 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
     words = {}
     for name, shares in statistics.word_shares.items():
         words[name] = _record_words(shares, tokenizer)
+    layers_read = {}
+    for what, shares in statistics.layers_read.items():
+        layers_read[what] = [of_reader.tolist() for of_reader in shares]
     past_and_future = None
     if statistics.past_and_future is not None:
         past_and_future = statistics.past_and_future.result()
@@ -63,7 +67,7 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         "guided_names": statistics.guided_names,
         "past_and_future": past_and_future,
         "top_5_overlap": top_5_overlap,
-        "source_layers": None if statistics.source_layers is None else statistics.source_layers.tolist(),
+        "layers_read": layers_read,
     }
 
 
@@ -118,8 +122,8 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
         tables.append(_gates_table(gates))
     if worth["added"]:
         tables.append(_worth_table(worth))
-    if record["source_layers"]:
-        tables.append(_source_layers_table(record["source_layers"]))
+    for what, shares in record["layers_read"].items():
+        tables.append(_layers_read_table(what, shares))
     if routing:
         tables.append(_entropy_table(routing))
     # Only layers and heads have this.
@@ -175,12 +179,12 @@ def _worth_table(worth: Mapping[str, Any]) -> Table:
     return _table("What the capsules are worth", rows)
 
 
-def _source_layers_table(shares: Sequence[Sequence[float]]) -> Table:
-    num_encoder_layers = len(shares[0]) - 1
-    rows = [["decoder layer", "0", *_numbers_to(num_encoder_layers)]]
-    for number, of_layer in enumerate(shares, start=1):
-        rows.append([str(number), *_cells(of_layer)])
-    return _table("Encoder layers that each decoder layer reads", rows)
+def _layers_read_table(what: str, shares: Sequence[Sequence[float]]) -> Table:
+    num_shares = len(shares[-1])
+    rows = [[READERS[what], "0", *_numbers_to(num_shares - 1)]]
+    for number, of_reader in enumerate(shares, start=1):
+        rows.append([str(number), *_filled(_cells(of_reader), num_shares)])
+    return _table(READING_TITLES[what], rows)
 
 
 def _entropy_table(routing: Mapping[str, Any]) -> Table:

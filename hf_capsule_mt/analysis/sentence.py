@@ -13,7 +13,8 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.alignment.forced import teacher_force
 from hf_capsule_mt.translation.generation.decoder import Decoder, evaluating
 
-from .routed_parts import guided_groups, has_routing
+from .layer_shares import LayerShares
+from .routed_parts import guided_groups, has_routing, mixes_layers
 from .subwords import source_subwords, target_subwords
 
 
@@ -33,6 +34,7 @@ class SentenceRouting:
         heads: of attention heads, by place as "cross.1" (site and layer): `[S or T, I, H, N]`, S at "encoder_self".
         guided: of source pieces to PAST, then FUTURE, then redundant capsules, `[T, I, S, J]`.
         sentence: of source pieces to sentence capsules, `[I, S, M]`.
+        layers_read: shares of layers in what other layers read, means over the words: those of [`LayerShares.means`].
         num_past: how many of the J are PAST. The baselines of guided routing have one, which stands for all.
         num_future: how many of the J, after these, are FUTURE.
     """
@@ -45,6 +47,7 @@ class SentenceRouting:
     heads: dict[str, Tensor] = field(default_factory=dict)
     guided: Tensor | None = None
     sentence: Tensor | None = None
+    layers_read: dict[str, list[Tensor]] = field(default_factory=dict)
     num_past: int = 0
     num_future: int = 0
 
@@ -58,7 +61,7 @@ def read_sentence(
 ) -> SentenceRouting:
     """Translate a sentence with any encoder-decoder, and read the routing by teacher forcing.
 
-    Without routing there are only the words and the translation.
+    Without routing and aggregates for each layer there are only the words and the translation.
 
     Args:
         model: translates.
@@ -93,10 +96,14 @@ def read_encoded(
     source_words = source_subwords(tokenizer, source_ids)
     target_words = target_subwords(tokenizer, target_ids)
     translation = tokenizer.decode(target_ids, skip_special_tokens=True)
-    if not has_routing(model.config) or not target_ids:
+    is_drawn = has_routing(model.config) or mixes_layers(model.config)
+    if not is_drawn or not target_ids:
         return SentenceRouting(source_words, target_words, translation)
-    with evaluating(model):
-        output = teacher_force(model, [source_ids], [target_ids], output_routing="all").output
+    shares = LayerShares(model)
+    with evaluating(model), shares.reading():
+        forced = teacher_force(model, [source_ids], [target_ids], output_routing="all")
+    shares.add(forced)
+    output = forced.output
     heads = output.head_routing or {}
     num_past, num_future = guided_groups(model.config)
     return SentenceRouting(
@@ -108,6 +115,7 @@ def read_encoded(
         heads={place: _of_sentence(assignment) for place, assignment in heads.items()},
         guided=_of_sentence(output.guided_routing),
         sentence=_of_sentence(output.sentence_routing),
+        layers_read=shares.means,
         num_past=num_past,
         num_future=num_future,
     )

@@ -15,9 +15,9 @@ from hf_capsule_mt.translation.alignment.forced import TeacherForcedPass, attend
 from hf_capsule_mt.translation.generation.decoder import evaluating
 
 from .corpus import EncodedCorpus
+from .layer_shares import LayerShares
 from .past_and_future import PastAndFutureSums, attended_words, bag_overlaps
 from .routed_parts import guided_groups, guided_names
-from .source_layers import SourceShares
 
 LEAST_COUNT = 5
 """Words that occur less often are not ranked."""
@@ -159,8 +159,7 @@ class RoutingStatistics:
         word_shares: of source words in "guided capsules" (the mean over target words) and "sentence capsules".
         guided_names: of the guided capsules.
         past_and_future: sums of their assignments around a word's translation, or None.
-        source_layers: the mean shares of encoder layers in what each decoder layer reads, `[decoder layers, encoder
-            layers + 1]`, or None.
+        layers_read: the mean shares of layers in what other layers read, those of [`LayerShares.means`].
     """
 
     def __init__(self) -> None:
@@ -168,7 +167,7 @@ class RoutingStatistics:
         self.word_shares: dict[str, WordShares] = {}
         self.guided_names: list[str] = []
         self.past_and_future: PastAndFutureSums | None = None
-        self.source_layers: Tensor | None = None
+        self.layers_read: dict[str, list[Tensor]] = {}
         self._overlaps: list[Tensor] = []
 
     @property
@@ -275,13 +274,13 @@ def measure_routing(
             reader = attending(model)
             options["output_guided_capsules"] = True
             options["output_attentions"] = True
-        shares = SourceShares(reader)
+        shares = LayerShares(reader)
         for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc="measuring"):
             sources = [corpus.sources[index] for index in batch]
             targets = [corpus.targets[index] for index in batch]
             with shares.reading():
                 forced = teacher_force(reader, sources, targets, **options)
             statistics.add(model, forced)
-            shares.add(forced.source_mask)
-    statistics.source_layers = shares.means
+            shares.add(forced)
+    statistics.layers_read = shares.means
     return statistics

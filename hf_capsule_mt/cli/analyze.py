@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hf_capsule_mt.analysis.ablation import measure_worth, record_gates
 from hf_capsule_mt.analysis.corpus import EncodedCorpus, encode_references, translate_corpus
-from hf_capsule_mt.analysis.routed_parts import has_routing, mixes_source
+from hf_capsule_mt.analysis.routed_parts import has_routing, mixes_layers
 from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
 from hf_capsule_mt.analysis.sentence import read_encoded
 from hf_capsule_mt.analysis.statistics import measure_routing
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_arguments(args)
     options = decoding.decoding_options(args).pinned()
     config = options.config()
-    if not has_routing(config) and not mixes_source(config):
+    if not has_routing(config) and not mixes_layers(config):
         raise UserError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
     references = None
     if args.references is None:

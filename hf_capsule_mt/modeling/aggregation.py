@@ -135,6 +135,10 @@ class LayerSum(nn.Module):
         """Aggregate `[..., L, d]` to `[..., d]`."""
         return torch.einsum("l,...ld->...d", self.weight, layers), None
 
+    def shares(self, layers: Tensor) -> Tensor:
+        """Return the weight of each layer, `[L]`, which may be negative. It does not depend on `[..., L, d]`."""
+        return self.weight
+
 
 class DenseLayerSum(LayerSum):
     """The same, but it starts as the top layer: w is 1 there, and 0 elsewhere (DenseFormer, arXiv 2402.02622)."""

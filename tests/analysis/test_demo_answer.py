@@ -16,12 +16,16 @@ from hf_capsule_mt.loading import count_parameters
 
 EVERYTHING = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing", "guided_routing": "gdr"}
 EVERYTHING |= {"head_aggregation_decoder_layers": [0], "head_aggregation_cross_layers": [0], "guided_capsule_dim": 4}
+ROUTED = {
+    "everything": EVERYTHING,
+    "source": {"layer_aggregation": "em_routing", "layer_aggregation_place": "source"},
+}
 
 
 @cache
 def load(name):
-    if name == "everything":
-        model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tiny_model(), **EVERYTHING)
+    if name in ROUTED:
+        model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tiny_model(), **ROUTED[name])
         return model.eval(), tiny_tokenizer()
     if name == "marian":
         return tiny_model(), tiny_tokenizer(model_max_length=1000)
@@ -36,6 +40,7 @@ def load(name):
     [
         ("marian", []),
         ("caps_nmt", ["Sentence capsules"]),
+        ("source", ["Encoder layers that decoder layers read"]),
         (
             "everything",
             ["Encoder layers", "Decoder layers", "Heads: encoder_self.0", "Heads: decoder_self.0", "Heads: cross.0"]

@@ -1,18 +1,24 @@
-"""The picture and the table of which encoder layers each decoder layer reads."""
+"""The pictures and the tables of which layers a layer reads."""
 
 import pytest
 import torch
 from aggregated_models import aggregated, aggregated_m2m100
-from routed_models import TOKENIZER, corpus_for, routed
+from routed_models import TOKENIZER, corpus_for, read_pair, routed
 from test_routing_report import NOTHING
 
 from hf_capsule_mt.analysis.ablation import measure_worth, record_gates
-from hf_capsule_mt.analysis.routing_figures import draw_routing
+from hf_capsule_mt.analysis.corpus import EncodedCorpus
+from hf_capsule_mt.analysis.layer_shares import READING_TITLES
+from hf_capsule_mt.analysis.routing_figures import draw_routing, look_for, sentence_pictures
 from hf_capsule_mt.analysis.routing_report import record_routing, routing_tables
 from hf_capsule_mt.analysis.statistics import measure_routing
 from hf_capsule_mt.translation.alignment.forced import teacher_force
 
 TITLE = "Encoder layers that decoder layers read"
+
+
+def source_shares(statistics):
+    return torch.stack(statistics.layers_read["source"])
 
 
 def read_one_by_one(model, corpus):
@@ -27,7 +33,7 @@ def read_one_by_one(model, corpus):
 @pytest.mark.parametrize("make", [aggregated, aggregated_m2m100])
 def test_a_learned_mean_has_its_weights(make):
     model = make("source_linear", d_model=16, layer_aggregation_input_norm=False)
-    means = measure_routing(model, corpus_for(model)).source_layers
+    means = source_shares(measure_routing(model, corpus_for(model)))
     weights = [layer.aggregator.weight for layer in model.model.encoder.source_aggregation.layers]
     expected = torch.stack(weights).softmax(-1)
     assert expected.std() > 0.01
@@ -48,7 +54,7 @@ def test_attention_has_the_mean_over_source_words():
             of_layers.append(scores.softmax(-1))
         positions.append(torch.stack(of_layers, dim=1))
     expected = torch.cat(positions).mean(0)
-    means = measure_routing(model, corpus, max_tokens_per_batch=1000).source_layers
+    means = source_shares(measure_routing(model, corpus, max_tokens_per_batch=1000))
     torch.testing.assert_close(means, expected.double(), rtol=1e-4, atol=1e-6)
 
 
@@ -62,7 +68,7 @@ def test_routing_has_the_mean_over_capsules():
         of_capsule = assignment / assignment.sum(-2, keepdim=True)
         positions.append(of_capsule.mean(-1).transpose(0, 1))
     expected = torch.cat(positions).mean(0)
-    means = measure_routing(model, corpus, max_tokens_per_batch=1000).source_layers
+    means = source_shares(measure_routing(model, corpus, max_tokens_per_batch=1000))
     torch.testing.assert_close(means.sum(-1), torch.ones(len(means), dtype=torch.float64))
     torch.testing.assert_close(means, expected.double(), rtol=1e-4, atol=1e-6)
 
@@ -75,12 +81,79 @@ def test_the_picture_and_the_table_have_a_row_for_each_decoder_layer():
     num_layers = model.config.encoder_layers
     assert table.rows[0] == ["decoder layer", *map(str, range(num_layers + 1))]
     assert [row[0] for row in table.rows[1:]] == ["1", "2"]
-    for row, shares in zip(table.rows[1:], statistics.source_layers.tolist(), strict=True):
+    for row, shares in zip(table.rows[1:], source_shares(statistics).tolist(), strict=True):
         assert list(map(float, row[1:])) == pytest.approx(shares, abs=1e-3)
     panel, _ = draw_routing(statistics, record)[TITLE].axes
     image = panel.get_images()[0].get_array()
-    torch.testing.assert_close(torch.tensor(image.data), statistics.source_layers)
+    torch.testing.assert_close(torch.tensor(image.data), source_shares(statistics))
     assert [label.get_text() for label in panel.get_xticklabels()] == table.rows[0][1:]
+
+
+@pytest.mark.parametrize("make", [aggregated, aggregated_m2m100])
+def test_a_sum_in_a_stack_has_its_weights(make):
+    model = make("each_layer", d_model=16)
+    layers_read = measure_routing(model, corpus_for(model)).layers_read
+    assert list(layers_read) == ["encoder", "decoder"]
+    for side, rows in layers_read.items():
+        aggregations = getattr(model.model, side).stack_aggregation.layers
+        for row, aggregation in zip(rows, aggregations, strict=True):
+            torch.testing.assert_close(row, aggregation.aggregator.weight.double(), rtol=1e-5, atol=1e-6)
+
+
+def test_attention_in_a_stack_has_the_mean_over_its_words():
+    """By its equation, from the hidden states of Transformers: those of the decoder at target words."""
+    fields = {"layer_aggregation": "attention", "layer_aggregation_input_norm": False}
+    model = aggregated_m2m100("each_layer", d_model=16, **fields)
+    corpus = corpus_for(model)
+    for side, rows in measure_routing(model, corpus, max_tokens_per_batch=1000).layers_read.items():
+        stack = getattr(model.model, side)
+        below = []
+        # The lowest layer reads the embeddings.
+        hook = stack.layers[0].register_forward_hook(
+            lambda layer, inputs, output, below=below: below.append(torch.stack([inputs[0], output], dim=-2)[0])
+        )
+        list(read_one_by_one(model, corpus))
+        hook.remove()
+        layers = torch.cat(below)
+        norms = layers.square().mean(-1, keepdim=True).add(1e-6).sqrt()
+        expected = ((layers / norms) @ stack.stack_aggregation.layers[0].aggregator.weight).softmax(-1).mean(0)
+        torch.testing.assert_close(rows[0], expected.double(), rtol=1e-4, atol=1e-6)
+
+
+def test_the_picture_of_a_stack_has_a_row_above_each_layer():
+    model = aggregated("each_layer")
+    statistics = measure_routing(model, corpus_for(model))
+    weights = model.model.decoder.stack_aggregation.layers[1].aggregator.weight
+    assert weights.min() < 0
+    record = {**NOTHING, **record_routing(statistics, TOKENIZER)}
+    encoder_table, decoder_table = routing_tables(record)
+    assert encoder_table.rows[0] == ["above encoder layer", "0", "1", "2"]
+    # The first layer cannot read the second.
+    assert decoder_table.rows[1][-1] == ""
+    assert list(map(float, decoder_table.rows[2][1:])) == pytest.approx(weights.tolist(), abs=1e-3)
+    figures = draw_routing(statistics, record)
+    assert list(figures) == ["Encoder layers that encoder layers read", "Decoder layers that decoder layers read"]
+    panel, _ = figures["Decoder layers that decoder layers read"].axes
+    [image] = panel.get_images()
+    assert image.get_array()[1].data.tolist() == pytest.approx(weights.tolist())
+    # 0 is in the middle, which is white.
+    lowest, highest = image.get_clim()
+    assert lowest == -highest < 0
+    assert image.get_cmap()(0.5) == pytest.approx((1, 1, 1, 1), abs=0.05)
+
+
+@pytest.mark.parametrize("kind", ["source_linear", "source_em_routing", "each_layer"])
+def test_a_sentence_has_the_pictures_of_the_corpus(kind):
+    model = aggregated(kind)
+    corpus = EncodedCorpus(*[[TOKENIZER(line)["input_ids"]] for line in ("a b c", "d e")])
+    statistics = measure_routing(model, corpus)
+    routing = read_pair(model, "a b c", "d e")
+    assert list(routing.layers_read) == list(statistics.layers_read) != []
+    for what, shares in routing.layers_read.items():
+        torch.testing.assert_close(shares, statistics.layers_read[what])
+        draw = sentence_pictures(routing, 0)[READING_TITLES[what]]
+        assert draw().axes
+        assert "dark cell" in look_for(READING_TITLES[what])
 
 
 @pytest.mark.parametrize("kind", ["everything", "source_dynamic"])
@@ -88,7 +161,7 @@ def test_models_without_shares_have_no_picture(kind):
     model = routed(kind)
     statistics = measure_routing(model, corpus_for(model))
     record = record_routing(statistics, TOKENIZER)
-    assert record["source_layers"] is None
+    assert record["layers_read"] == {}
     assert TITLE not in draw_routing(statistics, record)
 
 
@@ -99,3 +172,14 @@ def test_the_source_of_each_decoder_layer_has_a_gate_and_all_have_a_worth():
     for number, layer in enumerate(model.model.encoder.source_aggregation.layers, start=1):
         assert gates[f"source of decoder layer {number}"]["largest"] == pytest.approx(layer.gamma.abs().max().item())
     assert set(measure_worth(model, corpus_for(model))["added"]) == {"source"}
+
+
+def test_every_aggregate_in_a_stack_has_a_gate_of_its_own():
+    model = aggregated("each_layer", layer_aggregation_output="residual")
+    gates = record_gates(model)
+    expected = {}
+    for side in ("encoder", "decoder"):
+        for number, layer in enumerate(getattr(model.model, side).stack_aggregation.layers, start=1):
+            expected[f"above {side} layer {number}"] = pytest.approx(layer.gamma.abs().max().item())
+    assert {place: gate["largest"] for place, gate in gates.items()} == expected
+    assert len(expected) == 4

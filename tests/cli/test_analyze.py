@@ -119,7 +119,7 @@ def test_layers_that_decoder_layers_read(corpus, tmp_path_factory):
     report = corpus / "report"
     # Weights start at 0, so all layers and the embeddings count alike.
     record = json.loads((report / "routing.json").read_text())
-    assert record["source_layers"] == [pytest.approx([1 / 3] * 3)] * 2
+    assert record["layers_read"]["source"] == [pytest.approx([1 / 3] * 3)] * 2
     assert "figures/encoder-layers-that-decoder-layers-read.png" in written(report)
     assert "| 1 | 0.333 | 0.333 | 0.333 |" in (report / "report.md").read_text()
 
