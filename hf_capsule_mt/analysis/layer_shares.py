@@ -40,12 +40,12 @@ class LayerShares:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._readers: dict[str, list[_Reader]] = {}
+        self._readers: dict[str, list[_AggregatorShares]] = {}
         for what, (side, name) in _AGGREGATIONS.items():
             stack = getattr(model.base_model, side, None)
             aggregation = getattr(stack, name, None)
             if aggregation is not None:
-                readers = [_Reader(layer.aggregator) for layer in aggregation.layers]
+                readers = [_AggregatorShares(layer.aggregator) for layer in aggregation.layers]
                 self._readers[what] = [reader for reader in readers if reader.has_shares]
 
     @contextmanager
@@ -74,7 +74,7 @@ class LayerShares:
         return {what: [reader.mean for reader in readers] for what, readers in self._readers.items() if readers}
 
 
-class _Reader:
+class _AggregatorShares:
     """The mean shares of the layers that one aggregator reads."""
 
     def __init__(self, aggregator: nn.Module) -> None:
