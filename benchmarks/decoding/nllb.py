@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from benchmarks.common.tables import GENERATE, clock_in_words, machine
-from benchmarks.common.workload import Batch, clock, decode, peak_memory, take_turns
+from benchmarks.common.workload import Batch, decode, peak_memory, take_turns
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, engine_of, generate, release
 from hf_capsule_mt.evaluation.tables import table_in_markdown
 
@@ -292,7 +292,7 @@ def report(record: Mapping[str, Any]) -> str:
     lines = [_speed(record)]
     lines.append(
         f"Times as fast as generate(), then as CTranslate2 in the same precision. Higher is faster. "
-        f"{rounds} of {clock_in_words(clock(settings['device']))}. {settings['num_beams']} beams, "
+        f"{rounds} of {clock_in_words(settings['clock'])}. {settings['num_beams']} beams, "
         f"{settings['length']} tokens read and written, sets of {settings['words']:,} words. "
         f"{machine(record['environment'], ctranslate2=record['environment']['packages'].get('ctranslate2'))}."
     )

@@ -26,7 +26,7 @@ def test_the_table_and_the_memory():
     memory = results["memory"]
     # The engine has the sources once for all beams.
     assert memory["engine, sources"] < memory["generate(), sources"] / 2
-    record = {**results, "settings": vars(args), "environment": environment("cpu")}
+    record = {**results, "settings": vars(args) | {"clock": "cpu"}, "environment": environment("cpu")}
     for of_sizes in record["seconds"].values():
         for seconds in of_sizes.values():
             for name in seconds:
@@ -37,13 +37,17 @@ def test_the_table_and_the_memory():
     assert "| float32 | 3.00 / 3.00 | 3.00 / 3.00 | 6.00 / 6.00 | 6.00 / 6.00 |" in table
     assert "| float32, goal | 1.6 / 1.4 |  | 3.0 / 1.3 |  |" in table
     assert "| seconds of generate() | 2.0 (2.0–2.0) | 2.0 (2.0–2.0) |  |  |" in table
+    # The clock of the record, not the one that this process would take.
+    assert "rounds of CPU time." in table
+    record["settings"]["clock"] = "wall"
+    assert "rounds of time that passed." in report(record)
 
 
 def test_the_table_of_mbart_has_no_goals():
     """They are those of NLLB-600M."""
     args = options("--model", "mbart", "--memory_tokens", "0")
     results, report = nllb.measure(args)
-    table = report({**results, "settings": vars(args), "environment": environment("cpu")})
+    table = report({**results, "settings": vars(args) | {"clock": "cpu"}, "environment": environment("cpu")})
     assert "| float32 |" in table
     assert "goal" not in table
 
