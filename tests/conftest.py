@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -31,6 +32,12 @@ if not torch.cuda.is_available():
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_make_parametrize_id(val, argname):
+    """Refuse a test's name with bytes that are no text: they may differ in another collection, as gzip's time does."""
+    if isinstance(val, bytes) and re.fullmatch(rb"[\t\r\n -~]*", val) is None:
+        raise pytest.UsageError(f"{argname} has bytes that are no text. Name them: pytest.param(..., id='...').")
 
 
 def pytest_collection_modifyitems(items):

@@ -69,15 +69,18 @@ def test_byte_order_mark_is_no_text(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.en a.de", b"one\n\nb\n\xff\nfour\nfive\n|eins\ntwo\n \t\ndrei\n\xc3\nf\xc3\xbcnf\n"),
-        ("train.tsv", b"one\teins\n\ttwo\n\n\xff\tdrei\nfour\t\xff\nfive\tf\xc3\xbcnf\n"),
-        (
+        pytest.param(
+            "a.en a.de", b"one\n\nb\n\xff\nfour\nfive\n|eins\ntwo\n \t\ndrei\n\xc3\nf\xc3\xbcnf\n", id="two files"
+        ),
+        pytest.param("train.tsv", b"one\teins\n\ttwo\n\n\xff\tdrei\nfour\t\xff\nfive\tf\xc3\xbcnf\n", id="tsv"),
+        pytest.param(
             "train.jsonl",
             jsonl(("one", "eins"), ("", "two")).encode()
             + b"\n"
             + b'{"translation": {"en": "\xff", "de": "drei"}}\n'
             + b'{"translation": {"en": "four", "de": "\\ud800"}}\n'
             + jsonl(("five", "fünf")).encode(),
+            id="jsonl",
         ),
     ],
 )

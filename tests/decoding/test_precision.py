@@ -357,15 +357,17 @@ def test_every_kind_of_model(name, dtype, engine_calls):
     exact, found = ([translation.scores[0].item() for translation in call] for call in engine_calls)
     # Where sequences part, scores do; most do not.
     differences = torch.tensor([abs(a - b) for a, b in zip(exact, found)])
-    assert differences.median() < 0.05
+    # Levels are twice as far apart where 7 bits have to do, on CPUs without VNNI.
+    has_wide_levels = dtype == "int8" and int8._reduces_range()
+    assert differences.median() < (0.1 if has_wide_levels else 0.05)
     assert differences.max() > 0
     with torch.inference_mode():
         states = engine_of(model, dtype).encode(**source).last_hidden_state
         expected = model.get_encoder()(**source).last_hidden_state
     words = source["attention_mask"].bool()
     error = (states - expected)[words].norm() / expected[words].norm()
-    # Levels are twice as far apart where 7 bits have to do. Recurrent layers are computed in float32.
-    assert error < (0.2 if dtype == "int8" and int8._reduces_range() else 0.1)
+    # Recurrent layers are computed in float32.
+    assert error < (0.2 if has_wide_levels else 0.1)
     assert error > 0 or name.startswith("recurrent")
 
 

@@ -223,7 +223,9 @@ def test_mistakes(serve, fields, words):
     assert words in found.json()["error"]
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b"null"])
+@pytest.mark.parametrize(
+    "body", [b"{", pytest.param(b"\xff", id="not UTF-8"), pytest.param(b"[" * 100_000, id="deep"), b"null"]
+)
 def test_odd_bodies(serve, body):
     found = serve().post("/translate", content=body, headers={"content-type": "application/json"})
     assert found.status_code == 400

@@ -117,11 +117,11 @@ def test_a_long_file_goes_to_the_engine_in_parts(serve, model, monkeypatch):
         ("a.pdf", b"%PDF-1.7", {}, 400, "a.pdf is not supported. Files may be .txt, .md"),
         ("a.py", b"a = 1", {}, 400, "a.py is not supported"),
         ("a", b"a dog", {}, 400, "a is not supported"),
-        ("a.txt", b"\xff", {}, 400, "Line 1 is not UTF-8"),
+        pytest.param("a.txt", b"\xff", {}, 400, "Line 1 is not UTF-8", id="not UTF-8"),
         ("a.html", b"<!doctype html><b>a", {}, 400, "is not closed"),
         ("a.txt", b"a", {"target": "fr"}, 400, "en to fr is not supported"),
         ("a.txt", b"a", {"format": "html"}, 400, "'format' is not supported"),
-        ("a.txt", b"a" * 2000, {}, 413, "larger than 1000 bytes"),
+        pytest.param("a.txt", b"a" * 2000, {}, 413, "larger than 1000 bytes", id="too large"),
         ("a.txt", b"a", {"api_key": "wrong"}, 403, "Invalid API key"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_signal_while_models_are_loaded(file):
 
 
 @pytest.mark.usefixtures("handler")
-@pytest.mark.parametrize("damaged", [b"", b"\xff\n", b"owner abc\n", None])
+@pytest.mark.parametrize("damaged", [b"", pytest.param(b"\xff\n", id="not UTF-8"), b"owner abc\n", None])
 def test_a_damaged_file_leaves_the_old_keys(file, caplog, damaged):
     keys = ApiKeys.read(file)
     reloading = KeyReloading(keys)

@@ -56,8 +56,8 @@ def test_properties(tmp_path):
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("# ä\na=ä dog".encode(), "# ä\na=Ä DOG".encode()),
-        ("# ä\na=ä dog".encode("latin-1"), b"# \xe4\na=\\u00c4 DOG"),
+        pytest.param("# ä\na=ä dog".encode(), "# ä\na=Ä DOG".encode(), id="UTF-8"),
+        pytest.param("# ä\na=ä dog".encode("latin-1"), b"# \xe4\na=\\u00c4 DOG", id="latin-1"),
         (rb"a=\ud83d\ude00 dog", rb"a=\ud83d\ude00 DOG"),
         (rb"a=\ leads \\n", rb"a=\ LEADS \\N"),
         # Without the backslash they would be the sign between the key and the value.

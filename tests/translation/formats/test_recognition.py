@@ -91,10 +91,10 @@ def test_compressed_files_are_looked_into(tmp_path):
     ("content", "words"),
     [
         (b"%PDF-1.7\n", "is a PDF file"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\x0d", "is no text: it has NUL bytes"),
+        pytest.param(b"\x89PNG\r\n\x1a\n\0\0\0\x0d", "is no text: it has NUL bytes", id="png"),
         (b"{\\rtf1 A dog.}", "is a file of Rich Text Format"),
-        ("A dog.".encode("utf-16"), "is text in UTF-16"),
-        (b"A dog.\0", "is no text: it has NUL bytes"),
+        pytest.param("A dog.".encode("utf-16"), "is text in UTF-16", id="utf-16"),
+        pytest.param(b"A dog.\0", "is no text: it has NUL bytes", id="nul byte"),
     ],
 )
 def test_what_is_no_text(tmp_path, content, words, name):
@@ -147,7 +147,7 @@ def test_other_formats_are_refused(tmp_path, name, content):
     ("name", "content", "words"),
     [
         ("a.csv", "a", "Names that end in .csv are not those of texts."),
-        ("a.csv.gz", gzip.compress(b"a"), "Names that end in .csv are not those of texts."),
+        pytest.param("a.csv.gz", gzip.compress(b"a"), "Names that end in .csv are not those of texts.", id="gzip"),
         ("talk", "\n[Applause]\nThank you.\n", "Line 2 looks like the beginning of a program, of data or of a key"),
         (
             "a.txt",
