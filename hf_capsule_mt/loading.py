@@ -24,6 +24,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 
 from hf_capsule_mt.data.languages import restore_added_languages
 from hf_capsule_mt.errors import UserError, blamed_on_user
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_m2m_100 import warn_of_start
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +144,7 @@ def check_loaded(model: PreTrainedModel, unfit: set[str], **where: Any) -> None:
         raise UserError(f"{name} has other weights than its configuration: {shown}. It is incomplete or damaged.")
     if model.config.model_type in ("marian", *_OURS) and model.can_generate() and not _has_settings(model, **where):
         raise UserError(f"{name} has no readable {GENERATION_CONFIG_NAME}. Copy it again from where it was saved.")
+    warn_of_start(model.config)
 
 
 def _has_settings(model: PreTrainedModel, **where: Any) -> bool:

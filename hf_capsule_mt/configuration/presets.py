@@ -94,7 +94,6 @@ _SHARED = {
     "vocab_size": 32000,
     "pad_token_id": 0,
     "eos_token_id": 2,
-    "decoder_start_token_id": 0,
     "forced_eos_token_id": 2,
 }
 
@@ -139,6 +138,11 @@ def preset_config(method: str, size: str, /, **overrides: Any) -> PreTrainedConf
     shared = {name: value for name, value in _SHARED.items() if hasattr(config_class, name)}
     # The later ones win.
     chosen = {**shared, **_SIZES[config_class][size], **fields, **overrides}
+    # M2M-100 gives padding no position. A target that began with it would have other positions in one pass, as in
+    # training, than step by step.
+    start = "eos_token_id" if config_class is CapsuleAggregatedM2M100Config else "pad_token_id"
+    chosen.setdefault("decoder_start_token_id", chosen[start])
+
     return config_class(**chosen)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationMixin, M2M100ForConditionalGeneration
+from transformers import GenerationMixin, M2M100Config, M2M100ForConditionalGeneration, PreTrainedConfig
 from transformers.models.m2m_100.modeling_m2m_100 import (
     M2M100Decoder,
     M2M100DecoderLayer,
@@ -16,6 +16,7 @@ from transformers.models.m2m_100.modeling_m2m_100 import (
     M2M100PreTrainedModel,
     shift_tokens_right,
 )
+from transformers.utils import logging
 
 from ..configuration.configuration_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100Config
 from .aggregation import RECORDED_HEADS
@@ -33,6 +34,25 @@ from .stacks import (
 )
 from .transformers_versions import decoder_layers
 from .translation_head import TranslationHead, UntiedEmbeddings
+
+logger = logging.get_logger(__name__)
+
+
+def begins_without_position(config: PreTrainedConfig | None) -> bool:
+    """Return whether targets of a model begin with padding, to which M2M-100 gives no position.
+
+    In one pass, as in training, the tokens behind it then have the positions 1, 2, 3. Step by step they have 2, 3, 4.
+    """
+    return isinstance(config, M2M100Config) and config.decoder_start_token_id == config.pad_token_id
+
+
+def warn_of_start(config: PreTrainedConfig) -> None:
+    """Warn, once, of a model that was trained at other positions than it decodes at."""
+    if begins_without_position(config):
+        logger.warning_once(
+            "Translations of this model begin with padding, which has no position in M2M-100. So the model decodes at "
+            "other positions than it was trained at. Train it again, with another decoder_start_token_id."
+        )
 
 
 class CapsuleAggregatedM2M100PreTrainedModel(RoutedPreTrainedModel, M2M100PreTrainedModel):
@@ -136,6 +156,7 @@ class CapsuleAggregatedM2M100ForConditionalGeneration(
         super().__init__(config)
         self.model = CapsuleAggregatedM2M100Model(config)
         self.guided_losses = None if config.guided_routing is None else GuidedLosses(config)
+        warn_of_start(config)
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:

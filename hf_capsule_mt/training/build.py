@@ -46,7 +46,12 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
     """
     # Configurations and models raise plain errors, because checkpoints carry their source.
     with blamed_on_user((ValueError, TypeError, StrictDataclassError)):
-        return _from_scratch(args, tokenizer) if args.model is None else _from_checkpoint(args)
+        model = _from_scratch(args, tokenizer) if args.model is None else _from_checkpoint(args)
+
+    # The generation settings of a checkpoint have a start token too, and translations would begin with it.
+    if "decoder_start_token_id" in args.config_fields():
+        model.generation_config.decoder_start_token_id = model.config.decoder_start_token_id
+    return model
 
 
 def check_vocabulary(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -85,7 +90,6 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
-        "decoder_start_token_id": tokenizer.pad_token_id,
     }
     # The last token of a translation at its limit. M2M-100 has it only in its generation configuration.
     forced_end = {"forced_eos_token_id": tokenizer.eos_token_id}

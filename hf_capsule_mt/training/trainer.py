@@ -34,6 +34,7 @@ from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file, stream_l
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import locked, replace_text
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_m2m_100 import begins_without_position
 from hf_capsule_mt.modeling.portable_model import allow_readers
 
 from .arguments import TranslationTrainingArguments, own_arguments
@@ -147,7 +148,14 @@ class TranslationTrainer(Seq2SeqTrainer):
         freeze_positions(model)
 
     def _check_supported(self) -> None:
-        """Raise a UserError for arguments that the model or the processes cannot follow."""
+        """Raise a UserError for a model that would be trained wrongly, or arguments that cannot be followed."""
+        config = getattr(self._base_model, "config", None)
+        if begins_without_position(config):
+            raise UserError(
+                "Targets of this model begin with padding, which has no position in M2M-100. So it would be trained at "
+                "other positions than it decodes at. Let them begin with EOS: decoder_start_token_id="
+                f"{config.eos_token_id} in its configuration, or with --config_overrides."
+            )
         if self.args.rdrop_alpha and "rdrop_alpha" not in inspect.signature(self._base_model.forward).parameters:
             raise UserError(f"{type(self.model).__name__} has no R-Drop. Leave out rdrop_alpha.")
         if self.args.n_gpu > 1:

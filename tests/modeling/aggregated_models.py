@@ -38,6 +38,8 @@ SHAPE = {
     "forced_eos_token_id": EOS,
     "decoder_start_token_id": PAD,
 }
+# M2M-100 gives padding no position, so its targets must not begin with it. Neither do those of mBART.
+PRE_NORM_SHAPE = {**SHAPE, "decoder_start_token_id": EOS}
 LAYER_AGGREGATIONS = {
     "linear": {"layer_aggregation": "linear"},
     "dynamic": {"layer_aggregation": "dynamic"},
@@ -120,19 +122,19 @@ def aggregated(kind="em_routing", seed=0, **fields):
 @copied
 def m2m100(seed=0, **fields):
     """An M2M-100 in evaluation mode."""
-    return randomise(M2M100ForConditionalGeneration(M2M100Config(**{**SHAPE, **fields})).eval(), seed)
+    return randomise(M2M100ForConditionalGeneration(M2M100Config(**{**PRE_NORM_SHAPE, **fields})).eval(), seed)
 
 
 @copied
 def mbart(seed=0, **fields):
     """An mBART in evaluation mode."""
-    return randomise(MBartForConditionalGeneration(MBartConfig(**{**SHAPE, **fields})).eval(), seed)
+    return randomise(MBartForConditionalGeneration(MBartConfig(**{**PRE_NORM_SHAPE, **fields})).eval(), seed)
 
 
 @copied
 def aggregated_m2m100(kind="em_routing", seed=0, **fields):
     """The same with one of the aggregations."""
-    config = CapsuleAggregatedM2M100Config(**{**SHAPE, **ALL[kind], **fields})
+    config = CapsuleAggregatedM2M100Config(**{**PRE_NORM_SHAPE, **ALL[kind], **fields})
     return randomise(CapsuleAggregatedM2M100ForConditionalGeneration(config).eval(), seed)
 
 

@@ -13,8 +13,12 @@ from aggregated_models import (
 from huggingface_hub.errors import StrictDataclassError
 from torch.nn import functional as F
 from transformers import M2M100ForConditionalGeneration
+from transformers.testing_utils import CaptureLogger
+from transformers.utils import logging
 
 from hf_capsule_mt import CapsuleAggregatedM2M100Config, CapsuleAggregatedM2M100ForConditionalGeneration
+from hf_capsule_mt.loading import load_model
+from hf_capsule_mt.modeling import modeling_capsule_aggregated_m2m_100 as module
 from hf_capsule_mt.modeling.warm_start import added_weights
 
 # Those of the published models.
@@ -164,3 +168,16 @@ def test_more_words(tied):
 def test_configurations_that_have_no_effect_are_refused():
     with pytest.raises(StrictDataclassError, match="head_aggregation_encoder_layers"):
         CapsuleAggregatedM2M100Config(encoder_layers=2, head_aggregation_encoder_layers=[2])
+
+
+@pytest.mark.parametrize("make", [m2m100, aggregated_m2m100], ids=["plain", "routed"])
+@pytest.mark.parametrize(("start", "is_warned_of"), [(PAD, True), (EOS, False)], ids=["padding", "EOS"])
+def test_a_model_whose_targets_begin_with_padding_is_warned_of(make, start, is_warned_of, tmp_path):
+    """It was trained at other positions than it decodes at."""
+    make(**{**SPECIAL, "decoder_start_token_id": start}).save_pretrained(tmp_path)
+    logging.warning_once.cache_clear()
+
+    with CaptureLogger(module.logger) as captured:
+        load_model(tmp_path)
+
+    assert captured.out.count("which has no position in M2M-100") == is_warned_of

@@ -97,6 +97,19 @@ def test_special_ids_that_are_not_those_of_our_tokenizers(method):
     assert (settings.forced_eos_token_id, settings.bad_words_ids) == (9, [[7]])
 
 
+def test_targets_of_a_pre_norm_model_begin_with_the_end():
+    """M2M-100 gives padding no position."""
+    tokenizer = train_joint_bpe(["some text"], 300)
+    model = from_scratch(method="pre-norm-transformer", tokenizer=tokenizer)
+    assert model.config.decoder_start_token_id == tokenizer.eos_token_id
+    assert model.generation_config.decoder_start_token_id == tokenizer.eos_token_id
+
+
+def test_another_start_of_targets_is_that_of_translations_too(own):
+    model = build(model=own, overrides=["decoder_start_token_id=2"])
+    assert model.config.decoder_start_token_id == model.generation_config.decoder_start_token_id == 2
+
+
 @pytest.mark.parametrize("pad_token", [None, "</s>"])
 def test_a_new_model_needs_padding_that_is_not_the_end(pad_token):
     tokenizer = tiny_tokenizer()

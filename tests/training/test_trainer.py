@@ -16,7 +16,7 @@ import torch
 from accelerate import FullyShardedDataParallelPlugin
 from accelerate.utils import DynamoBackend
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
-from aggregated_models import m2m100, mbart
+from aggregated_models import aggregated_m2m100, m2m100, mbart
 from datasets import IterableDataset
 from filelock import FileLock
 from huggingface_hub import ModelCard
@@ -160,6 +160,15 @@ def test_padding_on_the_left_is_refused(tmp_path):
         TranslationTrainer(tiny_model(), args, processing_class=tokenizer)
     # A collator of one's own may read them otherwise.
     TranslationTrainer(tiny_model(), args, list, processing_class=tokenizer)
+
+
+def test_targets_that_begin_without_a_position_are_refused(tmp_path):
+    """The model would decode at other positions than it was trained at."""
+    args = TranslationTrainingArguments(tmp_path, **UPDATE)
+    model = aggregated_m2m100("none", decoder_start_token_id=0)
+    with pytest.raises(UserError, match="Let them begin with EOS: decoder_start_token_id=2"):
+        TranslationTrainer(model, args)
+    TranslationTrainer(aggregated_m2m100("none"), args)
 
 
 def test_without_arguments_a_trainer_has_the_defaults(tmp_path, monkeypatch):
