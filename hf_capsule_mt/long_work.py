@@ -30,7 +30,7 @@ class LongWork:
         self._is_given_up = threading.Event()
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns.
+        """Return what a function returns. A step of other work may call it.
 
         Args:
             function: the work. It calls [`next_step`] in its loops.
@@ -39,11 +39,12 @@ class LongWork:
         Raises:
             GivenUpError: if the work is given up before its last step.
         """
+        outer_work = getattr(_current, "work", None)
         _current.work = self
         try:
             return function(*arguments)
         finally:
-            _current.work = None
+            _current.work = outer_work
 
     def give_up(self) -> None:
         """End the work at its next step. Any thread may call it."""

@@ -141,13 +141,7 @@ class Service:
         """
         call.asked = request
         self._check_size(request)
-        pool = self._pool_for(request)
-        with self.batcher.admitted(request.characters // _CHARACTERS_OF_TOKEN):
-            prepared = await in_pool(pool, prepare, request)
-            call.sentences = len(sentences_to_decode(prepared))
-            decoding = self._decoding(request, prepared)
-        decoded = await call.answered(_all_of(decoding), self.settings.timeout)
-        translated = await in_pool(pool, join, request, prepared, decoded)
+        translated = await call.answered(self._translated(call, request), self.settings.timeout)
         self.note(request, translated)
         return translated
 
@@ -167,6 +161,16 @@ class Service:
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns that takes some time, without holding up other requests."""
         return await in_pool(self._for_short, function, *arguments)
+
+    async def _translated(self, call: Call, request: TranslationRequest) -> list[TranslatedText]:
+        """Return the translations of texts. If nobody waits for them any more, their sentences are dropped."""
+        pool = self._pool_for(request)
+        with self.batcher.admitted(request.characters // _CHARACTERS_OF_TOKEN):
+            prepared = await in_pool(pool, prepare, request)
+            call.sentences = len(sentences_to_decode(prepared))
+            decoding = self._decoding(request, prepared)
+        decoded = await _all_of(decoding)
+        return await in_pool(pool, join, request, prepared, decoded)
 
     def _pool_for(self, request: TranslationRequest) -> ThreadPoolExecutor | None:
         """Return the thread that prepares and joins the texts of a request, or None if they are short and plain."""
@@ -188,12 +192,12 @@ class Service:
         texts_of: dict[str, list[PreparedText]] = {}
         for source, text in zip(request.sources, prepared, strict=True):
             texts_of.setdefault(source.model.name, []).append(text)
+        self.batcher.check_wait(sentences_to_decode(prepared))
         decoding = {}
         for name, texts in texts_of.items():
             future = self.batcher.submit(
                 name,
                 sentences_to_decode(texts),
-                seconds=self.settings.timeout,
                 alternatives=request.alternatives,
                 rereads=request.wants_quality,
             )

@@ -3,15 +3,16 @@
 import json
 import threading
 import time
+from dataclasses import replace
 
 import httpx
 import pytest
-from running_server import connected, running
+from running_server import connected, post, running
 from stand_in_translator import UpperCase, upper
 from starlette.testclient import TestClient
 
 from hf_capsule_mt.long_work import GivenUpError, LongWork, next_step
-from hf_capsule_mt.serving import files
+from hf_capsule_mt.serving import files, service
 from hf_capsule_mt.serving.app import build_app
 from hf_capsule_mt.serving.calls import Upload
 from hf_capsule_mt.serving.files import read_file
@@ -22,6 +23,8 @@ from hf_capsule_mt.translation.generation.decoder import Decoded
 
 PARTS = 60
 EN_DE = {"source": "en", "target": "de"}
+LONG_TEXT = "A dog runs. " * 100
+"""Is read in a thread."""
 
 
 def repeated(part):
@@ -98,7 +101,7 @@ def test_a_file_is_read_and_written_in_steps(model, name):
 class EndlessReading:
     """Reads a file until it is given up. `ended` says that it was, or that it has read for too long."""
 
-    patience = 10
+    patience = 60
     """Seconds until a test fails in which nobody gives it up."""
 
     def __init__(self):
@@ -121,7 +124,7 @@ class EndlessReading:
 
     def wait_until_given_up(self):
         """Return whether it is given up."""
-        assert self.ended.wait(60)
+        assert self.ended.wait(2 * self.patience)
         return self.is_given_up
 
 
@@ -130,6 +133,44 @@ def endless(monkeypatch):
     reading = EndlessReading()
     monkeypatch.setattr(files, "read_file", reading.read)
     return reading
+
+
+def translation_of(text):
+    return post("/translate", json.dumps({"q": text, **EN_DE}).encode())
+
+
+def test_the_search_of_a_late_request_is_given_up(model, endless):
+    """Others are decoded then."""
+
+    def decode(sentences):
+        if sentences[0].segment.text == "late":
+            endless.read()
+        return model.decode(sentences)
+
+    app = build_app([replace(model, decode=decode)], ServerSettings(timeout=0.1))
+    with running(app) as port, connected(port) as client:
+        client.sendall(translation_of("late"))
+        assert client.recv(1000).startswith(b"HTTP/1.1 504")
+        assert endless.wait_until_given_up()
+
+
+def test_a_late_text_is_given_up(model, endless, monkeypatch):
+    """The time of a request begins before its text is read."""
+    monkeypatch.setattr(service, "prepare", endless.read)
+    with running(build_app([model], ServerSettings(timeout=0.1))) as port, connected(port) as client:
+        client.sendall(translation_of(LONG_TEXT))
+        assert client.recv(1000).startswith(b"HTTP/1.1 504")
+        assert endless.wait_until_given_up()
+
+
+def test_a_text_whose_client_has_gone_is_given_up(model, endless, monkeypatch):
+    """It need not be read to its end."""
+    monkeypatch.setattr(service, "prepare", endless.read)
+    with running(build_app([model])) as port:
+        with connected(port) as client:
+            client.sendall(translation_of(LONG_TEXT))
+            assert endless.started.wait(60)
+        assert endless.wait_until_given_up()
 
 
 def form(path):
@@ -155,7 +196,7 @@ def test_the_file_of_a_client_that_has_gone_is_given_up(model, endless, path):
     with running(build_app([model])) as port:
         with connected(port) as client:
             client.sendall(form(path))
-            assert endless.started.wait(30)
+            assert endless.started.wait(60)
         assert endless.wait_until_given_up()
 
 
@@ -167,7 +208,7 @@ def test_the_server_stops_while_a_document_is_translated(model, monkeypatch):
     with client:
         fields = {"target_lang": "DE"}
         assert client.post("/v2/document", files={"file": ("a.txt", b"a b")}, data=fields).status_code == 200
-        assert endless.started.wait(30)
+        assert endless.started.wait(60)
     assert endless.is_given_up
 
 
@@ -177,7 +218,7 @@ def test_a_request_that_is_cancelled_when_the_server_stops(model, endless, caplo
     with running(build_app([model]), timeout_graceful_shutdown=1, log_config=None) as port:
         client = connected(port)
         client.sendall(form(path))
-        assert endless.started.wait(30)
+        assert endless.started.wait(60)
     head, _, body = client.recv(1000).partition(b"\r\n\r\n")
     client.close()
     assert head.startswith(b"HTTP/1.1 503")

@@ -8,6 +8,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from transformers.generation import logits_process as hf
 
+from hf_capsule_mt.long_work import next_step
+
 from ..fingerprint import UnsupportedError
 from ..products.shortlist import ShortlistLogitsProcessor
 
@@ -48,6 +50,7 @@ class NewTokenLimits(StoppingCriteria):
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
         """Return which candidates `[sentences * n, length]`, prefix included, are at the limit, `[sentences * n]`."""
+        next_step()
         limits = self.limits.to(input_ids.device)
         of_candidates = limits.repeat_interleave(len(input_ids) // len(limits))
         return input_ids.shape[1] - self.prefix_length >= of_candidates

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hf_capsule_mt.long_work import next_step
+
 from ..models.base import Decoding
 from ..products.shortlist import ShortlistVocabulary
 from ..products.vocabulary import Candidates, Vocabulary, best_of
@@ -117,6 +119,7 @@ class Search(ABC):
         """Return the translations of all sentences, in their order."""
         translations = {}
         while len(self.sentences):
+            next_step()
             translations.update(self.advance())
         return [translations[sentence] for sentence in sorted(translations)]
 

@@ -1,7 +1,8 @@
 """Decodes the sentences of many requests in common batches, in one thread, and treats the requests fairly.
 
 A batch is what waits when the engine becomes free. Nothing waits for a batch to fill. Each request has its turn, so a
-document of five hundred sentences does not hold up a single sentence.
+document of five hundred sentences does not hold up a single sentence. Long sentences have batches of their own. Short
+ones are decoded between the steps of such a batch.
 """
 
 import logging
@@ -10,20 +11,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Condition, Thread
 from typing import Any
 
+from hf_capsule_mt.long_work import GivenUpError, LongWork
 from hf_capsule_mt.translation.text_translator import Ranked
 from hf_capsule_mt.translation.translation import Sentence
 
-from ..refusals import BusyError, FailedSentenceError, LateError, StoppedError
-from .waiting import Place, WaitingRequest, take_batch
+from ..refusals import BusyError, FailedSentenceError, StoppedError
+from .waiting import Lane, Place, WaitingRequest, take_batch, tokens_by_lane
 
 logger = logging.getLogger(__name__)
 
 Decode = Callable[..., Sequence[Ranked]]
-"""Decodes sentences with token ids, all in one batch. `num_return_sequences` says how many translations each has."""
+"""Decodes sentences with token ids, all in one batch. `num_return_sequences` says how many translations each has.
+
+It calls [`hf_capsule_mt.long_work.next_step`] at each step. There it is given up if nobody waits for the batch.
+"""
 
 _REMEMBERED_BATCHES = 50
 """The last batches, from which the time of the next ones is predicted."""
@@ -69,13 +74,13 @@ class Batcher:
         # It guards all that follows.
         self._changed = Condition()
         self._requests: list[WaitingRequest] = []
-        """Those with sentences that wait, in the order of their arrival."""
+        """Those that are not answered, in the order of their arrival."""
         self._admitted: list[int] = []
         """The tokens of requests that were admitted, and whose sentences are not there yet."""
         self._taken_batches = 0
-        self._speed = BatchSpeed()
-        self._batch_ends = 0.0
-        """When the batch that is decoded now should end, 0 if there is none."""
+        self._speeds = {lane: BatchSpeed() for lane in Lane}
+        self._batch_ends = dict.fromkeys(Lane, 0.0)
+        """When the batch of a lane that is decoded now should end, 0 if there is none."""
         self._is_closed = False
         self._is_dead = False
         self._thread = Thread(target=self._run, name="translation engine", daemon=True)
@@ -97,16 +102,16 @@ class Batcher:
         """Return the number of sentences that no batch has had."""
         with self._changed:
             self._drop_done()
-            return sum(len(request.waiting) for request in self._requests)
+            return sum(len(indices) for request in self._requests for indices in request.waiting.values())
 
     def predicted_wait(self, tokens: int) -> float:
-        """Return the seconds that a new request of so many source tokens would wait for others.
+        """Return the seconds that a new request of so many source tokens in short sentences would wait for others.
 
         While it is decoded, each other request gets at most as many tokens as it has itself, because they take turns.
         """
         with self._changed:
             self._drop_done()
-            return self._predicted_wait(tokens)
+            return self._predicted_wait(tokens, Lane.SHORT)
 
     @contextmanager
     def admitted(self, tokens: int) -> Iterator[None]:
@@ -125,8 +130,9 @@ class Batcher:
         with self._changed:
             self._check_is_alive()
             self._drop_done()
-            seconds = self._predicted_wait(tokens)
-            if seconds > self._max_wait or sum(self._tokens_of_each()) > self._max_waiting_tokens:
+            seconds = self._predicted_wait(tokens, Lane.SHORT)
+            waiting_tokens = sum(sum(self._tokens_of_each(lane)) for lane in Lane)
+            if seconds > self._max_wait or waiting_tokens > self._max_waiting_tokens:
                 raise BusyError(max(seconds, 1.0))
             self._admitted.append(tokens)
         try:
@@ -135,12 +141,26 @@ class Batcher:
             with self._changed:
                 self._admitted.remove(tokens)
 
+    def check_wait(self, sentences: Sequence[Sentence]) -> None:
+        """Refuse a request that was admitted, if its long sentences would wait too long for those of others.
+
+        Raises:
+            BusyError: if they would wait over `max_wait`.
+        """
+        tokens = tokens_by_lane(sentences)[Lane.LONG]
+        if not tokens:
+            return
+        with self._changed:
+            self._drop_done()
+            seconds = self._predicted_wait(tokens, Lane.LONG)
+        if seconds > self._max_wait:
+            raise BusyError(seconds)
+
     def submit(
         self,
         model: str,
         sentences: Sequence[Sentence],
         *,
-        seconds: float = math.inf,
         alternatives: int = 0,
         rereads: bool = False,
     ) -> Future[list[Ranked]]:
@@ -149,18 +169,16 @@ class Batcher:
         Args:
             model: the name of one of the decoders.
             sentences: those of one request, with token ids, and with one target language.
-            seconds: after which the request is dropped, if it still waits.
             alternatives: how many other translations each sentence has, less than there are beams.
             rereads: whether the model reads the best translations again, so that they can be judged.
 
         Returns:
-            A future of the translations in the order of the sentences. Cancel it to drop those that still wait. Its
-            exception is a FailedSentenceError, a LateError or a StoppedError.
+            A future of the translations in the order of the sentences. Cancel it to drop those that still wait, and
+            to give up a batch that nobody else waits for. Its exception is a FailedSentenceError or a StoppedError.
 
         Raises:
             StoppedError: if the batcher is closed or dead.
         """
-        now = time.monotonic()
         with self._changed:
             self._check_is_alive()
             # It comes before those that are in the batch that is decoded now.
@@ -168,8 +186,7 @@ class Batcher:
             request = WaitingRequest(
                 model,
                 sentences,
-                deadline=now + seconds,
-                arrival=now,
+                arrival=time.monotonic(),
                 last_batch=last_batch,
                 alternatives=alternatives,
                 rereads=rereads,
@@ -211,33 +228,53 @@ class Batcher:
         """Wait for sentences, and return a batch of them, or None if the batcher is closed."""
         with self._changed:
             while True:
-                self._drop_done()
-                if self._requests:
-                    self._taken_batches += 1
-                    batch = take_batch(self._requests, self._taken_batches, self._max_tokens, self._max_sentences)
-                    tokens = sum(place.length for place in batch)
-                    self._batch_ends = time.monotonic() + self._speed.seconds(tokens, 1)
+                batch = self._take([*Lane])
+                if batch:
                     return batch
                 if self._is_closed:
                     return None
                 self._changed.wait()
 
+    def _take(self, lanes: Sequence[Lane]) -> list[Place]:
+        """Return the next batch of some lanes, empty if nothing waits there."""
+        self._drop_done()
+        batch = take_batch(self._requests, self._taken_batches + 1, self._max_tokens, self._max_sentences, lanes)
+        if batch:
+            self._taken_batches += 1
+            lane = batch[0].lane
+            tokens = sum(place.length for place in batch)
+            self._batch_ends[lane] = time.monotonic() + self._speeds[lane].seconds(tokens, 1)
+        return batch
+
     def _decode(self, batch: Sequence[Place]) -> None:
         """Decode a batch, in halves where a sentence fails, and answer the requests that are complete."""
+        lane = batch[0].lane
+        decode = self._decoders[batch[0].request.model]
+        work = _BatchWork(batch, self._decode_short if lane is Lane.LONG else None)
+
         started = time.monotonic()
-        model = batch[0].request.model
-        translations = self._decode_or_halve(self._decoders[model], batch)
-        seconds = time.monotonic() - started
-        tokens = sum(place.length for place in batch)
+        translations: Sequence[Ranked | Exception] = ()
+        with suppress(GivenUpError):
+            translations = work.run(self._decode_or_halve, decode, batch)
+        seconds = time.monotonic() - started - work.seconds_of_others
+
         with self._changed:
             # It may have been thought to take much longer, and an engine that is free lets nobody wait.
-            self._batch_ends = 0.0
-            self._speed.add(tokens, seconds)
+            self._batch_ends[lane] = 0.0
+            if not translations:
+                return
+            self._speeds[lane].add(sum(place.length for place in batch), seconds)
             for place, translation in zip(batch, translations, strict=True):
                 self._deliver(place, translation)
-            self._requests = [request for request in self._requests if request.waiting]
         if self._on_batch is not None:
             self._on_batch(batch, started, seconds)
+
+    def _decode_short(self) -> None:
+        """Decode a batch of the short sentences that wait, if there are any. A batch of long ones waits meanwhile."""
+        with self._changed:
+            batch = self._take([Lane.SHORT])
+        if batch:
+            self._decode(batch)
 
     def _decode_or_halve(self, decode: Decode, batch: Sequence[Place]) -> list[Ranked | Exception]:
         """Return a translation for each sentence, or the error of a sentence that cannot be decoded alone either."""
@@ -251,6 +288,8 @@ class Batcher:
             if batch[0].request.rereads:
                 options["rereads"] = True
             return [*decode(sentences, **options)]
+        except GivenUpError:
+            raise
         except Exception as error:
             if len(batch) == 1:
                 logger.exception("A sentence cannot be decoded.")
@@ -272,22 +311,22 @@ class Batcher:
             ordered = [request.translations[index] for index in range(len(request.sentences))]
             request.future.set_result(ordered)
 
-    def _predicted_wait(self, tokens: int) -> float:
-        tokens_before = sum(min(tokens, of_request) for of_request in self._tokens_of_each())
+    def _predicted_wait(self, tokens: int, lane: Lane) -> float:
+        tokens_before = sum(min(tokens, of_request) for of_request in self._tokens_of_each(lane))
         batches = math.ceil(tokens_before / self._max_tokens)
-        rest_of_batch = max(self._batch_ends - time.monotonic(), 0.0)
-        return rest_of_batch + self._speed.seconds(tokens_before, batches)
+        rest_of_batch = max(self._batch_ends[lane] - time.monotonic(), 0.0)
+        return rest_of_batch + self._speeds[lane].seconds(tokens_before, batches)
 
-    def _tokens_of_each(self) -> list[int]:
-        """Return the tokens that each request still waits for, or will."""
-        return [*self._admitted, *(request.waiting_tokens for request in self._requests)]
+    def _tokens_of_each(self, lane: Lane) -> list[int]:
+        """Return the tokens in a lane that each request still waits for, or will."""
+        tokens = [request.waiting_tokens[lane] for request in self._requests]
+        if lane is Lane.SHORT:
+            # Most sentences are short.
+            tokens += self._admitted
+        return tokens
 
     def _drop_done(self) -> None:
-        """Drop the requests that were cancelled, or are late."""
-        now = time.monotonic()
-        for request in self._requests:
-            if now > request.deadline:
-                self._fail(request, LateError())
+        """Drop the requests that are answered or were cancelled."""
         self._requests = [request for request in self._requests if not request.future.done()]
 
     def _check_is_alive(self) -> None:
@@ -297,6 +336,42 @@ class Batcher:
     def _fail(self, request: WaitingRequest, error: Exception) -> None:
         if not request.future.done() and request.future.set_running_or_notify_cancel():
             request.future.set_exception(error)
+
+
+class _BatchWork(LongWork):
+    """The decoding of a batch, which is given up when all of its requests are cancelled.
+
+    Args:
+        batch: the batch.
+        decode_others: decodes what need not wait until the batch is decoded, if there is such a thing.
+    """
+
+    def __init__(self, batch: Sequence[Place], decode_others: Callable[[], None] | None) -> None:
+        super().__init__()
+        self.seconds_of_others = 0.0
+        """How long others were decoded meanwhile."""
+        self._batch = batch
+        self._decode_others = decode_others
+        self._next_turn = 0.0
+        """When others may be decoded again."""
+
+    def check(self) -> None:
+        """Decode others between two steps, for half of the time. So the batch ends, however many others come.
+
+        Raises:
+            GivenUpError: if nobody waits for the batch.
+        """
+        if all(place.request.future.done() for place in self._batch):
+            raise GivenUpError("Nobody waits for this batch any more.")
+        started = time.monotonic()
+        if self._decode_others is None or started < self._next_turn:
+            return
+
+        self._decode_others()
+        ended = time.monotonic()
+        seconds = ended - started
+        self.seconds_of_others += seconds
+        self._next_turn = ended + seconds
 
 
 class BatchSpeed:

@@ -9,9 +9,11 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
 from hf_capsule_mt.data.languages import Direction
+from hf_capsule_mt.long_work import GivenUpError, next_step
 from hf_capsule_mt.serving.queue import batcher as batcher_module
 from hf_capsule_mt.serving.queue.batcher import Batcher, BatchSpeed
-from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, LateError, StoppedError
+from hf_capsule_mt.serving.queue.waiting import Lane
+from hf_capsule_mt.serving.refusals import BusyError, FailedSentenceError, StoppedError
 from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.preparation import Sentence
 from hf_capsule_mt.translation.text.segments import Segment
@@ -19,6 +21,8 @@ from hf_capsule_mt.translation.text_translator import TextTranslator
 
 TIMEOUT = 60
 """Seconds after which a test fails instead of waiting for ever."""
+LONG = 65
+"""The fewest tokens of a sentence that gives way to others."""
 
 
 def sentence(name, length=5, first_token=None):
@@ -57,6 +61,16 @@ class Engine:
     def wait_for_batch(self):
         """Wait until a batch is being decoded."""
         assert self.started.wait(TIMEOUT)
+
+
+class Clock:
+    """Stands still until it is moved on."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
 
 
 def texts_of(future):
@@ -191,6 +205,140 @@ def test_those_who_come_later_do_not_keep_a_request_waiting(engine):
     assert engine.batches.index(["long"]) < 10
 
 
+class Steps:
+    """Decodes long sentences in steps, until the test lets them end. Short ones are for the engine."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.started = Event()
+        self.may_end = Event()
+        self.is_given_up = Event()
+
+    def decode(self, batch):
+        if len(batch[0].token_ids) < LONG:
+            return self.engine.decode(batch)
+        self.started.set()
+        try:
+            while not self.may_end.wait(0.001):
+                next_step()
+        except GivenUpError:
+            self.is_given_up.set()
+            raise
+        return self.engine.decode(batch)
+
+
+@pytest.fixture
+def steps(engine):
+    made = Steps(engine)
+    yield made
+    made.may_end.set()
+
+
+def test_short_sentences_do_not_wait_for_a_long_one(engine, steps):
+    """It is decoded already when they come."""
+    with Batcher({"m": steps.decode}) as batcher:
+        long = batcher.submit("m", [sentence("long", LONG)])
+        assert steps.started.wait(TIMEOUT)
+        short = [batcher.submit("m", [sentence(name)]) for name in "ab"]
+        mixed = batcher.submit("m", [sentence("c"), sentence("longer", LONG + 1)])
+
+        assert [texts_of(future) for future in short] == [["A"], ["B"]]
+        assert not long.done()
+        steps.may_end.set()
+        assert texts_of(long) == ["LONG"]
+        assert texts_of(mixed) == ["C", "LONGER"]
+
+
+def test_short_sentences_share_no_batch_with_a_long_one(make, engine):
+    batcher = make()
+    futures = [batcher.submit("m", [sentence(name, length)]) for name, length in [("a", 5), ("long", LONG), ("b", 9)]]
+    engine.may_go.set()
+    assert [texts_of(future) for future in futures] == [["A"], ["LONG"], ["B"]]
+    assert engine.batches[1:] == [["a", "b"], ["long"]]
+
+
+def test_a_long_sentence_has_half_of_the_time(engine, monkeypatch):
+    """Short sentences come without end, and a batch of them takes as long as four steps."""
+    clock = Clock()
+    monkeypatch.setattr(batcher_module, "time", clock)
+    events = []
+    seconds = {}
+
+    def decode(batch):
+        if len(batch[0].token_ids) < LONG:
+            clock.now += 4.0
+            events.append("short")
+            batcher.submit("m", [sentence("short")])
+            return engine.decode(batch)
+        batcher.submit("m", [sentence("short")])
+        for _ in range(12):
+            next_step()
+            clock.now += 1.0
+            events.append("step")
+        return engine.decode(batch)
+
+    def note(batch, started, of_batch):
+        seconds.setdefault(batch[0].sentence.segment.text, of_batch)
+
+    batcher = Batcher({"m": decode}, on_batch=note)
+    with batcher:
+        assert texts_of(batcher.submit("m", [sentence("long", LONG)])) == ["LONG"]
+        batcher._decoders["m"] = engine.decode
+    assert events[:15] == 3 * ["short", "step", "step", "step", "step"]
+    # What others took is not counted.
+    assert seconds == {"short": 4.0, "long": 12.0}
+
+
+def test_a_search_that_nobody_waits_for_is_given_up(engine, steps):
+    with Batcher({"m": steps.decode}) as batcher:
+        long = batcher.submit("m", [sentence("long", LONG)])
+        assert steps.started.wait(TIMEOUT)
+        next_long = batcher.submit("m", [sentence("next", LONG)])
+        assert long.cancel()
+        assert steps.is_given_up.wait(TIMEOUT)
+        steps.may_end.set()
+        assert texts_of(next_long) == ["NEXT"]
+
+
+def test_a_thread_that_dies_between_the_steps_of_a_long_sentence(engine, steps):
+    """Its request is in no queue then, and gets its answer too."""
+
+    def decode(batch):
+        if len(batch[0].token_ids) < LONG:
+            raise SystemExit
+        return steps.decode(batch)
+
+    with Batcher({"m": decode}) as batcher:
+        long = batcher.submit("m", [sentence("long", LONG)])
+        assert steps.started.wait(TIMEOUT)
+        short = batcher.submit("m", [sentence("short")])
+        for future in (long, short):
+            with pytest.raises(StoppedError, match="engine has stopped"):
+                future.result(TIMEOUT)
+
+
+@pytest.mark.parametrize("engine_of_model", ["fast", "transformers"])
+def test_the_words_of_a_search_that_gives_way(engine_of_model):
+    """Short sentences wait when the search of the long one begins."""
+    translator = TextTranslator(tiny_model(max_position_embeddings=256), tiny_tokenizer(model_max_length=128))
+    [long] = translator.reader.prepare("a b c d e f g h " * 8 + "a").sentences
+    short = [translator.reader.prepare(text).sentences[0] for text in ("d e", "a b c")]
+    answered = []
+
+    def decode(batch):
+        if batch == [long]:
+            for one in short:
+                batcher.submit("m", [one]).add_done_callback(lambda future: answered.append(texts_of(future)))
+        return translator.decode(batch, engine=engine_of_model, num_beams=2)
+
+    with Batcher({"m": decode}) as batcher:
+        future = batcher.submit("m", [long])
+        future.add_done_callback(lambda future: answered.append(texts_of(future)))
+        future.result(TIMEOUT)
+    alone = [translator.decode([one], engine=engine_of_model, num_beams=2)[0][0].text for one in (*short, long)]
+    assert answered == [[text] for text in alone]
+
+
 def test_a_batch_has_one_model_and_one_target_language(make, engine):
     batcher = make()
     kinds = [("m", None), ("n", None), ("m", 4), ("m", 5), ("n", 4)]
@@ -228,17 +376,6 @@ def test_a_request_that_is_cancelled_while_it_is_decoded(make, engine):
     with pytest.raises(CancelledError):
         cancelled.result(TIMEOUT)
     assert engine.batches == [["first"], ["b"], ["c0", "c1"], ["a"]]
-
-
-def test_a_request_that_is_late_is_not_decoded(make, engine):
-    batcher = make()
-    late = batcher.submit("m", [sentence("late")], seconds=-1)
-    in_time = batcher.submit("m", [sentence("a")], seconds=TIMEOUT)
-    engine.may_go.set()
-    assert texts_of(in_time) == ["A"]
-    with pytest.raises(LateError, match="took too long"):
-        late.result(TIMEOUT)
-    assert engine.batches == [["first"], ["a"]]
 
 
 def test_a_sentence_that_fails_concerns_only_its_request(make, engine, caplog):
@@ -300,11 +437,11 @@ def test_closing_answers_who_waits(make, engine):
 
 def test_the_wait_is_predicted(make):
     batcher = make(max_tokens_per_batch=100, max_wait=3)
-    batcher._batch_ends = 0
+    batcher._batch_ends[Lane.SHORT] = 0
     assert batcher.predicted_wait(50) == 0
     # A batch takes a second, and 100 tokens another.
     for tokens in (50, 100, 50, 100):
-        batcher._speed.add(tokens, 1 + tokens / 100)
+        batcher._speeds[Lane.SHORT].add(tokens, 1 + tokens / 100)
     batcher.submit("m", sentences("document", 100, 10))
     # Of the document as much is decoded before as the request has itself.
     assert batcher.predicted_wait(10) == pytest.approx(1.1)
@@ -315,16 +452,6 @@ def test_the_wait_is_predicted(make):
     with pytest.raises(BusyError, match="Try again in 4 seconds") as busy, batcher.admitted(200):
         pass
     assert busy.value.seconds == pytest.approx(4)
-
-
-class Clock:
-    """Stands still until it is moved on."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
 
 
 def test_nobody_waits_for_a_batch_that_ended_early(engine, monkeypatch):
@@ -352,10 +479,10 @@ def test_nobody_waits_for_a_batch_that_ended_early(engine, monkeypatch):
 def test_a_request_waits_for_those_that_were_admitted_before(make):
     """Their sentences are not there yet."""
     batcher = make(max_tokens_per_batch=100, max_wait=3)
-    batcher._batch_ends = 0
+    batcher._batch_ends[Lane.SHORT] = 0
     # A batch takes a second, and 100 tokens another.
     for tokens in (50, 100, 50, 100):
-        batcher._speed.add(tokens, 1 + tokens / 100)
+        batcher._speeds[Lane.SHORT].add(tokens, 1 + tokens / 100)
     with batcher.admitted(100):
         assert batcher.predicted_wait(100) == pytest.approx(2)
         with batcher.admitted(100):
@@ -365,6 +492,20 @@ def test_a_request_waits_for_those_that_were_admitted_before(make):
         # It is not counted twice when its sentences are there.
         batcher.submit("m", sentences("a", 10, 10))
     assert batcher.predicted_wait(100) == pytest.approx(2)
+
+
+def test_a_long_sentence_waits_for_other_long_ones(make):
+    """Short ones need not, so they are not refused."""
+    batcher = make(max_tokens_per_batch=100, max_wait=3)
+    batcher._batch_ends[Lane.SHORT] = 0
+    batcher._speeds[Lane.SHORT].add(100, 0.1)
+    batcher._speeds[Lane.LONG].add(100, 2.0)
+    batcher.submit("m", sentences("a", 2, 100))
+    with batcher.admitted(200):
+        batcher.check_wait(sentences("b", 40))
+        batcher.check_wait([sentence("c", 100)])
+        with pytest.raises(BusyError, match="Try again in 4 seconds"):
+            batcher.check_wait(sentences("d", 2, 100))
 
 
 def test_too_many_tokens_are_refused_at_once(make):
