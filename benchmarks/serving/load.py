@@ -140,7 +140,7 @@ def stop_under_load(load: Load, number: int) -> int:
     clients.join()
     assert status == -signal.SIGTERM, status
     log = server.log.read_text()
-    logged = Counter(re.findall(r" libretranslate \S+ (\d+) ", log))
+    logged = Counter(re.findall(r" INFO \S+ \S+ (\d{3}) ", log))
     assert logged == answers, f"logged {logged}, answered {answers}"
     assert "Traceback" not in log, log
     return logged["200"]

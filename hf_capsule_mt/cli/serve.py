@@ -157,6 +157,7 @@ def _run(
 ) -> None:
     import uvicorn
 
+    from hf_capsule_mt.serving.app import refuse_stopping
     from hf_capsule_mt.serving.operators.connections import TimedConnection
     from hf_capsule_mt.serving.operators.process import LoggedServer
 
@@ -171,4 +172,4 @@ def _run(
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=args.drain,
     )
-    LoggedServer(config, " ".join(args.models), address, reloading).run(sockets=[listener])
+    LoggedServer(config, " ".join(args.models), address, reloading, refuse_stopping).run(sockets=[listener])

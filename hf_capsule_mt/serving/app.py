@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -73,6 +73,19 @@ async def _no_such_route(request: Request, error: HTTPException) -> Response:
 def _error(path: str, message: str) -> dict[str, str]:
     name = "message" if path.startswith(("/v2/", "/v3/")) else "error"
     return {name: message}
+
+
+async def refuse_stopping(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a request because the server stops. It is an application, which takes the place of the other one."""
+    with suppress(asyncio.CancelledError):
+        # A connection that is closed with an unread body may lose its answer.
+        message = await receive()
+        while message.get("more_body"):
+            message = await receive()
+        reason = "The server stops."
+        log_refused(scope, 503, reason)
+        content = _error(scope["path"], reason)
+        await JSONResponse(content, status_code=503, headers={"Connection": "close"})(scope, receive, send)
 
 
 class _WithoutTraceback:

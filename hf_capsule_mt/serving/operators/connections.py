@@ -19,6 +19,8 @@ class TimedConnection(H11Protocol):
 
     seconds = 10.0
     """After which it is closed."""
+    seconds_at_end = 2.0
+    """After which it is closed when the server stops, if it has sent no request yet."""
 
     _timer: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
@@ -44,6 +46,14 @@ class TimedConnection(H11Protocol):
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and self._timer is None:
             self._start()
+
+    def shutdown(self) -> None:
+        """Close it behind the answer to its request. The first request of a new connection may be on its way."""
+        if self.cycle is not None:
+            super().shutdown()
+        else:
+            self._stop()
+            self._start(self.seconds_at_end)
 
     def pause_writing(self) -> None:
         """Wait until the client reads."""
@@ -73,8 +83,9 @@ class TimedConnection(H11Protocol):
         else:
             self.transport.abort()
 
-    def _start(self) -> None:
-        self._timer = self.loop.call_later(self.seconds, self.transport.close)
+    def _start(self, seconds: float | None = None) -> None:
+        """Close the connection after some seconds, by default as long as a head may take."""
+        self._timer = self.loop.call_later(seconds or self.seconds, self.transport.close)
 
     def _stop(self) -> None:
         if self._timer is not None:

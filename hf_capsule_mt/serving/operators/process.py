@@ -1,12 +1,15 @@
 """The process of a server: what its signals do, and what the log says when it starts and stops."""
 
+import asyncio
 import logging
+import selectors
 import signal
 import socket
 import time
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.version import __version__
@@ -14,6 +17,9 @@ from hf_capsule_mt.version import __version__
 from ..settings import ApiKeys
 
 logger = logging.getLogger(__name__)
+
+_QUIET_TURNS = 20
+"""Turns of the loop without a new connection, after which it has read the requests of those that waited."""
 
 
 class KeyReloading:
@@ -49,17 +55,21 @@ class KeyReloading:
 
 
 class LoggedServer(uvicorn.Server):
-    """A server that logs its start and its end, and reads its keys again.
+    """A server that logs its start and its end, reads its keys again, and loses no connection when it ends.
 
     Args:
         config: of uvicorn.
         models: what `--models` names.
         address: at which clients reach the server.
         reloading: of the keys.
+        refuse: answers all requests that come after the signal.
     """
 
-    def __init__(self, config: uvicorn.Config, models: str, address: str, reloading: KeyReloading) -> None:
+    def __init__(
+        self, config: uvicorn.Config, models: str, address: str, reloading: KeyReloading, refuse: ASGIApp
+    ) -> None:
         super().__init__(config)
+        self._refuse = refuse
         self._models = models
         self._address = address
         self._reloading = reloading
@@ -82,10 +92,34 @@ class LoggedServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was accepted, and log how long it took."""
+        """Answer what was accepted, refuse what waits to be accepted, and log how long it took."""
         started = time.monotonic()
         drain = self.config.timeout_graceful_shutdown
         fields = {"signal": self._signal, "open": len(self.server_state.tasks), "drain": drain}
         logger.info("Stopping: signal=%(signal)s open=%(open)d drain=%(drain)s", fields)
+        self._refuse_requests()
+        await self._accept_what_waits(started + drain)
         await super().shutdown(sockets)
         logger.info("Stopped: ms=%(ms)d", {"ms": round(1000 * (time.monotonic() - started))})
+
+    def _refuse_requests(self) -> None:
+        """Refuse the next requests of all connections. Those that have begun go on."""
+        self.config.loaded_app = self._refuse
+        for connection in self.server_state.connections:
+            connection.app = self._refuse
+
+    async def _accept_what_waits(self, until: float) -> None:
+        """Accept the connections that wait in the queue of the system, which would reset them when the port is closed.
+
+        Args:
+            until: when it ends at the latest, if clients do not stop to come. Of time.monotonic().
+        """
+        quiet_turns = 0
+        with selectors.DefaultSelector() as selector:
+            for server in self.servers:
+                for listener in server.sockets:
+                    selector.register(listener, selectors.EVENT_READ)
+            while quiet_turns < _QUIET_TURNS and time.monotonic() < until:
+                quiet_turns = 0 if selector.select(timeout=0) else quiet_turns + 1
+                # In each turn the loop accepts connections, or reads from them.
+                await asyncio.sleep(0)
