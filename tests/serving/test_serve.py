@@ -22,6 +22,7 @@ import httpx
 import libretranslatepy
 import pytest
 import torch
+from running_server import post
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
@@ -175,6 +176,26 @@ def test_a_signal_while_it_is_idle(checkpoint, tmp_path):
     assert "Traceback" not in idle.log.read_text()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)), timeout=60)
+
+
+@pytest.mark.slow
+def test_a_signal_while_connections_wait_to_be_accepted(checkpoint, tmp_path):
+    """The system accepts them for a process that stands still."""
+    server = Server(checkpoint, tmp_path / "log")
+    url = httpx.URL(server.url)
+    server.process.send_signal(signal.SIGSTOP)
+    with ExitStack() as connections:
+        clients = []
+        for _ in range(64):
+            client = connections.enter_context(socket.create_connection((url.host, url.port), timeout=60))
+            client.sendall(post("/translate", b'{"q": "a", "source": "en", "target": "de"}'))
+            clients.append(client)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGCONT)
+        statuses = [client.recv(1000)[9:12] for client in clients]
+    assert set(statuses) <= {b"200", b"503"}
+    assert server.process.wait(60) == -signal.SIGTERM
+    assert "Traceback" not in server.log.read_text()
 
 
 @pytest.mark.slow
