@@ -130,7 +130,7 @@ class _FileOfRows:
         """
         record = read_json(self.record_file)
         _check_same(self.record_file, record["settings"], self.settings)
-        if record["input_bytes"] != self.rows.path.stat().st_size:
+        if record["input_sha256"] != hash_file(self.rows.path):
             raise UserError(f"{self.output} is of another {self.rows.path}. Delete it to translate the file again.")
         return RowCounts(**record["counts"])
 

@@ -345,7 +345,8 @@ def test_other_settings_and_other_inputs_are_not_mixed(checkpoint, folder, tmp_p
         with pytest.raises(SystemExit, match="2"):
             translate(checkpoint, folder, output)
     assert "is of a run with another part_size" in capsys.readouterr().err
-    (folder / "a.jsonl").write_bytes(jsonl(ROWS[:3]))
+    # Another text of the same length.
+    (folder / "a.jsonl").write_bytes(jsonl(ROWS).replace(b"a b c", b"a b d"))
     with pytest.raises(SystemExit, match="2"):
         translate(checkpoint, folder, output)
     assert "Delete it to translate the file again" in capsys.readouterr().err

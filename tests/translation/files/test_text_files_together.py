@@ -92,6 +92,18 @@ def test_shares_and_what_is_complete(several, files, engine_calls):
     assert not engine_calls
 
 
+def test_a_changed_line_of_the_same_length_is_noticed(several, files, capsys):
+    several("out")
+    before = outputs(files / "out")
+    (files / "a.en").write_bytes(TEXT.replace(b"a b c", b"a b d"))
+
+    with pytest.raises(SystemExit, match="2"):
+        several("out")
+
+    assert "out/a.en is of another a.en. Delete it to translate the file again." in capsys.readouterr().err
+    assert outputs(files / "out") == before
+
+
 def test_folders_stay(translate, files):
     (files / "other" / "more").mkdir(parents=True)
     (files / "other" / "more" / "a.en").write_bytes(TEXT)
