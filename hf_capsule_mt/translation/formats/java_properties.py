@@ -9,13 +9,14 @@ from .messages import Message, PlacedMessages, without_halves
 from .placeholders import PLACEHOLDERS, is_code
 
 _ENTRY = re.compile(
-    rb"""^[ \t\f]*+(?![#!\r\n])
-    (?P<key>(?:\\(?:\r\n|.)|[^\\\s:=])*+)
-    [ \t\f]*+(?:[:=][ \t\f]*+)?
+    rb"""(?:\A|(?<=[\r\n]))[ \t\f]*+(?![#!\r\n])
+    (?P<key>(?:\\(?:\r\n|[\r\n])[ \t\f]*+|\\.|[^\\\s:=])*+)
+    # A backslash in front of a line end continues the line, also between key and value.
+    (?:[ \t\f]|\\(?:\r\n|[\r\n]))*+(?:[:=](?:[ \t\f]|\\(?:\r\n|[\r\n]))*+)?
     (?P<value>(?:\\(?:\r\n|.)|[^\\\r\n])*+)""",
-    re.DOTALL | re.MULTILINE | re.VERBOSE,
+    re.DOTALL | re.VERBOSE,
 )
-_ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<end>\r?\n[ \t\f]*)|(?P<one>.))", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<end>(?:\r\n|[\r\n])[ \t\f]*)|(?P<one>.))", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _UNIT = re.compile(r"[^\x00-\x7f]")
 # java.text.MessageFormat reads ' as the start of a quote, except in messages without arguments.
@@ -66,7 +67,7 @@ def _add_messages(document: PlacedMessages, data: bytes, encoding: str) -> None:
 
 
 def _character(match: re.Match) -> str:
-    """Return the character of an escape, and nothing for a line break that only continues the value."""
+    """Return the character of an escape, and nothing for a line break that only continues the line."""
     if match["code"]:
         return chr(int(match["code"], 16))
     if match["end"] is not None:

@@ -27,6 +27,7 @@ from .placeholders import PLACEHOLDER, PLACEHOLDERS, has_words, with_placeholder
 
 # The end of a line, or the space between columns.
 _GAP = re.compile(r"([ \t]*\r?\n\s*|[ \t]{2,}|\t)")
+_LINE_END = re.compile(rb"\r\n|[\r\n]")
 _SENTENCE_END = re.compile(r"[.?!:;]['\")]*$")
 _WRAPPED = 40
 """Characters of a line from which on a line that begins with a small letter continues it."""
@@ -169,7 +170,7 @@ class PlacedMessages(Document):
             context: what else names it.
         """
         self._placed.append((start, end, message, write))
-        self._line += self._content.count(b"\n", self._counted, start)
+        self._line += len(_LINE_END.findall(self._content, self._counted, start))
         self._counted = start
         place = TextPlace(self._line, unit, context)
         self.texts += [text._replace(place=place) for text in message.texts]

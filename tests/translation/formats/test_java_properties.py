@@ -1,5 +1,7 @@
 """Properties of Java: values are translated, and every other byte stays."""
 
+import json
+
 import pytest
 from stand_in_translator import UpperCase
 
@@ -67,6 +69,32 @@ def test_properties(tmp_path):
 )
 def test_characters(tmp_path, content, expected):
     assert translated(tmp_path, content) == expected
+
+
+CONTINUED = {
+    "in the key": ("ke\\\n   y = a dog\n", "ke\\\n   y = A DOG\n"),
+    "a key that ends its line": ("key\\\n  more\n", "key\\\n  more\n"),
+    "in front of the sign": ("key \\\n\t = a dog\n", "key \\\n\t = A DOG\n"),
+    "behind the sign": ("key = \\\n  : a dog\n", "key = \\\n  \\: A DOG\n"),
+    "without a sign": ("key \\\n  a dog\n", "key \\\n  A DOG\n"),
+    "a comment does not": ("# a \\\nkey = a dog\n", "# a \\\nkey = A DOG\n"),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), CONTINUED.values(), ids=CONTINUED)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["Unix", "Windows", "Mac"])
+def test_a_backslash_continues_a_line(tmp_path, content, expected, end):
+    written = translated(tmp_path, content.replace("\n", end).encode())
+    assert written == expected.replace("\n", end).encode()
+
+
+def test_lines_that_end_with_a_return(tmp_path):
+    returns = PROPERTIES.replace("\n", "\r").encode()
+    assert translated(tmp_path, returns) == EXPECTED.replace("\n", "\r").encode()
+    report = tmp_path / "report.jsonl"
+    (tmp_path / "messages.properties").write_bytes(b"# a\ra = dog\r\rb = cat\r")
+    translate_file(UpperCase(), tmp_path / "messages.properties", tmp_path / "b", "en", report_file=report)
+    assert [json.loads(line)["line"] for line in report.read_text().splitlines()] == [2, 4]
 
 
 def test_the_library_reads_the_same_keys():
