@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from html import escape
 
 from hf_capsule_mt.errors import UserError
 
@@ -11,7 +12,15 @@ from .messages import Message, PlacedMessages
 from .placeholders import PLACEHOLDERS, is_code
 from .xml_elements import Element, first_element_is, read_elements
 
-_CDATA = re.compile(rb"(\s*<!\[CDATA\[)(.*)(\]\]>\s*)", re.DOTALL)
+_CDATA = re.compile(
+    rb"""(\s*<!\[CDATA\[)
+    ((?:(?!\]\]>).)*+ (?:\]\]>\s*<!\[CDATA\[ (?:(?!\]\]>).)*+)*+)
+    (\]\]>\s*)""",
+    re.DOTALL | re.VERBOSE,
+)
+"""A string of nothing but sections of characters."""
+_BETWEEN_SECTIONS = re.compile(r"\]\]>(\s*)<!\[CDATA\[")
+_SECTION = re.compile(r"<!\[CDATA\[((?:(?!\]\]>|<!\[CDATA\[).)*+)\]\]>", re.DOTALL)
 _QUOTED = re.compile(r'"(?:.*[^\\])?"', re.DOTALL)
 """A string between quotes, of which the last one is no character itself."""
 # What looks like another beginning ends a comment and a part of CDATA, so that none is searched to the end many times.
@@ -98,6 +107,11 @@ def _add_message(document: PlacedMessages, data: bytes, element: Element, name: 
     start = data.index(inner, start)
     end = start + len(inner)
     raw = inner.decode()
+    if cdata is not None:
+        raw = _BETWEEN_SECTIONS.sub(r"\1", raw)
+    else:
+        # References mean the same, and can stand next to tags.
+        raw = _SECTION.sub(lambda section: escape(section[1], quote=False), raw)
     is_quoted = _QUOTED.fullmatch(raw) is not None
     if is_quoted:
         raw = raw[1:-1]

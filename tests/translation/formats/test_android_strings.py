@@ -106,6 +106,27 @@ def test_what_a_model_writes_is_no_markup(tmp_path):
     assert in_section.text == "a ]]> <c> & b"
 
 
+SECTIONS = {
+    "two": ("<![CDATA[a dog]]> <![CDATA[runs & <b>sees</b>]]>", "<![CDATA[A DOG RUNS & <b>SEES</b>]]>"),
+    "an end of one as characters": ("<![CDATA[a ]]]]><![CDATA[> dog]]>", "<![CDATA[A ]]]]><![CDATA[> DOG]]>"),
+    "next to text": (
+        "Hello <![CDATA[<b>dog</b> & cat]]> runs",
+        "HELLO &lt;b&gt;DOG&lt;/b&gt; &amp; CAT RUNS",
+    ),
+    "next to a tag": ("<b>big</b> <![CDATA[dog]]>", "<b>BIG</b> DOG"),
+}
+
+
+@pytest.mark.parametrize(("inner", "expected"), SECTIONS.values(), ids=SECTIONS)
+def test_sections_of_characters(tmp_path, inner, expected):
+    """Their marks are no characters."""
+    content = f'<resources><string name="a">{inner}</string></resources>'
+    written = translated(tmp_path, content)
+    assert written == content.replace(inner, expected)
+    [source], [target] = etree.fromstring(content), etree.fromstring(written)
+    assert "".join(target.itertext()).lower() == "".join(source.itertext()).lower()
+
+
 def test_attributes_that_say_what_stays(tmp_path):
     head = '<resources xmlns:xliff="urn:x"><string name="a">'
     kept = '<xliff:g id="x" translate="no">b</xliff:g>, <annotation translate="no">c</annotation></string></resources>'
