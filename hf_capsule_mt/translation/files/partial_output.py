@@ -17,6 +17,8 @@ from hf_capsule_mt.files import LOCK, locked, naming, read_json, replace_text, r
 from ..generation.model_options import changed_settings
 
 _STATE = "state.json"
+_NAMES = ("lines", "report", "alignments")
+"""The files that a run may keep. One that an interrupted run has left need not be a file of the next one."""
 
 
 def folder_beside(output: Path) -> Path:
@@ -101,7 +103,7 @@ class PartialOutput:
     def _check_no_other_files(self) -> None:
         for path in self._folder.iterdir():
             # A run that was killed before it wrote its state has left its files.
-            is_ours = path.name in (LOCK, *self._outputs) or path.name.startswith(".")
+            is_ours = path.name in (LOCK, *_NAMES) or path.name.startswith(".")
             if not is_ours:
                 raise FileExistsError(f"{self._folder} holds other files. Name another output, or move them.")
 
@@ -194,7 +196,7 @@ class PartialOutput:
     def discard(self) -> None:
         """Delete what was kept."""
         self._state_file.unlink(missing_ok=True)
-        for name in self._outputs:
+        for name in _NAMES:
             (self._folder / name).unlink(missing_ok=True)
 
     def _add_to_hash(self, lines: Iterable[str]) -> None:

@@ -81,6 +81,19 @@ def test_files_of_a_run_without_a_state_are_its_own(tmp_path):
     assert (tmp_path / "out").read_text() == "A\n"
 
 
+def test_files_of_a_run_with_a_report_are_its_own(tmp_path):
+    """It was interrupted before it wrote its state, and the next run writes no report."""
+    folder = folder_beside(tmp_path / "out")
+    folder.mkdir()
+    for name in ("lines", "report", "alignments"):
+        (folder / name).write_bytes(b"half a li")
+    kept = PartialOutput(tmp_path / "out", {})
+    kept.append(["a"], {"lines": ["A"]}, "")
+    kept.finish()
+    assert (tmp_path / "out").read_text() == "A\n"
+    assert list(folder.iterdir()) == []
+
+
 def test_a_run_without_lines_writes_an_empty_file(tmp_path):
     folder_beside(tmp_path / "out").mkdir()
     kept = PartialOutput(tmp_path / "out", {})
