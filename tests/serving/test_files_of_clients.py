@@ -211,6 +211,21 @@ def test_a_document(serve):
     assert client.post(f"{path}/result", json=key).status_code == 404
 
 
+def test_a_document_belongs_to_the_owner_of_a_key(serve):
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("one", "two")}
+    client = serve(keys=ApiKeys(digests))
+    one, two = ({"authorization": f"DeepL-Auth-Key {name}"} for name in ("one", "two"))
+    upload = {"files": {"file": ("a.md", b"# A dog\n")}, "data": {"target_lang": "DE"}}
+    made = client.post("/v2/document", headers=one, **upload).json()
+    path = f"/v2/document/{made['document_id']}"
+    key = {"document_key": made["document_key"]}
+    absent = client.post("/v2/document/absent", json=key, headers=two)
+    for page in (path, f"{path}/result"):
+        refused = client.post(page, json=key, headers=two)
+        assert (refused.status_code, refused.json()) == (404, absent.json())
+    assert client.post(path, json=key, headers=one).status_code == 200
+
+
 def test_a_document_that_is_not_translated(serve, model, monkeypatch):
     """The client reads why, but not what a bug says."""
 

@@ -48,6 +48,8 @@ def routes(service: Service, files: Files) -> list[Route]:
 class _Document:
     """A document of a client."""
 
+    owner: str
+    """Of the API key that it came with."""
     key: str
     characters: int
     secret: str | None = None  # The name of the translated file.
@@ -88,7 +90,7 @@ class _Documents:
         self._files.check_turns()
 
         number = token_hex(16).upper()
-        document = _Document(token_hex(32).upper(), file.characters)
+        document = _Document(call.owner, token_hex(32).upper(), file.characters)
         self._documents[number] = document
         self._files.in_background(self._translate(document, call, file))
         self._forget()
@@ -124,11 +126,10 @@ class _Documents:
         document.secret = self._files.store.add(StoredFile(file.name, data))
 
     async def _asked(self, call: Call) -> _Document:
-        """Return a document, whose key the client must know."""
+        """Return a document, whose key the client must know. Documents of other owners are not there."""
         fields = await call.read_fields()
         document = self._documents.get(call.request.path_params["number"])
-        key = fields.get("document_key")
-        if document is None or not isinstance(key, str) or not compare_digest(document.key.encode(), key.encode()):
+        if document is None or document.owner != call.owner or not _is_key(document, fields.get("document_key")):
             raise RequestError(404, "Document not found.")
         return document
 
@@ -139,6 +140,11 @@ class _Documents:
             if surplus > 0 and document.is_translated:
                 del self._documents[number]
                 surplus -= 1
+
+
+def _is_key(document: _Document, key: object) -> bool:
+    """Return whether this is the key of a document. JSON may have a key that is no text."""
+    return isinstance(key, str) and compare_digest(document.key.encode(), key.encode())
 
 
 def _check_fields(fields: Fields, suffix: str) -> None:
