@@ -17,7 +17,7 @@ from hf_capsule_mt.translation.files.whole import check_readable
 from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
-from hf_capsule_mt.translation.quality.report import faults, mean_score
+from hf_capsule_mt.translation.quality.report import faults, is_report, mean_score
 from hf_capsule_mt.translation.quality.report_page import write_report_page
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.report_page is not None and args.report_file is None:
         # The page is made of the lines, which continue after an interruption.
         args.report_file = args.report_page.with_suffix(".jsonl")
+        _check_no_other_file(args.report_file, args.report_page)
     if args.output_dir is not None:
         _translate_into_folder(args)
         return
@@ -63,6 +64,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.report_file is not None and state.is_main_process:
         _finish_report(args, options.calibration)
     leave_group_at_exit()
+
+
+def _check_no_other_file(report: Path, page: Path) -> None:
+    """Raise a UserError if the lines of a page would replace a file that is no report. Nobody has named it."""
+    if report.is_file() and not is_report(report):
+        raise UserError(
+            f"--report_page {page} writes {report} too, which is there and no report. Move it, or name another file "
+            "for the lines with --report_file."
+        )
 
 
 def _translate_into_folder(args: argparse.Namespace) -> None:

@@ -93,7 +93,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--output_dir",
         type=Path,
         help="Folder for the outputs of several files. Each has the name and the format of its input, behind the "
-        "folder that all inputs have in common.",
+        "folder that all inputs have in common. A run over a part of them finds their outputs.",
     )
     group.add_argument(
         "--format",
@@ -123,7 +123,7 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE.html",
         help="Write the report as a page for a browser, with the worst translations first, filters and a search. The "
-        "lines of --report_file are written, too, by default to FILE.jsonl.",
+        "lines of --report_file are written, too, by default to FILE.jsonl. It replaces no file but a report.",
     )
     group.add_argument(
         "--calibration",

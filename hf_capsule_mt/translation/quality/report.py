@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from ..generation.decoder import Decoded
@@ -26,6 +27,8 @@ _FAULTS = {
     "left": "left out, because a placeholder or a mark would get lost",
 }
 """What may be wrong with a translation, and the words for it."""
+_OF_LINES = {"line", "sentence", "source", "translation"}
+"""What each line of a report has."""
 
 
 def report_record(reader: TextReader, sentence: Sentence, decoded: Decoded | None, written: str) -> dict[str, Any]:
@@ -64,6 +67,19 @@ def _placeholders(segment: MarkedSegment, translation: str) -> list[dict[str, An
         state = "model" if is_copied else "placed"
         placeholders.append({"text": segment.text[start:end], "start": start, "end": end, "state": state})
     return placeholders
+
+
+def is_report(path: Path) -> bool:
+    """Return whether a file has lines of a report. One of no sentences is empty."""
+    with open(path, "rb") as file:
+        first_line = file.readline()
+    if not first_line:
+        return True
+    try:
+        record = json.loads(first_line)
+    except ValueError:
+        return False
+    return isinstance(record, dict) and record.keys() >= _OF_LINES
 
 
 def mean_score(report: Iterable[str]) -> float | None:

@@ -365,6 +365,21 @@ def test_a_report_that_an_earlier_run_did_not_write(project, run):
     assert "README.md" in Path("report.jsonl").read_text()
 
 
+def test_the_lines_of_a_page_replace_no_other_file(project, run, capsys):
+    write("data.jsonl", '{"text": "mine"}\n')
+    with pytest.raises(SystemExit, match="2"):
+        run("README.md", "--report_page", "data.html")
+    message = "--report_page data.html writes data.jsonl too, which is there and no report."
+    assert message in capsys.readouterr().err
+    assert Path("data.jsonl").read_text() == '{"text": "mine"}\n'
+    assert not Path("out").exists()
+    # Lines of an earlier report, also none.
+    write("page.jsonl", "")
+    for _ in range(2):
+        run("README.md", "--report_page", "page.html")
+        assert len(Path("page.jsonl").read_text().splitlines()) == 2
+
+
 def test_a_report_with_expected_quality(project, run, tmp_path):
     lines = "".join(f"a b {word}\n" for word in 3 * "cdefghijklmnopqrstuvwxyz")
     write("sources", lines)
