@@ -1,6 +1,7 @@
 """Translate many files into a folder, each by its own format. A file that is complete is not translated again.
 
-The folder `_records` has a record for each complete file: its settings, and hashes of its input and output.
+The folder `_records` has a record for each complete file: its settings, the path of its input, and hashes of input and
+output.
 """
 
 import shutil
@@ -26,7 +27,7 @@ from ..quality.calibration import Calibration
 from ..terms.glossary import Glossary
 from ..text.segments import check_language
 from ..text_translator import TextTranslator
-from .output_folders import RECORDS
+from .output_folders import RECORDS, check_input_of, name_for_record
 from .whole import TEXT, TranslatedFile, check_package, checked_direction, number_of_units, translate_file
 
 _WRITTEN = (".gz", ".zst")
@@ -225,6 +226,7 @@ class _File:
                 "folder."
             )
         record = read_json(self.record_file)
+        check_input_of(record, self.path, self.output, self.output_dir)
         changed = changed_settings(record["settings"], self.settings)
         if record["input_sha256"] != hash_file(self.path):
             changed.append(str(self.path))
@@ -264,6 +266,7 @@ class _File:
             "units": translated.units,
             "left": translated.left,
             "seconds": round(time.monotonic() - started, 1),
+            "input": name_for_record(self.path, self.output_dir),
             "input_sha256": input_sha256,
             "output_sha256": hash_file(self.output),
             "settings": self.settings,

@@ -2,10 +2,11 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hf_capsule_mt.decoding.products.int8 import Int8Choice
 from hf_capsule_mt.errors import UserError
@@ -19,7 +20,10 @@ _INT8_CHOICE = "int8_choice.json"
 
 
 def output_paths(paths: Sequence[Path], output_dir: Path) -> dict[Path, Path]:
-    """Return the output of each file: in the output folder, its path from the folder that all files have in common.
+    """Return the output of each file: in the output folder, its path from a folder that has all files.
+
+    This is the folder of an earlier run if it has them. Otherwise it is the nearest folder that they have in common.
+    So a run over a part of the files finds their outputs where the run over all has put them.
 
     A file that is named twice comes once.
 
@@ -28,17 +32,19 @@ def output_paths(paths: Sequence[Path], output_dir: Path) -> dict[Path, Path]:
         output_dir: the folder of the outputs.
 
     Raises:
-        UserError: if an output would replace one of the files, a file is an output of an earlier run, or an output
-            would be among the records.
+        UserError: if an output would replace one of the files, a file is an output of an earlier run, an output
+            would be among the records, or outputs of an earlier run would get other places.
     """
     # Links stay: each of two names of a file has an output.
-    absolute = {os.path.abspath(path): path for path in paths}
-    base = os.path.commonpath([os.path.dirname(path) for path in absolute])
+    absolute = {_absolute(path): path for path in paths}
+    base = _common_folder(absolute, output_dir)
     outputs = {}
     for name, path in absolute.items():
-        relative = Path(os.path.relpath(name, base))
+        relative = name.relative_to(base)
         if relative.parts[0] == RECORDS:
             raise UserError(f"{output_dir / RECORDS} is for records, so {path} cannot have its output there.")
+        if Path(f"{relative}.json").parts[0] == _INT8_CHOICE:
+            raise UserError(f"{path} cannot be translated into a folder, which has its own {_INT8_CHOICE}. Rename it.")
         outputs[path] = output_dir / relative
     replaced = {output.resolve() for output in outputs.values()}
     for path in outputs:
@@ -50,6 +56,92 @@ def output_paths(paths: Sequence[Path], output_dir: Path) -> dict[Path, Path]:
                 "folder."
             )
     return outputs
+
+
+def name_for_record(path: Path, output_dir: Path) -> str:
+    """Return the path of an input as a record has it: from the output folder, so that both may move together."""
+    return os.path.relpath(_absolute(path), output_dir.resolve())
+
+
+def check_input_of(record: Mapping[str, Any], path: Path, output: Path, output_dir: Path) -> None:
+    """Check that a record is not of another input that still exists. Old records do not name theirs.
+
+    Args:
+        record: the record of the output.
+        path: what would be translated into the output.
+        output: the output.
+        output_dir: the folder of the outputs.
+
+    Raises:
+        UserError: if the output is of another file.
+    """
+    earlier = _input_of(record, output_dir)
+    if earlier is not None and not earlier.samefile(path):
+        raise UserError(
+            f"{output} is the translation of {earlier}, and that of {path} would replace it. Name another folder."
+        )
+
+
+def _input_of(record: Mapping[str, Any], output_dir: Path) -> Path | None:
+    """Return the input of a record, or None if it names none or the file is no longer there."""
+    name = record.get("input")
+    if not isinstance(name, str):
+        return None
+    path = _absolute(output_dir.resolve() / name)
+    if not path.is_file():
+        return None
+    return path
+
+
+def _absolute(path: Path) -> Path:
+    """Return the absolute path of a file without `..`. Only links in front of `..` are followed."""
+    path = Path.cwd() / path
+    absolute = Path(path.anchor)
+    for part in path.parts[1:]:
+        if part != "..":
+            absolute /= part
+        elif absolute.is_symlink():
+            # The folder above it is not the one in front of it.
+            absolute = absolute.resolve().parent
+        else:
+            absolute = absolute.parent
+    return absolute
+
+
+def _common_folder(paths: Iterable[Path], output_dir: Path) -> Path:
+    """Return the folder from which outputs have their paths.
+
+    Raises:
+        UserError: if outputs of an earlier run would get other places.
+    """
+    common = Path(os.path.commonpath([path.parent for path in paths]))
+    earlier_folders = _earlier_folders(output_dir)
+    for earlier in sorted(earlier_folders):
+        if common.is_relative_to(earlier):
+            return earlier
+    for earlier in sorted(earlier_folders):
+        if earlier.is_relative_to(common):
+            raise UserError(
+                f"--output_dir {output_dir} has the files of {earlier}. With files of {common} they would get other "
+                "places. Name another folder."
+            )
+    return common
+
+
+def _earlier_folders(output_dir: Path) -> set[Path]:
+    """Return the folders from which outputs of earlier runs have their paths, while inputs and outputs are there."""
+    folders = set()
+    records = output_dir / RECORDS
+    for record_file in records.rglob("*.json"):
+        relative = record_file.relative_to(records).with_suffix("")
+        if not (output_dir / relative).is_file():
+            continue
+        # What is wrong with a record is said with its file.
+        with suppress(UserError, OSError):
+            path = _input_of(read_json(record_file), output_dir)
+            if path is not None and path.parts[-len(relative.parts) :] == relative.parts:
+                folders.add(path.parents[len(relative.parts) - 1])
+    return folders
 
 
 def _has_record(path: Path, output_dir: Path) -> bool:

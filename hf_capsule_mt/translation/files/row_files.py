@@ -19,7 +19,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, replaced_file, write_json
 
 from ..generation.model_options import changed_settings
-from .output_folders import RECORDS, with_common_int8
+from .output_folders import RECORDS, check_input_of, name_for_record, with_common_int8
 from .rows import CorpusTranslator, RowCounts
 
 _UNFINISHED = ".unfinished"
@@ -112,6 +112,7 @@ class _FileOfRows:
     def __init__(self, path: Path, output: Path, output_dir: Path, translator: CorpusTranslator) -> None:
         self.rows: RowFile = open_rows(path, translator.text_column)
         self.output = output
+        self.output_dir = output_dir
         relative = output.relative_to(output_dir)
         self.record_file = output_dir / RECORDS / f"{relative}.json"
         self.folder = output_dir / _UNFINISHED / relative
@@ -129,6 +130,7 @@ class _FileOfRows:
             UserError: if it is of another input, or of other settings.
         """
         record = read_json(self.record_file)
+        check_input_of(record, self.rows.path, self.output, self.output_dir)
         _check_same(self.record_file, record["settings"], self.settings)
         if record["input_sha256"] != hash_file(self.rows.path):
             raise UserError(f"{self.output} is of another {self.rows.path}. Delete it to translate the file again.")
@@ -222,6 +224,7 @@ class _FileOfRows:
             "counts": asdict(counts),
             "seconds": round(seconds, 1),
             "words_per_second": round(counts.words / max(seconds, 1e-9), 1),
+            "input": name_for_record(self.rows.path, self.output_dir),
             "input_bytes": self.rows.path.stat().st_size,
             "input_sha256": input_sha256,
             "output_sha256": output_sha256,

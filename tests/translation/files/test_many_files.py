@@ -247,6 +247,88 @@ def test_outputs_keep_the_folders_behind_the_common_one(project, names, expected
     assert [str(path) for path in output_paths(list(map(Path, names)), Path("out")).values()] == expected
 
 
+def test_a_run_over_a_part_finds_its_outputs(project):
+    write("docs/index.md", "# a\n")
+    write("docs/api/index.md", "# b\n")
+    translate(Loader(), "docs/index.md", "docs/api/index.md")
+    write("docs/api/index.md", "# c\n")
+    write("docs/api/new.md", "# d\n")
+
+    outcome = translate(Loader(), "docs/api/index.md", "docs/api/new.md")
+
+    assert outcome.errors == []
+    assert outputs() == {"index.md": b"# A\n", "api/index.md": b"# C\n", "api/new.md": b"# D\n"}
+    record = json.loads(Path("out/_records/api/new.md.json").read_text())
+    assert record["input"] == "../docs/api/new.md"
+
+
+def test_outputs_of_a_part_do_not_move(project):
+    """Corrections in them would be left behind."""
+    write("docs/api/index.md", "# b\n")
+    translate(Loader(), "docs/api/index.md")
+    with pytest.raises(UserError, match=r"--output_dir out has the files of .*/docs/api\."):
+        translate(Loader(), "README.md", "docs/api/index.md")
+    # Nothing is where they were.
+    Path("out/index.md").unlink()
+    translate(Loader(), "README.md", "docs/api/index.md")
+    assert sorted(outputs()) == ["README.md", "docs/api/index.md"]
+
+
+def test_an_output_of_another_input_is_refused_by_name(project):
+    for folder in ("one", "two"):
+        write(f"{folder}/index.md", f"# {folder}\n")
+        write(f"{folder}/{folder}.md", "# a\n")
+    translate(Loader(), "one/index.md", "one/one.md")
+    # Files of another folder have room beside them.
+    assert translate(Loader(), "two/two.md").errors == []
+
+    [error] = translate(Loader(), "two/index.md").errors
+
+    assert error.startswith(f"out/index.md is the translation of {project}/one/index.md, and that of two/index.md")
+    assert outputs() == {"index.md": b"# ONE\n", "one.md": b"# A\n", "two.md": b"# A\n"}
+    # The input was renamed.
+    Path("one").rename("three")
+    assert translate(Loader(), "two/index.md").errors == []
+    assert outputs()["index.md"] == b"# TWO\n"
+
+
+def test_a_project_and_its_outputs_may_move(project, monkeypatch):
+    write("site/docs/index.md", "# a\n")
+    write("site/docs/api/index.md", "# b\n")
+    monkeypatch.chdir(project / "site")
+    translate(Loader(), "docs/index.md", "docs/api/index.md")
+    monkeypatch.chdir(project)
+    Path("site").rename("page")
+    monkeypatch.chdir(project / "page")
+    load = Loader()
+    assert translate(load, "docs/api/index.md").num_complete_before == 1
+    assert load.count == 0
+
+
+def test_a_record_that_does_not_name_its_input(project):
+    translate(Loader(), "README.md")
+    record_file = Path("out/_records/README.md.json")
+    record = json.loads(record_file.read_text())
+    del record["input"]
+    record_file.write_text(json.dumps(record))
+    assert translate(Loader(), "README.md").num_complete_before == 1
+
+
+def test_what_is_above_a_link_is_not_in_front_of_it(project):
+    write("x.txt", "a\n")
+    write("other/folder/y.txt", "c\n")
+    write("other/x.txt", "b\n")
+    Path("link").symlink_to("other/folder")
+    translate(Loader(), "x.txt", "link/../x.txt")
+    assert outputs() == {"x.txt": b"A\n", "other/x.txt": b"B\n"}
+
+
+def test_a_name_that_records_have_is_refused(project):
+    write("int8_choice", "a\n")
+    with pytest.raises(UserError, match="int8_choice cannot be translated into a folder"):
+        output_paths([Path("README.md"), Path("int8_choice")], Path("out"))
+
+
 def test_files_among_the_outputs_are_refused(project):
     for folder in (".", "docs/.."):
         with pytest.raises(UserError, match=r"has README.md, which would be lost"):

@@ -113,6 +113,26 @@ def test_folders_stay(translate, files):
     assert (files / "out" / "_records" / "other" / "more" / "a.en.json").is_file()
 
 
+def test_a_run_over_a_part_finds_its_outputs(translate, files, engine_calls):
+    (files / "other").mkdir()
+    (files / "other" / "a.en").write_bytes(TEXT)
+    translate("--input_file", "a.en", "other/a.en", "--output_dir", "out")
+    engine_calls.clear()
+    translate("--input_file", "other/a.en", "--output_dir", "out")
+    assert not engine_calls
+    assert json.loads((files / "out" / "_records" / "other" / "a.en.json").read_text())["input"] == "../other/a.en"
+
+
+def test_an_output_of_another_input_is_refused_by_name(translate, files, capsys):
+    for folder in ("one", "two"):
+        (files / folder).mkdir()
+        (files / folder / "a.en").write_bytes(TEXT)
+    translate("--input_file", "one/a.en", "--output_dir", "out")
+    with pytest.raises(SystemExit, match="2"):
+        translate("--input_file", "two/a.en", "--output_dir", "out")
+    assert f"out/a.en is the translation of {files}/one/a.en" in capsys.readouterr().err
+
+
 def test_an_interrupted_file_continues(several, files, engine_calls, monkeypatch):
     several("whole")
     whole = len(engine_calls)
