@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import bad_files
 import bad_texts
 import torch
 import transformers
@@ -357,4 +358,4 @@ AREAS = {
     for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text, server)
 }
 DAMAGED = list(AREAS)
-AREAS |= bad_texts.AREAS
+AREAS |= bad_texts.AREAS | bad_files.AREAS
