@@ -7,7 +7,7 @@ from typing import Any
 from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 
 from .alignment.links import WordLink, copied_words, joined_links
-from .text.segments import Segment
+from .text.segments import Place, Segment
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Translation:
     score: float | None = None  # None if nobody asked for it, or nothing was decoded.
     links: tuple[WordLink, ...] | None = None  # One for each aligned word of the translation. None if not asked for.
     alternatives: tuple["Translation", ...] = ()  # Other translations, the best first.
+    places: tuple[Place, ...] | None = None  # Of a sentence: where the words of the model stand, as in [`Restored`].
 
     def number(self, index: int) -> "Translation":
         """Return this translation for 0, and an alternative for others. There may be fewer: then it is the last."""

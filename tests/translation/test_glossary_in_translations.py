@@ -182,6 +182,14 @@ def test_tags_and_kept_parts_stay_outside(translator):
         assert "Tier" in result["translation_text"]
 
 
+def test_a_kept_part_takes_no_place_of_a_term(translator):
+    """The model knows no such word, and writes the term where the name should stand."""
+    glossary = Glossary([Entry(("friend",), ("Kumpel",), "x:1")])
+    [result] = translator("{user} is my best friend.", glossary=glossary, keep=r"\{\w+\}")
+    assert "Kumpel" in result["translation_text"]
+    assert "{user}" in result["translation_text"]
+
+
 def test_the_least_copies_win(translator):
     """The search also finds a translation that has the word twice."""
     glossary = Glossary([Entry(("music",), ("Lärm",), "x:1")])

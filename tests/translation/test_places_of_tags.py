@@ -4,12 +4,14 @@ Words of a source are numbered from 0, and a kept part is a word. For each word 
 number of the word that it belongs to. In a pair, it belongs half as much to the second one.
 """
 
+import random
 import re
 
 import pytest
 
 from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import marked_segments
+from hf_capsule_mt.translation.terms.glossary import Entry, Glossary, places_of_terms
 from hf_capsule_mt.translation.text.words import keep_pattern
 
 BRACES = r"\{\w\}|7"
@@ -120,9 +122,49 @@ def test_tags_and_kept_parts(source, keep, cut, translations, expected):
         translation = ""
         if segment.text:
             text, owners = next(rest)
-            translation = segment.put_back(text, lambda source, target, owners=owners: weights(source, target, owners))
+            restored = segment.restored(text, lambda source, target, owners=owners: weights(source, target, owners))
+            translation = restored.text
+            words = segment.without_tags(translation)
+            for start, end, place in restored.places or ():
+                assert words[place : place + end - start] == text[start:end]
         parts.append(segment.around(translation))
     assert "".join(parts) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_kept_part_takes_no_place_of_a_term(seed):
+    """It replaces no word of a term, and stands between no two of them, wherever its own words are aligned."""
+    choose = random.Random(seed)
+    entries = [Entry(("d",), ("T U",), "x:1"), Entry(("e",), ("V",), "x:2")]
+    terms = Glossary(entries).terms("a {x} b {y} d e")
+    [segment] = marked_segments("a {x} b {y} d e", None, keep_pattern(BRACES), None)
+    for _ in range(20):
+        parts = ["T U", "V", "P", "Q", "R", "{x}"]
+        choose.shuffle(parts)
+        text = " ".join(parts)
+        owners = [choose.choice([None, 0, 1, 2, 3, 4, 5]) for _ in range(7)]
+
+        written = segment.restored(text, lambda *words, owners=owners: weights(*words, owners), terms).text
+
+        assert None not in places_of_terms(written, terms)
+        assert (written.count("{x}"), written.count("{y}")) == (1, 1)
+
+
+def test_a_word_in_a_copy_of_a_kept_part_is_no_term():
+    """Here the model has copied the first one, and the second word is the term."""
+    terms = Glossary([Entry(("server",), ("server",), "x:1")]).terms("{server} is a server")
+    [segment] = marked_segments("{server} is a server", None, keep_pattern(r"\{\w+\}"), None)
+    restored = segment.restored("{server} P server", lambda *words: weights(*words, [0, 0, 0]), terms)
+    assert restored.text == "{server} P server"
+
+
+def test_a_copy_of_a_kept_part_in_a_term_stays():
+    """The model has written `USB` twice, and one of them is part of a term."""
+    text = "the drive in USB"
+    terms = Glossary([Entry(("drive",), ("USB-Stick",), "x:1")]).terms(text)
+    [segment] = marked_segments(text, None, keep_pattern("USB"), None)
+    restored = segment.restored("der USB-Stick in USB", lambda *words: weights(*words, [0, 1, 2, 3]), terms)
+    assert restored.text == "der USB-Stick in USB"
 
 
 def weights(source, target, owners):

@@ -94,10 +94,17 @@ class DisjointRanges:
 
 
 class TagAlignment:
-    """Which words of a translation belong to given source words."""
+    """Which words of a translation belong to given source words.
 
-    def __init__(self, weights: Weights, owners: Owners) -> None:
+    Args:
+        weights: the alignment of the words of the translation.
+        owners: the source word that owns each of them.
+        fixed: words of the translation that no kept part replaces or stands between.
+    """
+
+    def __init__(self, weights: Weights, owners: Owners, fixed: DisjointRanges) -> None:
         self.owners = owners
+        self.fixed = fixed
         self._weights = weights
         self._owned: defaultdict[int, list[int]] = defaultdict(list)
         for number, owner in enumerate(owners):
@@ -124,11 +131,12 @@ class TagAlignment:
         return nearest
 
 
-def replaceable_words(translation: str, words: Sequence[Span]) -> list[bool]:
-    """Return for each word of a translation whether a kept part may take its place. A comma stays."""
+def replaceable_words(translation: str, words: Sequence[Span], fixed: DisjointRanges) -> list[bool]:
+    """Return for each word of a translation whether a kept part may take its place. A comma stays, as `fixed` ones."""
     replaceable = []
-    for start, end in words:
-        replaceable.append(any(map(str.isalnum, translation[start:end])))
+    for number, (start, end) in enumerate(words):
+        has_letters = any(map(str.isalnum, translation[start:end]))
+        replaceable.append(has_letters and not fixed.overlap(number, number + 1))
     return replaceable
 
 
@@ -288,14 +296,18 @@ class ChildRanges:
         if child.words:
             span = self._range_of(child)
         if span is None:
-            place = self._taken.moved_out(self._next_to(child), forwards=child.follows)
+            place = self._next_to(child)
+            if child.is_kept:
+                place = min(self._alignment.fixed.moved_out(place, forwards=True), self._high)
+            place = self._taken.moved_out(place, forwards=child.follows)
             return place, place
         self._taken.add(span)
         return span
 
     def _range_of(self, child: Node) -> Span | None:
         """Return a free range of words for a child that has words in the source."""
-        if child.words == self._node.words and not self._taken:
+        may_have_all = not (child.is_kept and self._alignment.fixed.overlap(self._low, self._high))
+        if child.words == self._node.words and not self._taken and may_have_all:
             return self._low, self._high
         best = self._best_range(child)
         if best is not None or child.is_kept:
@@ -325,15 +337,20 @@ class ChildRanges:
         return start, end
 
     def _free_words(self, child: Node) -> list[list[int]]:
-        """Return the free words that belong to a child. A new list begins behind each word that is taken."""
+        """Return the free words that belong to a child. A new list begins behind each word that others must keep."""
         lists: list[list[int]] = []
         for word in self._alignment.owned(child.words, self._low, self._high):
             if self._taken.overlap(word, word + 1):
                 continue
-            if not lists or self._taken.overlap(lists[-1][-1], word):
+            if not lists or self._is_interrupted(child, lists[-1][-1], word):
                 lists.append([])
             lists[-1].append(word)
         return lists
+
+    def _is_interrupted(self, child: Node, start: int, end: int) -> bool:
+        """Return whether a word from `start` to `end` must not become one of a child."""
+        is_fixed = child.is_kept and self._alignment.fixed.overlap(start, end)
+        return is_fixed or self._taken.overlap(start, end)
 
     def _next_to(self, child: Node) -> int:
         """Return the place of a child without words: next to the words that it stands next to in the source."""

@@ -9,7 +9,7 @@ without tags), and the sentence that the model reads (part of a run, with single
 
 import html
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, chain
@@ -18,7 +18,8 @@ import regex
 
 from hf_capsule_mt.long_work import next_step
 
-from ..text.segments import Segment
+from ..terms.glossary import Term, placed_forms, places_of_terms
+from ..text.segments import Restored, Segment
 from ..text.words import Align, Span, Weights, word_spans
 from .markup import Item, Run, without_tags
 from .placement import Node
@@ -32,6 +33,8 @@ Escape = Callable[[str], str]
 _escaped = partial(html.escape, quote=False)
 _WHITE_SPACE = regex.compile(r"\s*")
 _BREAKABLE = regex.compile(r"[ \t\r\n]+")
+_HIDDEN = "\N{OBJECT REPLACEMENT CHARACTER}"
+"""Stands for a letter of a kept part in which no term is looked for."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,14 @@ class MarkedSegment(Segment):
         """Whether tags or kept parts stand between words."""
         return not self.root.is_around(len(self.words))
 
-    def put_back(self, translation: str, align: Align | None = None) -> str:
-        """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
+    def restored(self, translation: str, align: Align | None = None, terms: Sequence[Term] = ()) -> Restored:
+        """Return a translation with the tags and kept parts, as [`Segment.restored`] does."""
         kept = KeptParts(self.text, self.words, self.kept)
         copies = kept.copies_in(translation)
+        spans_of_terms: list[Span] = []
+        if terms and self.kept:
+            spans_of_terms = self._spans_of_terms(translation, copies, terms)
+            copies = kept.copies_in(translation, outside_of=spans_of_terms)
         spans_of_copies = set(chain.from_iterable(copies.values()))
         words = word_spans(translation, sorted(spans_of_copies))
         number_of = {span: number for number, span in enumerate(words)}
@@ -72,8 +79,33 @@ class MarkedSegment(Segment):
         weights: Weights = [()] * len(words)
         if align is not None and self.needs_alignment:
             weights = align(self.words, words)
-        writer = SentenceWriter(translation, words, weights, words_of_copies, kept.with_twins(), self.escape)
-        return writer.write(self.root)
+        writer = SentenceWriter(
+            translation,
+            words,
+            weights,
+            words_of_copies,
+            with_twins=kept.with_twins(),
+            fixed=spans_of_terms,
+            escape=self.escape,
+            without_tags=self.without_tags,
+        )
+        text = writer.write(self.root)
+        return Restored(text, tuple(writer.places))
+
+    def _spans_of_terms(
+        self, translation: str, copies: Mapping[int, Sequence[Span]], terms: Sequence[Term]
+    ) -> list[Span]:
+        """Return where terms stand in a translation.
+
+        A copy of a kept part may have the word of a term in it, as `{server}` has. It is no term.
+        """
+        visible = translation
+        for kept_word, spans in copies.items():
+            if any(placed_forms(self.kept[kept_word], terms)):
+                for start, end in spans:
+                    visible = visible[:start] + _HIDDEN * (end - start) + visible[end:]
+        places = places_of_terms(visible, terms)
+        return [place[:2] for place in places if place is not None]
 
     def without_tags(self, translation: str) -> str:
         """Return a translation that `put_back` has returned without its tags, with characters for references."""

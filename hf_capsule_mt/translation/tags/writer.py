@@ -4,10 +4,12 @@ Time grows with the number of elements times its logarithm, and with the size of
 target words times that of source words.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
 
 import regex
 
+from ..text.segments import Place
 from ..text.words import Span, Weights
 from .placement import ChildRanges, Copies, DisjointRanges, Node, TagAlignment, owners_of, replaceable_words
 
@@ -21,7 +23,9 @@ class SentenceWriter:
         weights: the alignment of these words with those of the source.
         copies: the words of the translation that the model copied from kept parts.
         with_twins: the kept parts, by their words, whose text also stands elsewhere in the sentence.
+        fixed: places in the translation that stay as they are, such as terms of a glossary.
         escape: writes characters as references if they would look like tags.
+        without_tags: returns the characters of a tag or a kept part.
     """
 
     def __init__(
@@ -31,13 +35,17 @@ class SentenceWriter:
         weights: Weights,
         copies: Copies,
         with_twins: Container[int] = (),
+        fixed: Sequence[Span] = (),
         escape: Callable[[str], str] = str,
+        without_tags: Callable[[str], str] = str,
     ) -> None:
         self._translation = translation
         self._words = words
         self._escape = escape
-        owners = owners_of(weights, replaceable_words(translation, words), copies)
-        self._alignment = TagAlignment(weights, owners)
+        self._without_tags = without_tags
+        fixed_words = _ranges_of_words(fixed, words)
+        owners = owners_of(weights, replaceable_words(translation, words, fixed_words), copies)
+        self._alignment = TagAlignment(weights, owners, fixed_words)
         # A copy of a kept part that is written elsewhere is left out. If the part has a twin, it may be the twin's.
         self._dropped: set[int] = set()
         for kept_word, numbers in copies.items():
@@ -48,6 +56,9 @@ class SentenceWriter:
         self._space = ""  # Stands in front of the next word or tag, unless the translation has one there.
         self._next_word = 0
         self._position = 0  # The first character that is not written yet.
+        self.places: list[Place] = []
+        """Where the model's words stand in what is written."""
+        self._length = 0  # Characters that are written, without tags.
 
     def write(self, root: Node) -> str:
         """Return the translation with every node of the sentence once, inside the node that it was in."""
@@ -66,11 +77,11 @@ class SentenceWriter:
             if not (child.opened_before or child.follows):
                 self._write_gap()
                 self._write(self._space)
-            self._written.append(child.open)
+            self._write_item(child.open)
             self._space = child.space or self._space
             self._write_children(child, start, end)
             self._write_words(end)
-            self._written.append(child.close)
+            self._write_item(child.close)
 
     def _write_words(self, until: int) -> None:
         """Write the words before `until`, and everything between them."""
@@ -80,7 +91,7 @@ class SentenceWriter:
                 self._write_gap()
                 if self._translation[start].isalnum():
                     self._write(self._space)
-                self._write(self._translation[start:end])
+                self._write(self._translation[start:end], start)
             self._next_word = number + 1
             self._position = end
 
@@ -91,7 +102,7 @@ class SentenceWriter:
             end = self._words[self._next_word][0]
         gap = self._translation[self._position : end]
         if gap:
-            self._write(gap)
+            self._write(gap, self._position)
         self._position = end
 
     def _write_kept(self, raw: str, until: int) -> None:
@@ -101,19 +112,57 @@ class SentenceWriter:
         if not replaces_words and self._last_character and not self._last_character.isspace():
             self._space = self._space or " "
         self._write(self._space)
-        self._written.append(raw)
-        self._last_character = raw[-1:]
         self._space = " "
         if replaces_words:
             self._space = ""
+            start = self._position
             self._next_word = until
             self._position = self._words[until - 1][1]
+            if self._translation[start : self._position] == self._without_tags(raw):
+                self._add_place(start, self._position)
+        self._write_item(raw)
+        self._last_character = raw[-1:]
 
-    def _write(self, text: str) -> None:
+    def _write_item(self, raw: str) -> None:
+        """Write a tag or a kept part as it is. Some tags have characters, as `<code> </code>` has."""
+        self._written.append(raw)
+        self._length += len(self._without_tags(raw))
+
+    def _write(self, text: str, start: int | None = None) -> None:
+        """Write a text. `start` is its place in the translation, if it stands there."""
         if text:
             self._written.append(self._escape(text))
             self._last_character = text[-1:]
+            if start is not None:
+                self._add_place(start, start + len(text))
+            self._length += len(text)
         self._space = ""
+
+    def _add_place(self, start: int, end: int) -> None:
+        """Note that these characters of the translation are written now."""
+        place = start, end, self._length
+        if self.places:
+            first, behind, written = self.places[-1]
+            is_next = behind == start and written + behind - first == self._length
+            if is_next:
+                place = first, end, written
+                self.places.pop()
+        self.places.append(place)
+
+
+def _ranges_of_words(spans: Sequence[Span], words: Sequence[Span]) -> DisjointRanges:
+    """Return the numbers of the words that stand in each of several places of a text, at least in part."""
+    starts = [start for start, _ in words]
+    ends = [end for _, end in words]
+    ranges = []
+    behind = 0
+    for start, end in sorted(spans):
+        # Two of them may be in one word.
+        first = max(bisect_right(ends, start), behind)
+        behind = max(bisect_left(starts, end), first)
+        if first < behind:
+            ranges.append((first, behind))
+    return DisjointRanges(ranges)
 
 
 class KeptParts:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from hf_capsule_mt.data.languages import LanguageCodes
 from hf_capsule_mt.environment import check_installed
@@ -13,6 +13,9 @@ from hf_capsule_mt.language_tags import language_of
 from hf_capsule_mt.long_work import next_step
 
 Fits = Callable[[str], bool]
+Place = tuple[int, int, int]
+"""Characters of what a model wrote, from the first to the one behind the last, and the place in the translation,
+without tags, where they stand."""
 
 # White space beyond ASCII, on which sentencex fails in front of a full stop.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
@@ -22,6 +25,14 @@ _PIECES = (re.compile(r"(?s).*?[,;:–—,、;:،؛]\s*|.+"), re.compile(r"\S+\s
 
 _WINDOW = 10_000
 """Characters in which sentences are looked for at once, since the time of sentencex grows with the square."""
+
+
+class Restored(NamedTuple):
+    """What a model wrote, with the tags and kept parts of its source."""
+
+    text: str
+    places: tuple[Place, ...] | None = None
+    """Where the words of the model stand. The others were replaced by kept parts. None: all words are the model's."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,17 @@ class Segment:
 
     def put_back(self, translation: str, align: Any = None) -> str:
         """Return a translation with the tags and kept parts. It takes `align` if `needs_alignment`."""
-        return translation
+        return self.restored(translation, align).text
+
+    def restored(self, translation: str, align: Any = None, terms: Sequence[Any] = ()) -> Restored:
+        """Return a translation with the tags and kept parts, and where its own words stand.
+
+        Args:
+            translation: what the model wrote.
+            align: aligns words, if `needs_alignment`.
+            terms: of a glossary, one `Term` each. No kept part takes the place of one.
+        """
+        return Restored(translation)
 
     def without_tags(self, translation: str) -> str:
         """Return a translation that `put_back` has returned without its tags."""
