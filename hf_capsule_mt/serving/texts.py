@@ -8,7 +8,7 @@ from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.judge import judge
 from hf_capsule_mt.translation.tags.markup import Run
 from hf_capsule_mt.translation.text_translator import Ranked
-from hf_capsule_mt.translation.translation import PreparedText, Sentence
+from hf_capsule_mt.translation.translation import PreparedText, Sentence, Translation
 
 from .models import ServedModel
 
@@ -93,26 +93,30 @@ def join(
         of_text: list[Ranked] = []
         for sentence in text.sentences:
             of_text.append(next(remaining[model.name]) if sentence.token_ids else ())
-        translation = model.translator.join(text, of_text)
+        of_sentences = model.translator.restored_sentences(text, of_text)
+        translation = text.joined(of_sentences)
         ranked_texts = [translation.text]
         ranked_texts += [alternative.text for alternative in translation.alternatives]
         # Beams that differ in their tokens may have the same text.
         best, *others = dict.fromkeys(ranked_texts)
         qualities: list[dict[str, Any]] = []
         if request.wants_quality:
-            qualities = _qualities(model, text, of_text)
+            qualities = _qualities(model, text, of_text, of_sentences)
         translated.append(TranslatedText(best, tuple(others), tuple(qualities)))
     return translated
 
 
-def _qualities(model: ServedModel, text: PreparedText, decoded: Sequence[Ranked]) -> list[dict[str, Any]]:
+def _qualities(
+    model: ServedModel, text: PreparedText, decoded: Sequence[Ranked], translations: Sequence[Translation]
+) -> list[dict[str, Any]]:
     """Return what is expected of the translations, which the model has read again."""
     qualities = []
-    for sentence, ranked in zip(text.sentences, decoded, strict=True):
+    for sentence, ranked, translation in zip(text.sentences, decoded, translations, strict=True):
         if not ranked:
             # It was copied.
             continue
-        judgement = judge(model.translator.reader, sentence, ranked[0])
+        written = sentence.segment.without_tags(translation.text)
+        judgement = judge(model.translator.reader, sentence, ranked[0], written, translation.places)
         [expected] = model.calibration.expect([judgement.score], [judgement.source_length])
         qualities.append({"source": sentence.segment.text, "metric": model.calibration.metric, **asdict(expected)})
     return qualities

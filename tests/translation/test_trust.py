@@ -1,19 +1,49 @@
 """Scores are those of `generate()`, attention is that of the model, and signs tell what is wrong with a translation."""
 
+import json
+
 import pytest
 import tiny_multilingual
 import torch
 from attention_of_model import cross_attention
+from ending_models import STORED
 from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import tiny_model, tiny_tokenizer
 
+from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.loading import load_model
 from hf_capsule_mt.translation.alignment import forced as forced_module
 from hf_capsule_mt.translation.alignment.forced import ForcedTarget, behind_start, forced_pass, teacher_force
-from hf_capsule_mt.translation.generation.decoder import before_end
+from hf_capsule_mt.translation.generation.decoder import Decoded, before_end
+from hf_capsule_mt.translation.preparation import TextOptions, TextReader
 from hf_capsule_mt.translation.quality import signals
+from hf_capsule_mt.translation.quality.judge import judge
 from hf_capsule_mt.translation.quality.signals import read_signs
 from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script
+from hf_capsule_mt.translation.text.words import keep_pattern
+
+PLACEHOLDERS = [
+    "{name} has invited you to the meeting.",
+    "My name is {name}.",
+    "You have {count} new messages.",
+    "{name} likes to swim.",
+    "The file {file} is too large.",
+    "Hello {user}, how are you?",
+    "I saw {name} at the station yesterday.",
+    "Please open {file} and read it.",
+    "Tom gave {count} books to {name}.",
+    "It costs {price} to go to {city}.",
+    "We arrived in {city} at {time}.",
+    "{user} is my best friend.",
+    "Do you know {name}?",
+    "She wrote a letter to {name}.",
+    "The train to {city} is late.",
+    "He has lived in {city} for {count} years.",
+    "{count} people were there.",
+    "I have never been to {city}.",
+    "Wait for {name} at the door.",
+    "The meeting begins at {time}.",
+]
 
 
 def scores_of(model, sources, targets):
@@ -155,6 +185,46 @@ def test_the_lowest_word_behind_a_code_of_the_language():
     target = "d e f", tokenizer("g d e f")["input_ids"][:4]
     signs = read_signs(ForcedTarget([-0.5, -2.0, -0.25, -0.125]), tokenizer, source, target, has_end=True)
     assert signs.lowest_word == "e"
+
+
+def test_what_is_judged_is_what_is_written():
+    """A kept part has replaced "e e e e e e", so nobody reads the least likely token, nor a repetition."""
+    tokenizer = tiny_tokenizer()
+    reader = TextReader(tiny_model().config, tokenizer)
+    [sentence] = reader.prepare("a b c", TextOptions(keep=keep_pattern("b"))).sentences
+    written = "d e e e e e e f"
+    attention = torch.tensor([[0.9, 0.0, 0.1, 0.0], *[[0.2, 0.2, 0.6, 0.0]] * 6, [0.5, 0.0, 0.5, 0.0], [0.25] * 4])
+    forced = ForcedTarget([-0.5, *[-9.0] * 6, -1.5, -0.25], attention, attention)
+    decoded = Decoded(tokenizer(written)["input_ids"][:-1], 2, text=written, forced=forced)
+    owners = [[1.0, 0.0, 0.0], *[[0.0, 1.0, 0.0]] * 6, [0.0, 0.0, 1.0]]
+
+    text, places = sentence.segment.restored(written, lambda source, target: owners)
+    judgement = judge(reader, sentence, decoded, text, places)
+
+    assert text == "d b f"
+    assert judgement.score == pytest.approx(-(0.5 + 1.5 + 0.25) / 3, abs=1e-4)
+    assert (judgement.signs.lowest, judgement.signs.lowest_word, judgement.signs.end) == (-1.5, "f", -0.25)
+    # The kept part is there in any case, so it is no source that a translation must cover.
+    assert judgement.signs.coverage == pytest.approx((1.0 * 0.6) ** 0.5, abs=1e-4)
+    assert judgement.signs.uncovered == []
+    assert not judgement.repeats
+    assert judge(reader, sentence, decoded).repeats
+
+
+def test_each_lowest_word_stands_in_the_translation(tmp_path):
+    """Whether the model has copied a placeholder, or another word was replaced by it."""
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"{line}\n" for line in PLACEHOLDERS))
+    files = ["--input_file", str(source), "--output_file", str(tmp_path / "out"), "--report_file", str(tmp_path / "r")]
+
+    main(["--model", str(STORED / "tatoeba-en-de-transformer"), "--keep", r"\{\w+\}", *files])
+
+    records = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
+    assert len(records) == len(PLACEHOLDERS)
+    for record in records:
+        words = record["translation"].split()
+        is_end = record["lowest_word"] == "" and record["lowest"] == record["end"]
+        assert is_end or record["lowest_word"] in words
 
 
 def test_the_end_of_a_source_that_was_cut_is_not_uncovered():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -38,6 +39,20 @@ class ForcedTarget:
     def mean_log_probability(self) -> float:
         """The mean over its tokens, 0 without tokens."""
         return sum(self.log_probabilities) / max(len(self.log_probabilities), 1)
+
+    def of_tokens(self, are_seen: Sequence[bool]) -> "ForcedTarget":
+        """Return the same of some tokens only. `are_seen` has one for each token of the translation, with its end."""
+        if all(are_seen):
+            return self
+        seen = self
+        if self.log_probabilities is not None:
+            # A code of the language is not among them.
+            first = len(are_seen) - len(self.log_probabilities)
+            seen = replace(seen, log_probabilities=list(compress(self.log_probabilities, are_seen[first:])))
+        if self.mean_attention is not None:
+            rows = torch.tensor(are_seen, dtype=torch.bool)
+            seen = replace(seen, attention=self.attention[rows], mean_attention=self.mean_attention[rows])
+        return seen
 
     def sequence_score(self, length: int, length_penalty: float | None) -> float:
         """Return the score, as `sequences_scores` of `generate()`, of a translation of so many tokens."""

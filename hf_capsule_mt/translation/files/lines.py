@@ -72,7 +72,7 @@ class Worker:
         translation = translator.restored(sentence, ranked, has_links=self._answers["return_alignments"])
         record = None
         if self._answers["rereads"]:
-            record = report_record(translator.reader, sentence, ranked[0], translation.text)
+            record = report_record(translator.reader, sentence, ranked[0], translation)
         return TranslatedSentence(translation, record)
 
 

@@ -204,8 +204,10 @@ class CorpusTranslator:
             copied=int(sentence.copy is not None),
             cut=int(sentence.is_cut),
         )
+        translation = translator.restored(sentence, ranked)
         if ranked:
-            judgement = judge(translator.reader, sentence, ranked[0])
+            written = sentence.segment.without_tags(translation.text)
+            judgement = judge(translator.reader, sentence, ranked[0], written, translation.places)
             counts = replace(
                 counts,
                 limit_reached=int(judgement.limit_reached),
@@ -213,7 +215,7 @@ class CorpusTranslator:
                 too_short=int(judgement.too_short),
                 repeats=int(judgement.repeats),
             )
-        return translator.restored(sentence, ranked).text, counts
+        return translation.text, counts
 
     def _loaded(self) -> TextTranslator:
         if self._translator is None:

@@ -372,6 +372,6 @@ def _records(
     for sentence, of_sentence, translation in zip(text.sentences, ranked, translations, strict=True):
         if sentence.segment.text:
             best = of_sentence[0] if of_sentence else None
-            record = report_record(translator.reader, sentence, best, translation.text)
+            record = report_record(translator.reader, sentence, best, translation)
             records.append((sentence.segment.line, record))
     return records

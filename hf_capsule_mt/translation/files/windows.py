@@ -295,7 +295,7 @@ class WindowReader:
     def _unread(self, sentence: Sentence) -> TranslatedSentence:
         """Return a sentence that the model does not read."""
         translation = sentence.unread(has_links=self._options.alignments_file is not None)
-        return TranslatedSentence(translation, report_record(self._reader, sentence, None, translation.text))
+        return TranslatedSentence(translation, report_record(self._reader, sentence, None, translation))
 
     def _more_lines(self, window: Window, finished: Sequence[TranslatedSentence]) -> dict[str, list[str]]:
         """Return the lines of the files next to the output."""

@@ -5,6 +5,7 @@ Quality stands beside the translator. It takes what was decoded, and nothing tha
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 from ..alignment.words import attended_span
@@ -12,8 +13,9 @@ from ..generation.decoder import Decoded
 from ..preparation import TextReader
 from ..terms.forcing import PlacedTerm
 from ..terms.glossary import places_of_terms
+from ..text.segments import Place
 from ..translation import Sentence
-from .signals import Signs, read_signs
+from .signals import Signs, read_signs, written_tokens
 
 _LONG_SOURCE = 10
 _LEAST_SHARE = 0.4
@@ -51,33 +53,47 @@ class Judgement:
         return {**record, **signs}
 
 
-def judge(reader: TextReader, sentence: Sentence, decoded: Decoded, text: str | None = None) -> Judgement:
-    """Judge a translation of a sentence.
+def judge(
+    reader: TextReader,
+    sentence: Sentence,
+    decoded: Decoded,
+    text: str | None = None,
+    places: Sequence[Place] | None = None,
+) -> Judgement:
+    """Judge a translation of a sentence, as it is written.
+
+    A kept part may have replaced words of the model. Nobody reads these, so their tokens do not count.
 
     Args:
         reader: has prepared the sentence.
         sentence: the sentence.
         decoded: its translation. If the model has read it again, the judgement has a score and signs.
         text: the translation with its kept parts, if it has any.
+        places: where words of the model stand in it, as in [`Restored`]. By default all stand there.
     """
     if text is None:
         text = decoded.text
     has_end = decoded.end is not None
+    are_written = written_tokens(reader.tokenizer, decoded.token_ids, decoded.text, places)
     forced = decoded.forced
-    if forced is None or forced.log_probabilities is None:
-        judgement = judged(sentence.token_ids, decoded.token_ids, has_end, text, None)
-        return replace(judgement, source_cut=sentence.is_cut)
-    signs = read_signs(
-        forced,
-        reader.tokenizer,
-        (sentence.segment.text, sentence.token_ids),
-        (text, decoded.token_ids),
-        has_end=has_end,
-        language=_language_of(reader, sentence),
-        kept=[sentence.segment.text[start:end] for start, end in sentence.segment.kept_spans],
-    )
-    score = forced.mean_log_probability
-    judgement = judged(sentence.token_ids, decoded.token_ids, has_end, text, score, signs)
+    score = None
+    signs = None
+    if forced is not None and forced.log_probabilities is not None:
+        forced = forced.of_tokens([*are_written, True] if has_end else are_written)
+        score = forced.mean_log_probability
+        signs = read_signs(
+            forced,
+            reader.tokenizer,
+            (sentence.segment.text, sentence.token_ids),
+            (text, decoded.token_ids),
+            has_end=has_end,
+            language=_language_of(reader, sentence),
+            kept=sentence.segment.kept_spans,
+            are_written=are_written,
+            places=places,
+        )
+    written = list(compress(decoded.token_ids, are_written))
+    judgement = judged(sentence.token_ids, decoded.token_ids, has_end, text, score, signs, written)
     return replace(judgement, source_cut=sentence.is_cut)
 
 
@@ -119,6 +135,7 @@ def judged(
     text: str,
     score: float | None,
     signs: Signs | None = None,
+    written: Sequence[int] | None = None,
 ) -> Judgement:
     """Judge a translation.
 
@@ -129,9 +146,10 @@ def judged(
         text: the translation.
         score: the mean log-probability of its tokens, or None if it was not computed.
         signs: what else is known. By default nothing.
+        written: those of the token ids that stand in the text. By default all.
     """
     signs = signs or Signs()
-    copies = repeated_tokens(target)
+    copies = repeated_tokens(target if written is None else written)
     # Without the end.
     source_length = max(len(source) - 1, 1)
     is_long = source_length >= _LONG_SOURCE

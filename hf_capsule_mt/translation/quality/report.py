@@ -11,7 +11,7 @@ from ..generation.decoder import Decoded
 from ..preparation import TextReader
 from ..tags.segments import MarkedSegment
 from ..terms.forcing import PlacedTerm
-from ..translation import Sentence
+from ..translation import Sentence, Translation
 from .judge import Judgement, aligned_terms, judge
 
 _FAULTS = {
@@ -31,7 +31,9 @@ _OF_LINES = {"line", "sentence", "source", "translation"}
 """What each line of a report has."""
 
 
-def report_record(reader: TextReader, sentence: Sentence, decoded: Decoded | None, written: str) -> dict[str, Any]:
+def report_record(
+    reader: TextReader, sentence: Sentence, decoded: Decoded | None, written: Translation
+) -> dict[str, Any]:
     """Return what a report says of a sentence and its best translation, without its place.
 
     Args:
@@ -41,10 +43,10 @@ def report_record(reader: TextReader, sentence: Sentence, decoded: Decoded | Non
         written: the translation with its tags and kept parts.
     """
     segment = sentence.segment
-    translation = segment.without_tags(written)
+    translation = segment.without_tags(written.text)
     judgement = Judgement(source_cut=sentence.is_cut)
     if decoded is not None:
-        judgement = judge(reader, sentence, decoded, translation)
+        judgement = judge(reader, sentence, decoded, translation, written.places)
     record = {"source": segment.text, "translation": translation, **judgement.fields()}
     if decoded is not None and decoded.terms:
         record["terms"] = [_term(term, translation) for term in aligned_terms(reader, sentence, decoded)]

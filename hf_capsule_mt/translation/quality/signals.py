@@ -5,8 +5,9 @@ None of these numbers needs a reference. `evaluate --quality` measures which err
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import regex
@@ -14,7 +15,10 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..alignment.forced import ForcedTarget
-from ..alignment.words import source_spans
+from ..alignment.words import source_spans, target_spans
+from ..tags.placement import DisjointRanges
+from ..text.segments import Place
+from ..text.words import Span
 from .surface import WORD, compare_numbers, copied_share, wrong_script
 
 _LEAST_ATTENTION = 1e-6
@@ -48,24 +52,29 @@ def read_signs(
     *,
     has_end: bool,
     language: str | None = None,
-    kept: Iterable[str] = (),
+    kept: Sequence[Span] = (),
+    are_written: Sequence[bool] | None = None,
+    places: Sequence[Place] | None = None,
 ) -> Signs:
     """Return the signs of one translation.
 
     Args:
-        forced: of the translation, by [`forced_pass`].
+        forced: of the translation, by [`forced_pass`], only of its tokens that are written.
         tokenizer: the model's.
         source: the text, and the token ids that the model read.
         target: the translation, and its token ids without the end.
         has_end: whether the model wrote an end.
         language: the language to write, such as "de" or "deu_Latn". Without it no script is wrong.
-        kept: parts of the source that are not translated, so that their words count as no copies.
+        kept: places of parts of the source that are not translated. Their words count as no copies, and are covered.
+        are_written: whether each token of the translation is written, by [`written_tokens`]. By default all are.
+        places: where the words of the model stand in the translation. By default all stand there.
     """
     source_text, source_ids = source
     target_text, target_ids = target
+    kept_parts = [source_text[start:end] for start, end in kept]
     new_numbers, missing_numbers = compare_numbers(source_text, target_text)
     signs = Signs(
-        copied=_rounded(copied_share(source_text, target_text, kept)),
+        copied=_rounded(copied_share(source_text, target_text, kept_parts)),
         new_numbers=new_numbers,
         missing_numbers=missing_numbers,
         script=wrong_script(source_text, target_text, language),
@@ -74,12 +83,18 @@ def read_signs(
     if not scores:
         return signs
     lowest = min(scores)
+    scored = list(range(len(target_ids) + has_end))
+    written_text = None
+    if are_written is not None and places is not None:
+        scored = [index for index in scored if index == len(target_ids) or are_written[index]]
+        written_text = target_text, places
     # A code of the language is not among the scores.
-    left_out = len(target_ids) + has_end - len(scores)
+    left_out = len(scored) - len(scores)
+    index = scored[scores.index(lowest) + left_out]
     signs = replace(
         signs,
         lowest=_rounded(lowest),
-        lowest_word=_word_of(tokenizer, target_ids, scores.index(lowest) + left_out),
+        lowest_word=_word_of(tokenizer, target_ids, index, written_text),
         end=_rounded(scores[-1]) if has_end else None,
     )
     if forced.mean_attention is None:
@@ -89,7 +104,7 @@ def read_signs(
     if has_end:
         writing = forced.mean_attention[:-1]
     received = writing.sum(0).tolist()
-    spans = source_spans(tokenizer, source_text, source_ids)
+    spans = _outside_of(kept, source_spans(tokenizer, source_text, source_ids))
     return replace(
         signs,
         coverage=_rounded(_coverage(received, spans)),
@@ -104,18 +119,74 @@ def _rounded(number: float | None) -> float | None:
     return round(number, 4)
 
 
-def _word_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], index: int) -> str:
-    """Return the word that a token is part of, or an empty string for the end."""
+def written_tokens(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], text: str, places: Sequence[Place] | None
+) -> list[bool]:
+    """Return whether each token that a model wrote still stands in the translation.
+
+    Args:
+        tokenizer: the model's.
+        ids: of the translation, without the end.
+        text: what the model wrote.
+        places: where its words stand in the translation, as in [`Restored`].
+    """
+    if places is None or sum(end - start for start, end, _ in places) == len(text):
+        return [True] * len(ids)
+    written = DisjointRanges((start, end) for start, end, _ in places)
+    decode = partial(tokenizer.batch_decode, skip_special_tokens=True)
+    are_written = []
+    is_written = True
+    for span in reversed(target_spans(ids, decode)):
+        # A space, or the first part of a letter, belongs to what follows it.
+        if span is not None:
+            is_written = written.contain(*span)
+        are_written.append(is_written)
+    return are_written[::-1]
+
+
+def _outside_of(kept: Sequence[Span], spans: Sequence[Span | None]) -> list[Span | None]:
+    """Return the places of tokens, None for those of kept parts, which are in every translation."""
+    parts = DisjointRanges(kept)
+    return [None if span is None or parts.overlap(*span) else span for span in spans]
+
+
+def _word_of(
+    tokenizer: PreTrainedTokenizerBase,
+    ids: Sequence[int],
+    index: int,
+    written: tuple[str, Sequence[Place]] | None = None,
+) -> str:
+    """Return the word that a token is part of, or an empty string for the end.
+
+    Args:
+        tokenizer: the model's.
+        ids: of the translation, without the end.
+        index: of the token, which is written.
+        written: the translation with its kept parts, and where the words of the model stand in it, if it has any.
+    """
     if index >= len(ids):
         return ""
     beginnings = [ids, ids[:index], ids[: index + 1]]
     text, before, with_token = tokenizer.batch_decode(beginnings, skip_special_tokens=True)
-    first = len(before.rstrip())
-    last = len(with_token.rstrip()) - 1
+    # A token without a letter of its own belongs to the next word.
+    place = max(len(with_token.rstrip()) - 1, len(before.rstrip()))
+    while text[place : place + 1].isspace():
+        place += 1
+    if written is not None:
+        text, places = written
+        place = _moved(place, places)
     for word in regex.finditer(r"\S+", text):
-        if word.end() > first and word.start() <= last < word.end():
+        if word.start() <= place < word.end():
             return word[0]
     return ""
+
+
+def _moved(place: int, places: Sequence[Place]) -> int:
+    """Return where a character that a model wrote stands in the translation."""
+    for start, end, written in places:
+        if start <= place < end:
+            return written + place - start
+    return place
 
 
 def _coverage(received: Sequence[float], spans: Sequence[tuple[int, int] | None]) -> float | None:

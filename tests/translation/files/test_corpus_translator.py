@@ -97,7 +97,7 @@ def test_each_number_of_a_row_is_its_own(checkpoint, monkeypatch):
     translate = CorpusTranslator(checkpoint, report_column="report")
     judgements = [Judgement(**{name: True}) for name in ("limit_reached", "empty", "too_short", "repeats")]
 
-    def judge(reader, sentence, decoded):
+    def judge(reader, sentence, *translation):
         return judgements["abcd".index(sentence.segment.text)]
 
     monkeypatch.setattr("hf_capsule_mt.translation.files.rows.judge", judge)
