@@ -18,6 +18,7 @@ from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, replaced_file, write_json
 
+from ..formats.messages import without_halves
 from ..generation.model_options import changed_settings
 from .output_folders import RECORDS, check_input_of, name_for_record, with_common_int8
 from .rows import CorpusTranslator, RowCounts
@@ -86,7 +87,8 @@ def report_of_rows(outputs: Mapping[Path, Path], translator: CorpusTranslator) -
             for source, translation, counts in zip(sources, translations, reports, strict=True):
                 number += 1
                 place = {"file": str(path), "line": number, "sentence": 1}
-                texts = {"source": source or "", "translation": translation or ""}
+                # JSON can spell half of a character, which UTF-8 cannot. The model has read U+FFFD.
+                texts = {"source": without_halves(source or ""), "translation": translation or ""}
                 faults = {fault: counts[name] > 0 for name, fault in _FAULTS.items()}
                 yield {**place, **texts, "segments": counts["segments"], **faults}
 

@@ -10,6 +10,7 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.languages import ONE_PAIR
 from hf_capsule_mt.errors import UserError
 
+from ..formats.messages import without_halves
 from ..generation.model_options import DecodingOptions
 from ..preparation import TextOptions
 from ..quality.judge import judge
@@ -237,7 +238,7 @@ class _Row:
         self.is_null = text is None
         self.lines = []
         if text is not None:
-            self.lines = _whole_characters(text).split("\n")
+            self.lines = without_halves(text).split("\n")
         self.segments: list[list[tuple[Segment, int]]] = []
 
     def translation(self, translated: Sequence[tuple[str, RowCounts]]) -> str | None:
@@ -261,11 +262,6 @@ class _Row:
                 if segment.text:
                     counts += translated[index][1]
         return counts
-
-
-def _whole_characters(text: str) -> str:
-    """Return a text whose half surrogate pairs, which JSON can spell and UTF-8 cannot, are U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class _DifferentSentences:

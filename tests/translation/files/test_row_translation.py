@@ -147,6 +147,20 @@ def test_a_page_of_rows(checkpoint, folder, tmp_path):
     assert records[0]["source"] in page.read_text()
 
 
+def test_half_of_a_character_in_a_report(checkpoint, tmp_path):
+    """JSON can spell it, and UTF-8 cannot. The row keeps its bytes, and the report has what the model has read."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(b'{"text": "a \\ud83d b"}\n')
+    page = tmp_path / "rows.html"
+
+    translate(checkpoint, tmp_path / "in", tmp_path / "out", "--report_column", "report", "--report_page", str(page))
+
+    [record] = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert record["source"] == "a \ufffd b"
+    assert record["source"] in page.read_text()
+    assert (tmp_path / "out" / "a.jsonl").read_bytes().startswith(b'{"text": "a \\ud83d b"')
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
