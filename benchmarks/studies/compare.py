@@ -23,10 +23,11 @@ _FAR = 3.0  # BLEU, a choice: more than another seed is thought to change
 _LEAST_BLEU = 5.0  # a choice: below it, a model has learned too little
 _NOTHING = "nothing to compare yet"
 HOW = (
-    f"Intervals come from a bootstrap over sentences and over pairs of runs of the same seed (Koehn 2004, {SAMPLES:,} "
-    "samples). With two or three seeds they are too narrow, and more so when seeds differ much. "
-    f"p comes from two-sided approximate randomization (Riezler and Maxwell 2005, {SAMPLES:,} samples). "
-    "It exchanges a sentence in all seeds of both rows together, and does not know how seeds differ."
+    "Intervals come from a bootstrap over sentences and over pairs of runs of the same seed: that of Sellam et al. "
+    f"2022, with the factor of Rao and Wu 1988 ({SAMPLES:,} samples). With two or three seeds they are too narrow, and "
+    "more so when seeds differ much. p comes from two-sided approximate randomization (Riezler and Maxwell 2005, "
+    f"{SAMPLES:,} samples). It exchanges a sentence in all seeds of both rows together, and does not know how seeds "
+    "differ."
 )
 """What the tables of comparisons mean."""
 CRITERION = f"""\
