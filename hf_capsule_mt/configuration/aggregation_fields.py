@@ -144,7 +144,7 @@ class AggregationFields:
             )
 
     def validate_layer_aggregation_of_each_layer(self) -> None:
-        """Refuse what no paper has in front of each layer."""
+        """Refuse what is not written for the place in front of each layer."""
         if self.layer_aggregation_place != "layers" or self.layer_aggregation is None:
             return
         known = ("linear", "attention") if self.is_pre_norm else ("linear",)
