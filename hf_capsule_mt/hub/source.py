@@ -162,8 +162,8 @@ def _carried_modules(config: PreTrainedConfig) -> tuple[str, ...]:
     own_modules = own_aggregations(config)
     for field_name, module in own_modules.items():
         logger.warning(
-            "The checkpoint does not carry the %s %r of %s. Keep that code, and import it before you load the "
-            "checkpoint. Commands do so with --import.",
+            "The checkpoint does not carry the %s %r of %s. Keep that code. In Python, import it and hf_capsule_mt "
+            "before you load the checkpoint, without trust_remote_code. Commands of hf-capsule-mt take --import.",
             field_name,
             getattr(config, field_name),
             module,

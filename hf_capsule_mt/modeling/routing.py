@@ -129,7 +129,10 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ValueError:
         name: its name in the configuration.
         known: the names that were entered.
     """
-    remedy = "If it is your own, import its code first. Commands do so with --import."
+    remedy = (
+        "If it is your own, import it and hf_capsule_mt before from_pretrained(), and leave out trust_remote_code. "
+        "Commands of hf-capsule-mt take --import."
+    )
     return ValueError(f"There is no {kind} {name!r:.80}. Use one of {', '.join(known)}. {remedy}")
 
 
