@@ -4,7 +4,8 @@
     decoded = translator.decode(prepared.sentences, num_beams=4)  # generation/decoder.py: what the model writes
     translation = translator.join(prepared, decoded)            # tags, terms and white space back in their places
 
-The pipeline, files, corpora and the server all do these three steps. Sentences of several texts may share a batch.
+The pipeline does these three steps. Files, corpora and the server put sentences of several texts into a batch, and
+judge each sentence. So they call what these steps are made of: `reader.encode`, `decode_batches` and `restored`.
 """
 
 import copy
