@@ -136,6 +136,9 @@ def _marian(folder, form):
     gone = next(index for index, token in enumerate(target_vocabulary) if "σ" in token)
     model.generation_config.bad_words_ids = [[place], [gone, 2]]
     model.generation_config.suppress_tokens = [1, gone]
+    model.generation_config.begin_suppress_tokens = [gone, place]
+    model.generation_config.sequence_bias = [[[1], -2.0], [[gone, 1], 5.0], [[place, 1], -1.5]]
+    model.config.task_specific_params = {"short": {"bad_words_ids": [[place, 1]], "num_beams": 1}}
     return model, tokenizer
 
 

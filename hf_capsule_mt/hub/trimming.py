@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from transformers import GenerationConfig, MarianTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import MarianTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import special_ids, tokenize_lines
 from hf_capsule_mt.data.languages import KnownLanguages, language_ids
@@ -18,13 +17,7 @@ from hf_capsule_mt.files import check_empty, new_folder
 from hf_capsule_mt.loading import commit_of, distinct_parameters, load_model, load_tokenizer
 from hf_capsule_mt.modeling.token_rows import take_token_rows
 
-_LISTS = ("suppress_tokens", "begin_suppress_tokens")
-"""Settings that list token ids."""
-_SEQUENCES = "bad_words_ids"
-"""The setting that lists sequences of token ids."""
-
-NewIds = Mapping[int, int]
-"""The new ids of the tokens that stay, by their old ones."""
+from .token_settings import NewIds, check_token_settings, needed_ids, renumber
 
 
 @dataclass(frozen=True)
@@ -107,8 +100,8 @@ def trim_checkpoint(checkpoint: str | Path, output_dir: Path, choice: WordChoice
         The sizes, and what the smaller tokenizer makes of held-out lines.
 
     Raises:
-        UserError: if the choice does not fit the model, or its tokenizer is of a kind from which no tokens can be
-            dropped.
+        UserError: if the choice does not fit the model, its tokenizer is of a kind from which no tokens can be
+            dropped, or a setting has token ids that are wrong or cannot get new numbers.
         OSError: if there is no such checkpoint, or the folder has files in it.
     """
     check_empty(output_dir)
@@ -120,6 +113,8 @@ def trim_checkpoint(checkpoint: str | Path, output_dir: Path, choice: WordChoice
         word_counts = _count(tokenizer, files, choice)
         model = load_model(checkpoint, revision=revision)
         before = _size_of(model)
+        for settings in (model.config, model.generation_config):
+            check_token_settings(settings, before.target_words)
         always = _always(model, tokenizer, files, chosen_languages)
         shortlists = _choose(files, word_counts, always, choice)
         new_ids = {side: files.new_ids(shortlist.counts, side) for side, shortlist in shortlists.items()}
@@ -193,8 +188,8 @@ def _always(
     for prefix in _prefixes(model.config):
         always["text"] += tokenizer(prefix)["input_ids"]
     # With these ids translations begin and end, among others.
-    named = _named_ids(model.config) | _named_ids(model.generation_config)
-    always[files.sides[-1]] += sorted(named)
+    needed = needed_ids(model.config) | needed_ids(model.generation_config)
+    always[files.sides[-1]] += sorted(needed)
     return always
 
 
@@ -203,15 +198,6 @@ def _prefixes(config: PreTrainedConfig) -> list[str]:
     tasks = getattr(config, "task_specific_params", None) or {}
     prefixes = [getattr(config, "prefix", None), *(task.get("prefix") for task in tasks.values())]
     return [prefix for prefix in prefixes if prefix]
-
-
-def _named_ids(settings: PreTrainedConfig | GenerationConfig) -> set[int]:
-    """Return the tokens that settings name, such as `eos_token_id`."""
-    ids: set[int] = set()
-    for name, value in settings.to_dict().items():
-        if name.endswith("_token_id") and value is not None:
-            ids.update(value if isinstance(value, list) else [value])
-    return ids
 
 
 def _choose(
@@ -254,31 +240,7 @@ def _drop_rows(model: PreTrainedModel, files: TokenizerFiles, new_ids: Mapping[s
     of_targets = new_ids[files.sides[-1]]
     take_token_rows(model, list(of_targets), list(new_ids["text"]) if files.has_two_vocabularies else None)
     for settings in (model.config, model.generation_config):
-        for name, value in settings.to_dict().items():
-            if name.endswith("_token_id") or name in (*_LISTS, _SEQUENCES):
-                setattr(settings, name, _renumbered(value, of_targets))
-
-
-def _renumbered(value: Any, new_ids: NewIds) -> Any:
-    """Return token ids with their new numbers, without those that are gone.
-
-    Args:
-        value: an id, a list of ids, or a list of sequences of ids.
-        new_ids: the new ones.
-
-    Returns:
-        The same kind of value, or None if nothing is left of it.
-    """
-    if value is None or isinstance(value, int):
-        return new_ids.get(value)
-    left = []
-    for part in value:
-        if isinstance(part, int):
-            left += [new_ids[part]] if part in new_ids else []
-        elif new_ids.keys() >= set(part):
-            # A model that lacks one token of a sequence cannot write the sequence.
-            left.append([new_ids[token_id] for token_id in part])
-    return left or None
+        renumber(settings, of_targets)
 
 
 def _compare(

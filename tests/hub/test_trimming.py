@@ -1,6 +1,7 @@
 """Models with fewer words, of each family: the translations of the whole model with a shortlist of the same words."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from ctranslate2.converters import TransformersConverter
 from starlette.testclient import TestClient
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessorList
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, LogitsProcessorList
 from whole_checkpoints import ENGLISH, GERMAN, KINDS, LANGUAGES, save_whole
 
 import hf_capsule_mt
@@ -19,6 +20,7 @@ from hf_capsule_mt.data.smaller_tokenizer import TokenizerFiles
 from hf_capsule_mt.data.tokenizer import check_special_ids, vocabulary_of
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, generate
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.hub.token_settings import check_token_settings, needed_ids, renumber
 from hf_capsule_mt.hub.trimming import WordChoice, trim_checkpoint
 from hf_capsule_mt.loading import load_model, load_tokenizer
 from hf_capsule_mt.serving.app import build_app
@@ -190,6 +192,55 @@ def test_lists_of_tokens_in_settings(pairs):
     assert gone not in new_ids
     assert smaller.generation_config.bad_words_ids == [[new_ids[padding[0]]]]
     assert smaller.generation_config.suppress_tokens == [new_ids[unknown]]
+    [padding] = padding
+    assert smaller.generation_config.begin_suppress_tokens == [new_ids[padding]]
+    biases = [[[new_ids[unknown]], -2.0], [[new_ids[padding], new_ids[unknown]], -1.5]]
+    assert smaller.generation_config.sequence_bias == biases
+    of_task = {"bad_words_ids": [[new_ids[padding], new_ids[unknown]]], "num_beams": 1}
+    assert smaller.config.task_specific_params == {"short": of_task}
+
+
+def test_words_that_a_translation_must_have_stay():
+    """Whatever else is left out: generate() would fail without them."""
+    settings = GenerationConfig(
+        force_words_ids=[[7, 8], [[9], [11, 7]]],
+        forced_decoder_ids=[[1, 8], [2, None]],
+        sequence_bias={(7,): 1.0, (7, 10): 2.0},
+        forced_eos_token_id=[11, 9],
+    )
+    check_token_settings(settings, 12)
+    assert needed_ids(settings) == {7, 8, 9, 11}
+
+    renumber(settings, {7: 0, 8: 1, 9: 2, 11: 3})
+
+    assert settings.force_words_ids == [[0, 1], [[2], [3, 0]]]
+    assert settings.forced_decoder_ids == [[1, 1], [2, None]]
+    assert settings.sequence_bias == {(0,): 1.0}
+    assert settings.forced_eos_token_id == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("sep_token_id", 5000, "config.json: sep_token_id is 5000, which is no token"),
+        ("sep_token_id", -1, "sep_token_id is -1"),
+        ("sep_token_id", "</s>", "sep_token_id is '</s>'"),
+        ("mask_token_id", [1, 5000], "mask_token_id is [1, 5000]"),
+        ("lang_to_id", {"de": 4}, "lang_to_id may have token ids"),
+        ("always_tokens", [4], "always_tokens may have token ids"),
+        ("voice_id", 4, "voice_id may have token ids"),
+        ("bad_words_ids", [4], "generation_config.json: bad_words_ids has another form"),
+        ("sequence_bias", {"(4,)": 1.0}, "generation_config.json: sequence_bias has another form"),
+        ("task_specific_params", {"short": {"sep_token_id": 5000}}, "sep_token_id is 5000"),
+    ],
+)
+def test_settings_that_cannot_get_new_numbers_are_refused(tmp_path, texts, name, value, message):
+    whole = save_whole("marian", tmp_path / "whole")
+    file = whole / ("generation_config.json" if message.startswith("generation_config") else "config.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
+    with pytest.raises(UserError, match=re.escape(message)):
+        trim_checkpoint(whole, tmp_path / "smaller", WordChoice([], texts))
+    assert not (tmp_path / "smaller").exists()
 
 
 def test_other_languages_are_gone(pairs):
