@@ -100,7 +100,7 @@ class Accelerators:
             end = len(translation.rstrip(_LABEL_END))
             words = _with_doubled(translation, 0, end, sign, spans)
             return f"{words}({sign}{accelerator.letter.upper()}){translation[end:]}"
-        letters = _letters(translation, spans)
+        letters = _letters(translation, sign, spans)
         if not letters:
             return translation
         free = [place for place in letters if translation[place].lower() not in self._taken]
@@ -177,13 +177,15 @@ def _spans(translation: str, sign: str) -> list[tuple[int, int]]:
     return sorted(spans)
 
 
-def _letters(translation: str, spans: Sequence[tuple[int, int]]) -> list[int]:
+def _letters(translation: str, sign: str, spans: Sequence[tuple[int, int]]) -> list[int]:
     """Return the places of the letters of a translation, in front of the name of a key such as Ctrl+S."""
     end = translation.find("\t")
     if end < 0:
         end = len(translation)
+    # In XML the sign itself has letters. It would be no reference with another one in it.
+    of_signs = [match.span() for match in _RUNS[sign].finditer(translation)]
     in_spans = set()
-    for start, span_end in spans:
+    for start, span_end in [*spans, *of_signs]:
         in_spans.update(range(start, span_end))
     return [place for place in range(end) if translation[place].isalpha() and place not in in_spans]
 

@@ -1,8 +1,10 @@
 """Accelerators: the model gets labels without their sign, and translations have it on a letter that is free."""
 
 import json
+import re
 
 import pytest
+from lxml import etree
 from stand_in_translator import UpperCase
 
 from hf_capsule_mt.translation.files import translate_file
@@ -38,6 +40,8 @@ GERMAN = {
     "Open": "Öffnen",
     "R&D": "F&E",
     "done": "fertig",
+    "Answers": "Q & A < B",
+    "Questions": "&& & Q",
 }
 
 
@@ -182,6 +186,9 @@ def test_a_header_names_the_sign(tmp_path):
         ("_Quit", "_Schließen"),
         ("Find and &amp;replace", "&amp;Suchen &amp;&amp; ersetzen"),
         ("R&amp;D", "F&amp;E"),
+        ("&amp;Answers", "&amp;Q &amp;&amp; A &lt; B"),
+        ("_Answers", "_Q &amp; A &lt; B"),
+        ("&amp;Questions", "&amp;&amp; &amp;&amp; &amp;Q"),
         ('<g id="1">&amp;Open</g>', '<g id="1">&amp;Öffnen</g>'),
         ('<ph id="1">%x</ph> &amp;Open', '<ph id="1">%x</ph> &amp;Öffnen'),
     ],
@@ -194,6 +201,16 @@ def test_xliff(tmp_path, source, target):
     translate_file(Knows({**GERMAN, "%x Open": "%x Öffnen"}), tmp_path / "a.xlf", tmp_path / "b.xlf", "en")
     new = f'<target state="needs-review-translation">{target}</target>'
     assert (tmp_path / "b.xlf").read_text() == content.format(new)
+
+
+def test_no_reference_gets_a_sign(tmp_path):
+    """Labels take all letters of the translation, and then the first one again."""
+    labels = "".join(f"<trans-unit><source>{sign}Answers</source></trans-unit>" for sign in ["&amp;", "_"] * 5)
+    (tmp_path / "a.xlf").write_text(f'<xliff version="1.2">{labels}</xliff>')
+    translate_file(Knows(GERMAN), tmp_path / "a.xlf", tmp_path / "b.xlf", "en")
+    for target in etree.parse(tmp_path / "b.xlf").iter("target"):
+        shown = re.sub("[&_](?=[QAB])", "", target.text).replace("&&", "&")
+        assert shown == GERMAN["Answers"]
 
 
 def test_letters_of_units_with_a_target_are_taken(tmp_path):
