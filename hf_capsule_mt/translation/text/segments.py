@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from hf_capsule_mt.data.languages import LanguageCodes
@@ -22,6 +23,9 @@ _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
 # The pieces of a sentence that is too long, the best first: clauses, then words.
 _PIECES = (re.compile(r"(?s).*?[,;:–—,、;:،؛]\s*|.+"), re.compile(r"\S+\s*|\s+"))
+
+# Right behind a full stop: the number of a note, such as [^1] and ¹, or a bracket that the sentence closes.
+_NOTE = re.compile(r"""(?:\[\^?[\w.:-]{1,40}\](?!\()|[)\]}”’»›"'*†‡¹²³⁰⁴-⁹⁽⁾])+""")
 
 _WINDOW = 10_000
 """Characters in which sentences are looked for at once, since the time of sentencex grows with the square."""
@@ -200,11 +204,24 @@ def _sentences(document: str, language: str) -> Iterator[str]:
             if start + _WINDOW < len(paragraph) and len(sentences) > 1:
                 sentences.pop()
             # The sentences themselves have other white space, so only their lengths are used.
-            for sentence in sentences:
+            for end in list(accumulate(map(len, sentences), initial=start))[1:]:
                 next_step()
-                end = start + len(sentence)
-                yield paragraph[start:end]
-                start = end
+                end = _behind_note(paragraph, end)
+                if start < end:
+                    yield paragraph[start:end]
+                    start = end
+
+
+def _behind_note(paragraph: str, end: int) -> int:
+    """Return the end of a sentence with the mark of a note right behind it, which sentencex gives to the next one."""
+    note = _NOTE.match(paragraph, end)
+    if note is None or paragraph[end - 1].isspace():
+        return end
+    behind = paragraph[note.end() : note.end() + 1]
+    # Chinese and Japanese have no space behind a mark.
+    if behind and not behind.isspace() and not note[0].endswith("]"):
+        return end
+    return note.end()
 
 
 @cache

@@ -41,7 +41,28 @@ def test_a_long_sentence_is_cut_where_it_hurts_least(limit, parts):
     assert [part.strip() for part in found] == parts
 
 
-@given(st.text(alphabet="ab .,;!?\n\t\u3002\u00e9"), st.integers(1, 12))
+@pytest.mark.parametrize(
+    "note",
+    ["[^1]", "[^note]", "[1]", "[1][2]", "[^1][^2]", "\u00b9", "*", "\u2020", ")", "]\u201d", ""],
+    ids=["note", "named", "number", "numbers", "notes", "raised", "star", "dagger", "bracket", "quote", "none"],
+)
+@pytest.mark.parametrize("space", [" ", "\n"], ids=["space", "line"])
+def test_a_note_belongs_to_the_sentence_before_it(note, space):
+    document = f"I like snow.{note}{space}It is late."
+    found = marked_segments(document, None, None, partial(cut_text, language="en", fits=fits(99)))
+    assert [segment.text for segment in found] == [f"I like snow.{note}", "It is late."]
+
+
+def test_a_note_in_front_of_a_sentence_without_a_space():
+    assert cut_text("\u6211\u559c\u6b22\u96ea\u3002[^1]\u5f88\u665a\u4e86\u3002", "zh", fits(99)) == [
+        "\u6211\u559c\u6b22\u96ea\u3002[^1]",
+        "\u5f88\u665a\u4e86\u3002",
+    ]
+    # A link is no note.
+    assert cut_text("I like snow.[Go](x) now.", "en", fits(99)) == ["I like snow.", "[Go](x) now."]
+
+
+@given(st.text(alphabet="ab .,;!?[^1])\n\t\u3002\u00e9"), st.integers(1, 12))
 def test_nothing_is_lost_or_added(document, limit):
     parts = cut_text(document, "en", fits(limit))
     assert "".join(parts) == document
