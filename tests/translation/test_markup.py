@@ -477,6 +477,63 @@ def test_elements_without_letters_and_input_stay(source, expected):
     assert translated(source, translate) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("press <kbd>Ctrl</kbd>+<kbd>S</kbd> now", "press Ctrl+S now"),
+        ("press <kbd>Ctrl</kbd> + <kbd>S</kbd> now", "press Ctrl + S now"),
+        ("open <code>a</code> &gt; <code>b</code>/<code>c</code> now", "open a > b/c now"),
+        ("write <tt>a</tt>-<var>b</var> now", "write a-b now"),
+    ],
+)
+def test_kept_parts_with_signs_between_them_are_one(source, sentence):
+    """A model that writes none of them takes away no sign between them, and changes no order."""
+    read = []
+
+    def translate(text):
+        read.append(text)
+        return "eins zwei drei"
+
+    _, rest = source.split(" ", 1)
+    kept, _ = rest.rsplit(" ", 1)
+    assert translated(source, translate) == f"eins {kept} drei"
+    assert read == [sentence]
+
+
+def test_kept_parts_in_a_list_are_not_one():
+    source = "use <code>a</code>, <code>b</code> or <code>c</code> now"
+    [segment] = marked_segments(source, read_markup(source), None, None)
+    assert list(segment.kept.values()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("source", "keep"),
+    [
+        ("a dog runs.<sup>1</sup> a cat is here.", None),
+        ("a dog runs. <sup>1</sup> a cat is here.", None),
+        ("a dog runs.{x} a cat is here.", r"\{\w\}"),
+        ("a dog runs!”<a href='#n'>[1]</a> a cat is here.", None),
+        ("a dog runs.<b>[1]</b><b>[2]</b>\na cat is here.", None),
+    ],
+)
+def test_a_note_behind_a_full_stop_is_not_read(source, keep):
+    """It stands behind the sentence before it, whatever becomes of the words."""
+
+    def cut(text):
+        return re.findall(r".*?[.!]\S*\s*(?=a|$)|.+", text, re.DOTALL)
+
+    read = []
+
+    def translate(text):
+        read.append(text)
+        return "X."
+
+    written = translated(source, translate, keep=keep, cut=cut)
+    assert read == [source.partition("<")[0].partition("{")[0].strip(), "a cat is here."]
+    between = source.removeprefix("a dog runs").removeprefix(".").removeprefix("!”")
+    assert written == f"X.{between.removesuffix('a cat is here.')}X."
+
+
 def test_what_is_kept_takes_no_comma():
     def align(source, target):
         # "that" belongs to the comma and to "dass", the rest to words in the order of the source.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.long_work import next_step
-from hf_capsule_mt.translation.tags.markup import read_markup
+from hf_capsule_mt.translation.tags.markup import kind_of_whole, read_markup
 
 from .base import Text, xml_text
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-_NAME = re.compile(r"<(/?)([a-zA-Z][\w-]*)")
+_NAME = re.compile(r"</?([a-zA-Z][\w-]*)")
 _VOID = ("br", "hr", "img", "input", "wbr")
 _CODE = re.compile(r"`[^`]*`")
 _TARGET = re.compile(r"\(|\[[^\]]")
+_NOTE = re.compile(r"\[\^[^\[\]\s`*<\\]+\]|(?<=\S)\[\d{1,3}\]")
 _SPECIAL = re.compile(r"([\\`*_\[\]<])")
 _MARKS_IN_ALT = re.compile(r"[\\`*_\[\]<&]")
 
@@ -78,7 +79,22 @@ def make_parser() -> "MarkdownIt":
     }
     for name, rule in rules.items():
         parser.inline.ruler.at(name, _noting(name, rule))
+    parser.inline.ruler.after("image", "number", _number_of_note)
     return parser
+
+
+def _number_of_note(state: "StateInline", silent: bool) -> bool:
+    """Read the number of a note, such as `[^1]`, or `[1]` right behind a word or a full stop."""
+    # Silent, the parser looks for the end of a link, and would take these brackets for another link in it.
+    if silent:
+        return False
+    number = _NOTE.match(state.src, state.pos, state.posMax)
+    if number is None:
+        return False
+    token = state.push("note_number", "", 0)
+    token.meta["raw"] = number[0]
+    state.pos = number.end()
+    return True
 
 
 def _noting(name: str, rule: Callable) -> Callable:
@@ -115,11 +131,19 @@ def marks_of(parser: "MarkdownIt", source: str, references: Mapping[str, Any], k
     """
     [inline] = parser.parseInline(source, {"references": references})
     marks: list[Mark] = []
+    # The numbers of opening marks whose end was not met yet.
+    opened: list[int] = []
     for token in inline.children:
         # The address itself stands between two of them.
-        if token.markup != "autolink":
-            marks.append(_mark(token))
-        _join_badge(marks)
+        if token.markup == "autolink":
+            continue
+        mark = _mark(token)
+        marks.append(mark)
+        if mark.kind == "open":
+            opened.append(len(marks) - 1)
+        elif mark.kind == "close" and opened:
+            first = opened.pop()
+            marks[first:] = _element(marks[first:])
     _number(marks)
     text = xml_text(_with_tags(marks), keep)
     if text is None:
@@ -148,6 +172,8 @@ def _mark(token: "Token") -> Mark:
         return Mark("kept", raw, token.content.strip() or raw)
     if token.type == "image":
         return _image(raw, token.content)
+    if token.type == "note_number":
+        return Mark("point", raw)
     if token.type == "html_inline":
         return _html_tag(token.content)
     if token.type == "link_open":
@@ -156,15 +182,25 @@ def _mark(token: "Token") -> Mark:
         return Mark("close", _end_of_link(raw, token.meta["label"]))
     if token.nesting:
         return Mark("open" if token.nesting == 1 else "close", token.markup)
-    return Mark("text", raw, token.content)
+    return Mark("text", raw or token.markup or token.content, token.content)
 
 
-def _join_badge(marks: list[Mark]) -> None:
-    """Make a link that ends here one mark if it has only an image, so no words that it could stand around."""
-    if [mark.kind for mark in marks[-3:]] == ["open", "point", "close"]:
-        image = marks[-2]
-        raw = "".join(mark.raw for mark in marks[-3:])
-        marks[-3:] = [Mark("point", raw, alt=image.alt)]
+def _element(marks: list[Mark]) -> list[Mark]:
+    """Return the marks of an element from its beginning to its end. They are one if no words are translated in it."""
+    first = marks[0].raw
+    raw = "".join(mark.raw for mark in marks)
+    if [mark.kind for mark in marks] == ["open", "point", "close"]:
+        # A link that has only an image, so no words that it could stand around.
+        return [Mark("point", raw, alt=marks[1].alt)]
+    if not first.startswith("<") or _tag_name(marks[-1].raw) != _tag_name(first):
+        return marks
+    text = "".join(mark.text for mark in marks)
+    kind = kind_of_whole(first, text)
+    if kind is None:
+        return marks
+    if kind == "kept":
+        return [Mark("kept", raw, text)]
+    return [Mark("point", raw)]
 
 
 def _image(raw: str, alt: str) -> Mark:
@@ -183,10 +219,18 @@ def _end_of_link(raw: str, label: str) -> str:
 
 def _html_tag(raw: str) -> Mark:
     """Return the mark of a tag of HTML, a point if it has no end."""
-    name = _NAME.match(raw)
-    if name is None or raw.endswith("/>") or name[2].lower() in _VOID:
+    name = _tag_name(raw)
+    if name is None or raw.endswith("/>") or name in _VOID:
         return Mark("point", raw)
-    return Mark("close" if name[1] else "open", raw)
+    return Mark("close" if raw.startswith("</") else "open", raw)
+
+
+def _tag_name(raw: str) -> str | None:
+    """Return the name of a tag of HTML in lower case. None for other marks, such as comments."""
+    name = _NAME.match(raw)
+    if name is None:
+        return None
+    return name[1].lower()
 
 
 def _number(marks: Sequence[Mark]) -> None:

@@ -25,9 +25,9 @@ _BLOCKS = _names(
     "summary table tbody td template textarea tfoot th thead title tr ul video"
 )
 _VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
-_UNTOUCHED = _names("code kbd math pre samp script style svg textarea var")
+_UNTOUCHED = _names("code kbd math pre samp script style svg textarea tt var")
 # These untouched elements are part of the sentence, as a noun is.
-_SHOWN = _names("code kbd math samp var")
+_SHOWN = _names("code kbd math samp tt var")
 # Elements after a word, such as the number of a footnote.
 _RAISED = _names("sup sub")
 _END_MAY_LACK = _names("body colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr")
@@ -168,6 +168,20 @@ def is_untranslated(tag: str) -> bool:
         if attribute.name == "class" and "notranslate" in value.split():
             return True
     return False
+
+
+def kind_of_whole(tag: str, text: str) -> str | None:
+    """Return the kind of the item that an inline element becomes as a whole, with its tags. None if it has two tags.
+
+    Args:
+        tag: its opening tag.
+        text: the characters in it.
+    """
+    name = _TOKEN.match(tag)["name"].lower()
+    is_mark = name in _RAISED and not any(map(str.isalpha, text))
+    if name in _UNTOUCHED or is_mark or is_untranslated(tag):
+        return _whole(name, tag, text).kind
+    return None
 
 
 def _edited(piece: _Piece, edit: Callable[[str], str]) -> _Piece:

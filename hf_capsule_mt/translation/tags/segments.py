@@ -35,6 +35,12 @@ _WHITE_SPACE = regex.compile(r"\s*")
 _BREAKABLE = regex.compile(r"[ \t\r\n]+")
 _HIDDEN = "\N{OBJECT REPLACEMENT CHARACTER}"
 """Stands for a letter of a kept part in which no term is looked for."""
+_JOINT = regex.compile(r"[!-/:-@\[-`{-~\p{Sm}·–—]{1,3}+| (?:[+/|>=]|\p{Sm}) ")
+"""Stands between parts that are one, such as keys that are pressed together."""
+_STOP = regex.compile(r"[.!?…。！？][\p{Pe}\p{Pf}\"']*+$")
+"""The end of a sentence."""
+_MOST_SIGNS = 4
+"""Characters in which a full stop is looked for, with the brackets and quotes behind it."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +168,7 @@ def _run_segments(run: Run, keep: regex.Pattern | None, cut: Cut | None, escape:
     items = run.items
     if keep is not None:
         items = list(_with_kept(run, keep, escape))
+    items = _with_joined(run.text, items, escape)
     start = first = 0
     line = run.line
     for end in _ends(run.text, items, cut):
@@ -191,6 +198,22 @@ def _with_kept(run: Run, keep: regex.Pattern, escape: Escape) -> Iterator[Item]:
         if item is not None:
             yield item
             start = item.end
+
+
+def _with_joined(text: str, items: Sequence[Item], escape: Escape) -> list[Item]:
+    """Return items in which kept parts with only signs between them are one, such as Ctrl+S of two keys."""
+    joined: list[Item] = []
+    for item in items:
+        if joined and joined[-1].kind == item.kind == "kept":
+            before = joined[-1]
+            between = text[before.end : item.at]
+            if _JOINT.fullmatch(between):
+                raw = f"{before.raw}{escape(between)}{item.raw}"
+                may_lead = before.may_lead and item.may_lead
+                joined[-1] = Item("kept", raw, before.at, item.end, may_lead)
+                continue
+        joined.append(item)
+    return joined
 
 
 def _ends(text: str, items: Sequence[Item], cut: Cut | None) -> list[int]:
@@ -240,12 +263,11 @@ def _segment(text: str, start: int, end: int, items: Sequence[Item], line: int, 
         return Segment(_written(text, start, end, items, escape), "", "")
     num_ahead, origin = _ahead(text, start, end, items)
     begin = _first_word(text, origin, end)
-    num_behind = _num_behind(text, start, end, items[num_ahead:])
-    first_behind = len(items) - num_behind
+    first_behind, stop = _behind(text, begin, end, items, num_ahead)
     ahead = items[:num_ahead]
     inside = items[num_ahead:first_behind]
     behind = items[first_behind:]
-    part = text[origin:end]
+    part = text[origin:stop]
     sentence = " ".join(part.split())
     places_in_part = [(item.at - origin, item.end - origin) for item in inside]
     spans = _sentence_spans(part, places_in_part)
@@ -283,15 +305,33 @@ def _ahead(text: str, start: int, end: int, items: Sequence[Item]) -> tuple[int,
     return len(items), origin
 
 
-def _num_behind(text: str, start: int, end: int, items: Sequence[Item]) -> int:
-    """Return how many items stay behind the sentence of a part: the points in its last white space."""
-    end_of_words = start + len(text[start:end].rstrip())
-    number = 0
-    for item in reversed(items):
-        if item.kind != "point" or item.at <= end_of_words:
-            break
-        number += 1
-    return number
+def _behind(text: str, begin: int, end: int, items: Sequence[Item], first: int) -> tuple[int, int]:
+    """Return the index of the first item that stays behind the sentence of a part, and the place where that ends.
+
+    These are points in the last white space, and kept parts right behind the full stop, such as the number of a note.
+
+    Args:
+        text: of the run.
+        begin: where the sentence begins in it.
+        end: the place behind the part.
+        items: of the part.
+        first: the index of the first item that is not in front of the sentence.
+    """
+    stop = end
+    while stop > begin and text[stop - 1].isspace():
+        stop -= 1
+    first_behind = len(items)
+    while first_behind > first and items[first_behind - 1].kind == "point" and items[first_behind - 1].at > stop:
+        first_behind -= 1
+
+    first_note = first_behind
+    while first_note > first and items[first_note - 1].kind == "kept" and items[first_note - 1].end == stop:
+        first_note -= 1
+        stop = items[first_note].at
+    is_behind_stop = _STOP.search(text, max(begin, stop - _MOST_SIGNS), stop) is not None
+    if first_note < first_behind and is_behind_stop:
+        return first_note, stop
+    return first_behind, end
 
 
 def _first_word(text: str, place: int, end: int) -> int:

@@ -128,7 +128,16 @@ def test_ends_of_lines_stay(tmp_path):
         ("- [ ] A dog\n\truns.\n", "- [ ] A DOG RUNS.\n"),
         ("- a  \n\tb\n\n\t*\tc\n\t\td\n\n\te\n", "- A  \n\t  B\n\n\t*\tC D\n\n\tE\n"),
         ("> [!NOTE]\n> A dog.\n", "> [!NOTE]\n> A DOG.\n"),
-        ("a <kbd>b</kbd> <br> c</i>\n", "A <kbd>B</kbd> <br> C</i>\n"),
+        ("a <u>b</u> <br> c</i>\n", "A <u>B</u> <br> C</i>\n"),
+        ("the <code>dog</code> runs\n", "THE <code>dog</code> RUNS\n"),
+        ("<kbd>Ctrl</kbd>+<kbd>S</kbd> a\n", "<kbd>Ctrl</kbd>+<kbd>S</kbd> A\n"),
+        ("a <samp>b **c** `d`\n\\* e</samp> f\n", "A <samp>b **c** `d`\n\\* e</samp> F\n"),
+        ("> a <var>b\n> c</var> <TT>d</tt>\n", "> A <var>b\n> c</var> <TT>d</tt>\n"),
+        ("a <pre>b</pre> <i translate=no>c</i> d\n", "A <pre>b</pre> <i translate=no>c</i> D\n"),
+        ("| a <code>b \\| c</code> |\n|--|\n", "| A <code>b \\| c</code> |\n|--|\n"),
+        ("*a <code>b* c</code>\n", "*A <code>B* C</code>\n"),
+        ("a <code>b\n", "A <code>B\n"),
+        ("a [[1]](b) [c [^2] d](e)\n", "A [[1]](b) [C [^2] D](e)\n"),
         ("a 1\\. b \\* c\n", "A 1. B * C\n"),
         ("[a `b`][] [`b`]\n\n[a `b`]: x\n[`b`]: y\n", "[A `b`][a `b`] [`b`]\n\n[a `b`]: x\n[`b`]: y\n"),
         ("*a <b>c* d</b>\n", "*A <b>C* D</b>\n"),
@@ -155,6 +164,24 @@ def test_ends_of_lines_stay(tmp_path):
 )
 def test_marks(tmp_path, page, expected):
     assert translated(tmp_path, page) == expected
+
+
+@pytest.mark.parametrize(
+    "note", ["[^1]", "[^note]", "[^1][^2]", "[1]", "<sup>1</sup>", "<sup>[1](#n)</sup>", "[[1]](#n)", " [^1]"]
+)
+@pytest.mark.parametrize("ending", [" It", "\nIt"], ids=["space", "line"])
+def test_a_note_behind_a_full_stop(tmp_path, note, ending):
+    translator = Writes("Wort.")
+    page = f"I like snow.{note}{ending} is late.\n"
+    assert translated(tmp_path, page, translator) == f"Wort.{note} Wort.\n"
+    assert translator.seen == ["I like snow.", "It is late."]
+
+
+def test_a_note_in_a_sentence_follows_its_word(tmp_path):
+    translator = UpperCase()
+    page = "Snow[^1] is cold[2], they[^a] say[^b]. Is it [1]?\n"
+    assert translated(tmp_path, page, translator) == page.upper().replace("[^A]", "[^a]").replace("[^B]", "[^b]")
+    assert translator.seen == ["Snow is cold, they say.", "Is it [1]?"]
 
 
 @pytest.mark.parametrize("line", ["-", "---", "------"])
