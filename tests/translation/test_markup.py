@@ -72,6 +72,16 @@ def test_spaces_next_to_empty_tags(source, expected):
     assert translated(source, str.upper) == expected.replace("<code>X", "<code>x")
 
 
+@pytest.mark.parametrize("source", ["see <img>, cat", "see <x/>; cat", "<x/>see <img>."])
+def test_a_space_in_front_of_an_empty_tag_stays(source):
+    """The model joins the comma behind it to the word in front of it."""
+
+    def translate(text):
+        return text.replace(" ,", ",").replace(" .", ".").upper()
+
+    assert translated(source, translate) == source.replace("see", "SEE").replace("cat", "CAT")
+
+
 def tree(markup):
     """Every tag with the tags around it, sorted; fails where they do not enclose each other."""
     found, stack = [], []

@@ -4,9 +4,10 @@ import re
 from collections.abc import Sequence
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.tags.markup import Item, Run
 
 from .accelerators import Accelerators
-from .base import Document, FileFormat
+from .base import Document, FileFormat, Text
 from .messages import Message, PlacedMessages
 from .placeholders import has_words
 from .xml_elements import Element, first_element_is, read_elements
@@ -20,7 +21,10 @@ _FINAL = ("final", "signed-off", "reviewed")
 _UNTRANSLATED = ("new", "needs-translation", "initial")
 """States of targets that nobody has translated. Many programs copy the source into them."""
 _TAG = re.compile(r"<[^<>]*>")
-
+_CODE = re.compile(r"<(?:[\w.-]+:)?(x|ph|it|bpt|ept)[\s/>]")
+_LAYOUT = re.compile(r"""(?:ctype|subType)\s*=\s*["'](?:\w+:)?[lp]b["']|equiv-text\s*=\s*["']&lt;""")
+"""Says that a code is a line break, or a tag of another format."""
+_BEHIND_SENTENCE = ".!?…。！？"
 
 _OLD = ("trans-unit", "file", "target-language")
 _NEW = ("segment", "xliff", "trgLang")
@@ -122,7 +126,53 @@ def _add_target(document: PlacedMessages, unit: Element, is_old: bool, accelerat
 
     codes = [f"{prefix}{code}".lower() for code in _CODES]
     message = Message(source.inner, tags=True, lines=False, ignored_tags=codes, accelerators=accelerators)
+    message.texts = list(map(_with_placeholders, message.texts))
     document.add(start, end, message, written, *_names(unit, is_old))
+
+
+def _with_placeholders(text: Text) -> Text:
+    """Return a text in which the model reads `{1}`, `{2}` and so on for codes that stand where words do."""
+    runs = []
+    number = 1
+    for run in text.markup:
+        written: list[str] = []
+        items: list[Item] = []
+        length = 0
+        place = 0
+        for item in run.items:
+            between = run.text[place : item.at]
+            words = run.text[item.at : item.end]
+            kind = _kind(run, item)
+            if kind == "kept" and not words:
+                while f"{{{number}}}" in text.text:
+                    number += 1
+                words = f"{{{number}}}"
+                number += 1
+            elif kind == "point":
+                words = ""
+            start = length + len(between)
+            length = start + len(words)
+            written += [between, words]
+            items.append(item._replace(kind=kind, at=start, end=length))
+            place = item.end
+        runs.append(run._replace(text="".join([*written, run.text[place:]]), items=items))
+    return text._replace(markup=runs)
+
+
+def _kind(run: Run, item: Item) -> str:
+    """Return the kind of an item of a run. A code is "kept" where it stands for a word, and else a "point"."""
+    code = _CODE.match(item.raw)
+    if code is None or item.kind not in ("point", "kept"):
+        return item.kind
+    content = run.text[item.at : item.end]
+    is_tag = code[1] in ("it", "bpt", "ept") or _LAYOUT.search(item.raw) is not None
+    if content and not content.startswith("<") and not is_tag:
+        return "kept"
+    before = run.text[max(item.at - 1, 0) : item.at]
+    behind = run.text[item.end : item.end + 1]
+    # In front of a word or behind it stands the begin or end of a link, and behind a sentence a line break.
+    is_joined = before.isalnum() or behind.isalnum() or (before and before in _BEHIND_SENTENCE)
+    return "point" if is_tag or is_joined else "kept"
 
 
 def _names(unit: Element, is_old: bool) -> tuple[str, str | None]:

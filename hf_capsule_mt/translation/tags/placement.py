@@ -36,6 +36,7 @@ class Node:
     is_kept: bool = False  # It takes the place of the words that are aligned with it.
     follows: bool = False  # An empty tag right after a word.
     space: str = ""  # White space behind an empty tag, if white space is in front of it, too.
+    is_detached: bool = False  # An empty tag between a space and a sign, such as a comma.
     children: "list[Node]" = field(default_factory=list)
 
     @property

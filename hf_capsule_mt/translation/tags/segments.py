@@ -434,4 +434,7 @@ def _point(run_text: str, item: Item, following: Item | None, space_end: int, fi
     if not (is_behind_word or is_joined):
         # A space that must not break a line stays one.
         space = _BREAKABLE.sub(" ", _WHITE_SPACE.match(run_text, item.at, space_end)[0])
-    return Node(item.raw, first=first, last=first, follows=is_behind_word and ends_word, space=space)
+    is_behind_space = item.at > 0 and not is_behind_word
+    is_detached = is_behind_space and not ends_word and not run_text[item.at].isalnum()
+    follows = is_behind_word and ends_word
+    return Node(item.raw, first=first, last=first, follows=follows, space=space, is_detached=is_detached)

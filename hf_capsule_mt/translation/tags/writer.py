@@ -77,6 +77,9 @@ class SentenceWriter:
             if not (child.opened_before or child.follows):
                 self._write_gap()
                 self._write(self._space)
+            if child.is_detached and self._last_character and not self._last_character.isspace():
+                # The model joins the sign behind the tag to the word in front of it.
+                self._write(" ")
             self._write_item(child.open)
             self._space = child.space or self._space
             self._write_children(child, start, end)

@@ -1,5 +1,7 @@
 """XLIFF: units without a target get one, codes come back, and everything else stays."""
 
+import re
+
 import pytest
 from lxml import etree
 from stand_in_translator import UpperCase, Writes
@@ -160,6 +162,40 @@ def test_attributes_that_say_what_stays(tmp_path):
     expected = expected.replace('SEE translate="no"', 'SEE TRANSLATE="NO"')
     found = translated(tmp_path, OLD.replace("<source>late", f"<source>{source}"))
     assert f'<target state="needs-review-translation">{expected}</target>' in found
+
+
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        ('hello <x id="1"/>, how', "hello {1}, how"),
+        ('my name is <x id="1"/>.', "my name is {1}."),
+        ('my name is <ph id="1" equiv="name"/>.', "my name is {1}."),
+        ('<x id="1"/> and (<x id="2"/>) run', "{1} and ({2}) run"),
+        ('use {1} or <x id="1"/>', "use {1} or {2}"),
+        ('<ph id="1">%d</ph> dogs', "%d dogs"),
+        # Codes that begin and end something, and line breaks, are no words.
+        ('a <x id="1"/>dog<x id="2"/> runs', "a dog runs"),
+        ('a <x id="1" equiv-text="&lt;b&gt;"/> dog', "a dog"),
+        ('a dog,<x id="1" ctype="lb"/> a cat', "a dog, a cat"),
+        ('a <ph id="1" type="fmt" subType="xlf:lb"/> dog', "a dog"),
+        ('a <bx id="1"/>dog<ex id="1"/> runs', "a dog runs"),
+        ('a <sc id="1"/>dog<ec startRef="1"/> runs', "a dog runs"),
+        ('a <it id="1" pos="open">&lt;b></it>dog runs', "a dog runs"),
+        ('a <bpt id="1">&lt;b></bpt>dog<ept id="1">&lt;/b></ept> runs', "a dog runs"),
+        ('a <ph id="1">&lt;b></ph>dog<ph id="2">&lt;/b></ph> runs', "a dog runs"),
+        ('a <bx id="1"/>, b', "a , b"),
+    ],
+)
+def test_codes_keep_their_places_and_spaces(tmp_path, source, read):
+    def upper(part):
+        return part["code"] or part[0].upper()
+
+    translator = UpperCase()
+    (tmp_path / "a.xlf").write_text(old_unit("").replace("dog", source, 1))
+    translate_file(translator, tmp_path / "a.xlf", tmp_path / "b.xlf", "en")
+    expected = re.sub(r"(?P<code><(ph|it|bpt|ept) [^<]*</\2>|<[^<>]*>|%d)|[^<%]+", upper, source)
+    assert f">{expected}</target>" in (tmp_path / "b.xlf").read_text()
+    assert " ".join(translator.seen) == read
 
 
 def test_a_target_stands_behind_the_segments_of_its_source(tmp_path):
