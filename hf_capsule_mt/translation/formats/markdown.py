@@ -32,8 +32,8 @@ _INSTRUCTION = re.compile(
 # What stands in front of a paragraph: the box of a task, the mark of a note, the number of a footnote.
 _LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|$)|\[\^[^\]\s]+\]:?[ \t]*)")
 _KEEP = (
-    r"\[\^[^\[\]\s]+\]|\$\$[^$]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
-    r"|:[a-z0-9_+-]+:|\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\}|\{[^{}\n]+\}"
+    r"\[\^[^\[\]\s]+\]|\$\$[^$]+\$\$|\$[^$\s](?:[^$]*[^$\s])?\$(?!\d)"
+    r"|:[a-z0-9_+-]+:|(?s:\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\})|\{[^{}]+\}"
 )
 # Text that would be the box of a task at the beginning of a paragraph.
 _BOX = re.compile(r"\[[ xX]\][ \t]")
@@ -41,7 +41,7 @@ _BOX = re.compile(r"\[[ xX]\][ \t]")
 _LIST_IN_NOTE = re.compile(r"\[\^[^\]\s]+\]:[^\n]*(?:\n[^\n]*)*?\n[ \t]*(?:[-+*]|\d{1,9}[.)])[ \t]")
 # A tag of a mark, or text.
 _PART = re.compile(
-    r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">[^<]*</code>|<br\ m="(?P<break>\d+)">|[^<]+""",
+    r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">[^<]*</code>|<br\ m="(?P<break>\d+)"\s>|[^<]+""",
     re.DOTALL | re.VERBOSE,
 )
 _BLANK_LINE = re.compile(r"\n[ \t]*(?=\n)")
@@ -100,10 +100,12 @@ class _MarkdownPage(Document):
             self.texts.append(text._replace(place=TextPlace(prose.line)))
         self._images: list[Mark] = []
         for prose, marks in zip(self._prose, self._marks, strict=True):
-            for image in marks:
-                if image.alt:
-                    self._images.append(image)
-                    self.texts.append(Text(image.alt, keep=_KEEP, place=TextPlace(prose.line)))
+            line = prose.line
+            for mark in marks:
+                if mark.alt:
+                    self._images.append(mark)
+                    self.texts.append(Text(mark.alt, keep=_KEEP, place=TextPlace(line)))
+                line += mark.raw.count("\n")
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the page with its translations."""
@@ -238,6 +240,7 @@ class _ProseFinder:
         indent = ""
         if len(places) > 1:
             indent = self._page[self._starts[first + 1] : places[1]]
+        line = first + 1
         label = None
         if kind == "paragraph":
             label = _LABEL.match(content)
@@ -247,9 +250,10 @@ class _ProseFinder:
             start += label.end()
             if label[0].endswith("\n"):
                 start = places[1]
+                line += 1
         if not content.strip():
             return None
-        return _Prose(start, self._end, content, indent, kind, first + 1, has_list=has_list)
+        return _Prose(start, self._end, content, indent, kind, line, has_list=has_list)
 
 
 def _is_markup(block: str) -> bool:
@@ -302,7 +306,8 @@ def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:
         number = part["element"] or part["kept"] or part["break"]
         if number is not None:
             return raw_of[int(number), bool(part["end"])]
-        characters = unescaped(part[0])
+        # A paragraph becomes one line.
+        characters = unescaped(part[0]).replace("\n", " ")
         if escapes:
             return _SPECIAL.sub(r"\\\1", characters)
         return _LOST_BACKSLASH.sub(r"\\\\", characters)

@@ -44,8 +44,8 @@ class Mark:
         tags = {
             "text": text,
             "kept": f'<code m="{self.number}">{text}</code>',
-            # Words on both sides are separate texts.
-            "break": f'<br m="{self.number}">',
+            # Words on both sides are separate texts, and stand on different lines.
+            "break": f'<br m="{self.number}"\n>',
             "open": f"<m{self.number}>",
             "close": f"</m{self.number}>",
             "point": f"<m{self.number}/>",
@@ -166,7 +166,7 @@ def _mark(token: "Token") -> Mark:
     if token.type == "hardbreak":
         return Mark("break", raw)
     if token.type == "softbreak":
-        return Mark("text", raw, " ")
+        return Mark("text", raw, "\n")
     is_address = token.type == "text" and raw != ""
     if token.type == "code_inline" or is_address:
         return Mark("kept", raw, token.content.strip() or raw)

@@ -83,6 +83,27 @@ def test_units(tmp_path, name):
     assert not any(record["left"] for record in found)
 
 
+def test_lines_of_sentences_in_markdown(tmp_path):
+    page = (
+        "---\ntitle: a\n---\n# A dog\n\nA cat. It\nruns. B\nis here.  \nLate ![an image](x).\nC.\n\n"
+        "> [!NOTE]\n> D is\n> here. E.\n"
+    )
+    (tmp_path / "a.md").write_text(page)
+    translate_file(UpperCase(), tmp_path / "a.md", tmp_path / "b.md", "en", report_file=tmp_path / "report")
+    found = [(record["line"], record["source"]) for record in records(tmp_path / "report")]
+    assert found == [
+        (4, "A dog"),
+        (6, "A cat."),
+        (6, "It runs."),
+        (7, "B is here."),
+        (9, "Late ."),
+        (9, "an image"),
+        (10, "C."),
+        (13, "D is here."),
+        (14, "E."),
+    ]
+
+
 def test_placeholders(tmp_path):
     """A model copies some, and others are put next to the words that belong to theirs."""
     (tmp_path / "de.po").write_text(CATALOGUE)
