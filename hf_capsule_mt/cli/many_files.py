@@ -3,8 +3,10 @@
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -14,6 +16,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files.many_files import Outcome, translate_files
 from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.files.output_folders import output_paths, with_common_int8
+from hf_capsule_mt.translation.formats.base import Reason
 from hf_capsule_mt.translation.quality.calibration import calibration_settings
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
@@ -109,19 +112,25 @@ def _files(words: Sequence[Path]) -> list[Path]:
 
 
 def _last_line(outcome: Outcome, num_files: int, seconds: float) -> str:
-    """Return a line about the files, their units, those that stay as they are, and the seconds."""
+    """Return a line about the files, their units, those that stay as they are with the reasons, and the seconds."""
     places = []
     units = 0
+    reasons: Counter[str] = Counter()
     for path, file in outcome.files.items():
         units += file.units - len(file.left)
-        places += [f"{path}:{line}" for line in file.left]
+        lines_by_reason = {Reason.LOST_MARKS.value: file.left, **file.kept}
+        for reason, lines in lines_by_reason.items():
+            reasons[reason] += len(lines)
+        lines = sorted(chain.from_iterable(lines_by_reason.values()))
+        places += [f"{path}:{line}" for line in lines]
     complete = f"{len(outcome.files)} of {num_files} files are complete"
     if outcome.num_complete_before:
         complete += f", {outcome.num_complete_before} of them since an earlier run"
     left = f"Units left as they were: {len(places)}"
     if places:
+        counts = ", ".join(f"{reason}: {number}" for reason, number in reasons.items() if number)
         named = ", ".join(places[:_MOST_PLACES])
         if len(places) > _MOST_PLACES:
-            named += " ..."
-        left += f" ({named})"
+            named += " and others"
+        left += f" ({counts}), in {named}"
     return f"{complete}. Units translated: {units}. {left}. {seconds:.1f} seconds."

@@ -234,7 +234,7 @@ class _File:
         if self.report_kind is not None and not has_report:
             changed.append("report")
         if not changed:
-            return TranslatedFile(record["units"], record["left"])
+            return TranslatedFile(record["units"], record["left"], record.get("kept", {}))
         if record["output_sha256"] != hash_file(self.output):
             raise UserError(
                 f"{self.output} was changed after it was translated, and now {', '.join(changed)} is another. Move "
@@ -265,6 +265,7 @@ class _File:
         record = {
             "units": translated.units,
             "left": translated.left,
+            "kept": translated.kept,
             "seconds": round(time.monotonic() - started, 1),
             "input": name_for_record(self.path, self.output_dir),
             "input_sha256": input_sha256,

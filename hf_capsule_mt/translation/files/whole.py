@@ -10,6 +10,7 @@ from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_capsule_mt.data.batching import batch_by_tokens
@@ -29,7 +30,7 @@ from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses, w
 from hf_capsule_mt.translation.text_translator import Ranked, TextTranslator
 from hf_capsule_mt.translation.translation import PreparedText, Sentence, Translation
 
-from ..formats.base import Document, FileFormat, Text, lines_left, unit_starts, warn_of_left
+from ..formats.base import Document, FileFormat, Text, lines_kept, lines_left, unit_starts, warn_of_left
 from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents
 from ..formats.running_text import RunningText
 
@@ -52,6 +53,8 @@ class TranslatedFile(NamedTuple):
     """How many messages, paragraphs, sentences of subtitles and so on there were to translate."""
     left: list[int]
     """The lines, from 1, of those that stay as they are, because a translation lacks a mark or a placeholder."""
+    kept: Mapping[str, list[int]] = MappingProxyType({})
+    """The lines of other words that stay in the language of the file, by the reasons: values of [`Reason`]."""
 
 
 class ReportedText(NamedTuple):
@@ -110,7 +113,7 @@ def translate_file(
         **options: of decoding, such as `num_beams=4`.
 
     Returns:
-        How many units there were, and the lines of those that stay as they are.
+        How many units there were, and the lines of what stays as it is.
 
     Raises:
         UserError: if the file is no text, of no format that is supported, or damaged, or there is no such language.
@@ -142,7 +145,7 @@ def translate_file(
         if kept is not None:
             kept.discard()
     warn_of_left(str(input_file), document)
-    return TranslatedFile(sum(unit_starts(document.texts)), lines_left(document))
+    return TranslatedFile(sum(unit_starts(document.texts)), lines_left(document), lines_kept(document))
 
 
 def _keep(keep: str | None, translate_addresses: bool) -> "Pattern | None":

@@ -4,6 +4,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, AnyStr, NamedTuple
@@ -41,6 +42,31 @@ class Text(NamedTuple):
     place: TextPlace = TextPlace()
 
 
+class Reason(StrEnum):
+    """Why words of a file stay in its language. Code, addresses and numbers are not counted: they are no words."""
+
+    LOST_MARKS = "lost marks"  # The translation lacks a mark or a placeholder, or has another one.
+    ATTRIBUTES = "attributes"  # Of tags and blocks, such as title="A dog".
+    COMMENTS = "comments"
+    COMPONENTS = "components"  # Words in the tags of MDX, and in what a page exports.
+    DIAGRAMS = "diagrams"
+    DIRECTIVES = "directives"  # Of Sphinx, written as blocks of code.
+    EDITS = "edits"  # Comments and replacements in CriticMarkup.
+    FRONT_MATTER = "front matter"
+    IMAGE_TEXTS = "image texts"  # Those with marks.
+    LINK_TITLES = "link titles"
+    PLACES = "unclear places"  # Text that stands elsewhere than its parser says.
+    RAW_HTML = "raw HTML"  # Tags that cannot be read.
+
+
+class Kept(NamedTuple):
+    """Words that a format does not translate."""
+
+    reason: Reason
+    line: int  # Where they begin, from 1.
+    text: str
+
+
 class Document(ABC):
     """A file that was read."""
 
@@ -48,6 +74,8 @@ class Document(ABC):
     """What is translated, in the order of the file."""
     left: Sequence[int] = ()
     """The numbers of texts that stay as they are, because a translation lacks something. `written` finds them."""
+    kept: Sequence[Kept] = ()
+    """What else stays in the language of the file, in its order."""
     details: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
     """What else a report says of texts, by their numbers: names of fields and values of JSON. `written` finds it."""
 
@@ -73,21 +101,35 @@ def lines_left(document: Document) -> list[int]:
     return [document.texts[number].place.line for number in document.left if starts[number]]
 
 
+def lines_kept(document: Document) -> dict[str, list[int]]:
+    """Return the lines, from 1, of the words that a format does not translate, by the reasons."""
+    lines: dict[str, list[int]] = {}
+    for kept in document.kept:
+        lines.setdefault(kept.reason.value, []).append(kept.line)
+    return lines
+
+
 def warn_of_left(name: str, document: Document) -> None:
-    """Warn of units that stay as they are in a file that was written."""
+    """Warn of what stays as it is in a file that was written."""
     lines = lines_left(document)
-    if not lines:
-        return
-    named = ", ".join(map(str, lines[:_MOST_LINES]))
+    if lines:
+        logger.warning(
+            "%s: units that stay as they are, because a mark or a placeholder would get lost or be another one: %d. "
+            "Their lines: %s",
+            name,
+            len(lines),
+            _listed(lines),
+        )
+    for reason, lines in lines_kept(document).items():
+        logger.warning("%s: not translated: %s: %d. Their lines: %s", name, reason, len(lines), _listed(lines))
+
+
+def _listed(lines: Sequence[int]) -> str:
+    """Return the first numbers of lines for a message."""
+    listed = ", ".join(map(str, lines[:_MOST_LINES]))
     if len(lines) > _MOST_LINES:
-        named += " ..."
-    logger.warning(
-        "%s: units that stay as they are, because a mark or a placeholder would get lost or be another one: %d. "
-        "Their lines: %s",
-        name,
-        len(lines),
-        named,
-    )
+        listed += " ..."
+    return listed
 
 
 class FileFormat(ABC):

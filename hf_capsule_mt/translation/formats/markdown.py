@@ -1,4 +1,4 @@
-"""Markdown: prose is translated. Code, links, images, HTML comments and front matter stay.
+"""Markdown: prose is translated. Code, links, images, HTML comments and front matter stay. Words that stay are counted.
 
 markdown-it-py finds the parts with prose. Its marks, such as `**`, become tags, come back around the words that they
 belong to, and become marks again. A part whose marks would not be the same afterwards stays in the source language.
@@ -7,15 +7,17 @@ belong to, and become marks again. A part whose marks would not be the same afte
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
-from hf_capsule_mt.translation.tags.markup import read_markup, unescaped
+from hf_capsule_mt.translation.tags.markup import Run, read_markup, unescaped
 
-from .base import Document, FileFormat, Text, TextPlace, decoded, replaced
+from .base import Document, FileFormat, Kept, Reason, Text, TextPlace, decoded, replaced
+from .markdown_kept import kept_in, kept_in_references
 from .markdown_marks import Mark, make_parser, marks_of
 
 if TYPE_CHECKING:
@@ -24,21 +26,17 @@ if TYPE_CHECKING:
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-# Paragraphs that are instructions of a program, such as the head of an admonition of MkDocs.
-# Components, imports and exports are those of MDX.
-_INSTRUCTION = re.compile(
-    r"""(?:!!!|\?\?\?|:::|===|\{%|\{\{|</?[A-Z][\w.]*(?:\s[^<>]*\{|/?>)|import\s[^\n]*["']|export\s+(?:const|default|function)\s)"""
-)
-# What stands in front of a paragraph: the box of a task, the mark of a note, the number of a footnote.
-_LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|$)|\[\^[^\]\s]+\]:?[ \t]*)")
+# What stands in front of a paragraph: the box of a task, the kind of an alert, the number of a footnote.
+_LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][+-]?[ \t]*(?:\n|$)|\[\^[^\]\s]+\][ \t]*)")
 _KEEP = (
     r"\[\^[^\[\]\s]+\]|\$\$[^$]+\$\$|\$[^$\s](?:[^$]*[^$\s])?\$(?!\d)"
-    r"|:[a-z0-9_+-]+:|(?s:\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\})|\{[^{}]+\}"
+    r"|:[a-z0-9_+-]+:|\+\+(?:[\w-]+|\"[^\"\n]+\")(?:\+(?:[\w-]+|\"[^\"\n]+\"))*\+\+"
+    r"|(?s:\{\{(?:(?!\{\{|\}\}).)*+\}\}|\{%(?:(?!\{%|%\}).)*+%\})|\{[^{}]+\}"
 )
+# Plug-ins read Markdown in HTML. Targets of its links are no words.
+_KEEP_IN_HTML = rf"{_KEEP}|\]\((?:[^()\s]|\([^()\s]*\))*\)"
 # Text that would be the box of a task at the beginning of a paragraph.
 _BOX = re.compile(r"\[[ xX]\][ \t]")
-# A list in a note, right under its first line. CommonMark has no notes, and reads it as one more line of text.
-_LIST_IN_NOTE = re.compile(r"\[\^[^\]\s]+\]:[^\n]*(?:\n[^\n]*)*?\n[ \t]*(?:[-+*]|\d{1,9}[.)])[ \t]")
 # A tag of a mark, or text.
 _PART = re.compile(
     r"""<(?P<end>/?)m(?P<element>\d+)/?>|<code\ m="(?P<kept>\d+)">[^<]*</code>|<br\ m="(?P<break>\d+)"\s>|[^<]+""",
@@ -51,7 +49,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<~#])")
 # A backslash that would go, because it makes the sign behind it text.
 _LOST_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~]|\Z)")
 # It may begin a list, a heading, a quote and so on.
-_BLOCK_START = re.compile(r"\d*(?=[-+*#>=|~`.)])")
+_BLOCK_START = re.compile(r"\d*(?=[-+*#>=|~`.)!?:/${])")
 
 
 class Markdown(FileFormat):
@@ -75,10 +73,9 @@ class _Prose:
     end: int
     source: str  # What stands there, without the marks of quotes and lists in front of its lines.
     indent: str  # What stands in front of its second line.
-    kind: str  # The block: "paragraph", "heading", "cell" or "html".
+    kind: str  # The block: "paragraph", "heading", "title", "cell" or "html".
     line: int  # From 1.
     markup: str = ""  # Of a heading: "#" to "######" in front of it, or "=" or "-" for a line under it.
-    has_list: bool = False  # Whether a list would become text of a note.
 
 
 class _MarkdownPage(Document):
@@ -90,10 +87,11 @@ class _MarkdownPage(Document):
         self._prose = finder.prose()
         self._marks: list[list[Mark]] = []
         self.texts = []
+        self.kept = finder.kept
         for prose in self._prose:
             if prose.kind == "html":
                 marks = []
-                text = Text(prose.source, read_markup(prose.source), _KEEP)
+                text = Text(prose.source, read_markup(prose.source, is_part=True), _KEEP_IN_HTML)
             else:
                 marks, text = marks_of(self._parser, prose.source, self._references, _KEEP)
             self._marks.append(marks)
@@ -124,15 +122,13 @@ class _MarkdownPage(Document):
 
     def _content(self, prose: _Prose, marks: Sequence[Mark], translation: str) -> str | None:
         """Return the Markdown of a translation, or None if its marks are not those of the source."""
-        if prose.has_list:
-            return None
         if prose.kind == "html":
             # An empty line would end the block, and a word next to its first tag may make it a paragraph.
             content = _BLANK_LINE.sub("", translation)
             with_own_line = _FIRST_TAG.sub(r"\g<0>\n", content.lstrip())
             for written in (content, with_own_line):
                 if self._block_types(written) == ["html_block"]:
-                    return written
+                    return written.replace("\n", f"\n{prose.indent}")
             return None
         expected = self._structure(prose.source, prose)
         for content in _ways_to_write(translation, marks):
@@ -170,49 +166,97 @@ class _MarkdownPage(Document):
 
 
 class _ProseFinder:
-    """Finds the prose of a page, and its place in it."""
+    """Finds the prose of a page, and its place in it.
+
+    `kept` are the words that stay.
+    """
 
     def __init__(self, page: str, parser: "MarkdownIt") -> None:
         self._page = page
         # Where each line starts, and where the last one ends.
         self._starts = [0, *accumulate(map(len, _LINE.findall(page)))]
         self._end = 0  # Of the last prose.
+        self.kept: list[Kept] = []
         environment: dict = {}
+        front_matter = _FRONT_MATTER.match(page)
+        if front_matter is not None and any(map(str.isalpha, front_matter[0])):
+            self.kept.append(Kept(Reason.FRONT_MATTER, 1, front_matter[0]))
         # Blank lines instead of the front matter have the same numbers.
         without_front_matter = _FRONT_MATTER.sub(lambda front: "\n" * front[0].count("\n"), page)
-        self._tokens = parser.parse(without_front_matter.replace("\r\n", "\n"), environment)
-        # A note of one word or address looks like the target of a link.
-        references = environment.get("references", {})
-        self.references = {name: target for name, target in references.items() if not name.startswith("^")}
+        source = without_front_matter.replace("\r\n", "\n")
+        self._tokens = parser.parse(source, environment)
+        if environment.get("is_mdx"):
+            # MDX has no code by indentation.
+            parser.disable("code")
+            self._tokens = parser.parse(source, environment)
+        self.references = environment.get("references", {})
 
     def prose(self) -> list[_Prose]:
         """Return the prose in the order of the page."""
         found = []
-        for token, before in zip(self._tokens, [None, *self._tokens]):
+        for number, token in enumerate(self._tokens):
             next_step()
-            if token.map is None or not any(map(str.isalpha, unescaped(token.content))):
+            if token.map is None:
                 continue
-            prose = None
-            if token.type == "html_block":
-                prose = self._html(token)
-            elif token.type == "inline" and before.type in ("td_open", "th_open"):
-                prose = self._lines(token, "cell")
-            elif token.type == "inline" and not _INSTRUCTION.match(token.content):
-                prose = self._lines(token, before.type.removesuffix("_open"))
-                if prose is not None:
-                    prose.markup = before.markup
-            if prose is not None:
-                found.append(prose)
+            self.kept += kept_in(token)
+            if not any(map(str.isalpha, unescaped(token.content))):
+                continue
+            parts = self._parts(token, number)
+            if parts is None:
+                reason = Reason.RAW_HTML if token.type == "html_block" else Reason.PLACES
+                self.kept.append(Kept(reason, token.map[0] + 1, token.content))
+            else:
+                found += parts
+        self.kept += kept_in_references(self.references)
+        self.kept.sort(key=attrgetter("line"))
         return found
 
-    def _html(self, token: "Token") -> _Prose | None:
-        """Return a block of HTML that is markup by itself. In a quote or a list there are marks between its lines."""
-        if token.level or not _is_markup(token.content):
+    def _parts(self, token: "Token", number: int) -> list[_Prose] | None:
+        """Return the prose in a token, or None if it cannot be read or found."""
+        if token.type == "html_block":
+            return self._html(token)
+        if token.type != "inline":
+            return []
+        before = self._tokens[number - 1]
+        kind = before.type.removesuffix("_open")
+        if kind in ("td", "th"):
+            kind = "cell"
+        is_last = number + 2 == len(self._tokens)
+        is_term = kind == "paragraph" and not is_last and self._tokens[number + 2].type == "definition_open"
+        if is_term:
+            return self._terms(token)
+        prose = self._lines(token, kind)
+        if prose is None:
             return None
+        prose.markup = before.markup
+        return [prose] if prose.source.strip() else []
+
+    def _terms(self, token: "Token") -> list[_Prose] | None:
+        """Return the terms of a definition. Each stands in a line."""
+        terms = []
+        for number, line in enumerate(token.content.split("\n")):
+            term = replace(token, content=line, map=[token.map[0] + number, token.map[0] + number + 1])
+            prose = self._lines(term, "title")
+            if prose is None:
+                return None
+            if any(map(str.isalpha, prose.source)):
+                terms.append(prose)
+        return terms
+
+    def _html(self, token: "Token") -> list[_Prose] | None:
+        """Return a block of HTML, or nothing if it has no words. None if it cannot be read."""
+        runs = _markup_of(token.content)
+        if runs is None:
+            return None
+        if not any(any(map(str.isalpha, run.text)) for run in runs):
+            return []
+        if token.level:
+            prose = self._lines(replace(token, content=token.content.rstrip("\n")), "html")
+            return None if prose is None else [prose]
         first, last = token.map
         start = self._starts[first]
         end = self._starts[last]
-        return _Prose(start, end, self._page[start:end], "", "html", first + 1)
+        return [_Prose(start, end, self._page[start:end], "", "html", first + 1)]
 
     def _lines(self, token: "Token", kind: str) -> _Prose | None:
         """Return the text of a block without the marks in front of its lines. None if it is not found."""
@@ -224,6 +268,8 @@ class _ProseFinder:
         first = token.map[0]
         # The place of the text in each of its lines.
         places = []
+        # In front of it a label may have the same words.
+        self._end = max(self._end, self._starts[first] + token.meta.get("column", 0))
         for number, text in enumerate(written.split("\n"), start=first):
             # Equal texts may stand in one line, as in cells of a table.
             earliest = max(self._end, self._starts[number])
@@ -244,25 +290,21 @@ class _ProseFinder:
         label = None
         if kind == "paragraph":
             label = _LABEL.match(content)
-        has_list = kind == "paragraph" and _LIST_IN_NOTE.match(content) is not None
         if label is not None:
             content = content[label.end() :]
             start += label.end()
             if label[0].endswith("\n"):
                 start = places[1]
                 line += 1
-        if not content.strip():
-            return None
-        return _Prose(start, self._end, content, indent, kind, line, has_list=has_list)
+        return _Prose(start, self._end, content, indent, kind, line)
 
 
-def _is_markup(block: str) -> bool:
-    """Return whether a block of HTML can be read by itself, and has words."""
+def _markup_of(block: str) -> list[Run] | None:
+    """Return the texts and tags of a block of HTML, or None if it cannot be read."""
     try:
-        runs = read_markup(block)
+        return read_markup(block, is_part=True)
     except UserError:
-        return False
-    return any(run.text.strip() for run in runs)
+        return None
 
 
 def _as_blocks(content: str, markup: str) -> list[str]:

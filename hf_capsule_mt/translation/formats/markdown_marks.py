@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.long_work import next_step
-from hf_capsule_mt.translation.tags.markup import kind_of_whole, read_markup
+from hf_capsule_mt.translation.tags.markup import BLOCKS, kind_of_whole, read_markup
 
 from .base import Text, xml_text
+from .markdown_blocks import add_blocks, add_inline
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -67,6 +68,8 @@ def make_parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt, rules_inline
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    add_blocks(parser)
+    add_inline(parser)
     # Characters with a backslash, and references, are tokens of their own then.
     parser.disable("text_join")
     rules = {
@@ -218,8 +221,10 @@ def _end_of_link(raw: str, label: str) -> str:
 
 
 def _html_tag(raw: str) -> Mark:
-    """Return the mark of a tag of HTML, a point if it has no end."""
+    """Return the mark of a tag of HTML: a break if it is one of a block, else a point if it has no end."""
     name = _tag_name(raw)
+    if name in BLOCKS:
+        return Mark("break", raw)
     if name is None or raw.endswith("/>") or name in _VOID:
         return Mark("point", raw)
     return Mark("close" if raw.startswith("</") else "open", raw)

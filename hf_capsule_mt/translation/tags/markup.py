@@ -2,6 +2,7 @@
 
 import html
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from html.entities import html5
 from itertools import groupby
@@ -17,13 +18,13 @@ def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# Elements of HTML between which texts are translated separately.
-_BLOCKS = _names(
+BLOCKS = _names(
     "address area article aside base blockquote body br button caption center col colgroup datalist dd details dialog "
     "dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html "
     "iframe legend li link main menu meta nav noscript object ol optgroup option p param pre search section select "
     "summary table tbody td template textarea tfoot th thead title tr ul video"
 )
+"""Elements of HTML between which texts are translated separately."""
 _VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
 _UNTOUCHED = _names("code kbd math pre samp script style svg textarea tt var")
 # These untouched elements are part of the sentence, as a noun is.
@@ -108,9 +109,13 @@ class _Element(NamedTuple):
     start: int = 0
     first: int = 0
     depth: int = 0
+    is_block: bool = True
+    is_navigation: bool = False  # Whether links in it are no parts of a sentence.
 
 
-def read_markup(source: str, ignored: Container[str] = (), edit: Callable[[str], str] | None = None) -> list[Run]:
+def read_markup(
+    source: str, ignored: Container[str] = (), edit: Callable[[str], str] | None = None, is_part: bool = False
+) -> list[Run]:
     """Return the runs of text of a source, and the tags between them. Joined, they are the source.
 
     Args:
@@ -118,13 +123,15 @@ def read_markup(source: str, ignored: Container[str] = (), edit: Callable[[str],
         ignored: names of elements whose contents stay as they are, in lower case.
         edit: gets each opening and empty tag, and returns how it is written in the translation. Elements that stay as
             they are keep theirs.
+        is_part: whether the other tag of an element may stand in another source. Then texts on both sides of a tag
+            without a partner are separate.
 
     Raises:
-        UserError: if a tag is not complete, not closed, or closed out of order.
+        UserError: if a tag is not complete, or, except in a part, not closed, or closed out of order.
     """
     runs = []
     line = 0
-    for _, group in groupby(_Reader(source, ignored).pieces(), key=lambda piece: piece.kind == "block"):
+    for _, group in groupby(_Reader(source, ignored, is_part).pieces(), key=lambda piece: piece.kind == "block"):
         pieces = list(group)
         num_lines = sum(piece.raw.count("\n") for piece in pieces)
         if edit is not None:
@@ -213,12 +220,16 @@ def _run(pieces: Sequence[_Piece], line: int) -> Run:
 class _Reader:
     """Reads the pieces of a source, and checks that elements enclose each other."""
 
-    def __init__(self, source: str, ignored: Container[str] = ()) -> None:
+    def __init__(self, source: str, ignored: Container[str] = (), is_part: bool = False) -> None:
         self._source = source
         self._ignored = ignored
         tokens = list(_tokens(source))
         # XML may close elements that have no end in HTML, such as XLIFF's <source>.
         self._void = _VOID - {token.name for token in tokens if token.kind == "close"}
+        # Where tags without a partner start.
+        self._unpaired: Container[int] = ()
+        if is_part:
+            self._unpaired = _unpaired(tokens, self._void)
         self._tokens = iter(tokens)
         self._pieces: list[_Piece] = []
         # The first one is around everything.
@@ -233,8 +244,10 @@ class _Reader:
                 raise _error(self._source, token.start, "is a tag that does not end. Write &lt; for <.")
             if token.kind == "text":
                 self._pieces += _text_pieces(raw)
+            elif token.start in self._unpaired:
+                self._pieces.append(_Piece("block", raw))
             elif token.kind == "point" or token.name in self._void:
-                self._add("point", token.name, raw)
+                self._add("point", token.name in BLOCKS, raw)
             elif token.kind == "close":
                 self._close(token, raw)
             elif token.name in _UNTOUCHED or token.name in self._ignored or is_untranslated(raw):
@@ -246,19 +259,23 @@ class _Reader:
                 raise _error(self._source, element.start, "is not closed")
         return self._pieces
 
-    def _add(self, kind: str, name: str, raw: str) -> None:
+    def _add(self, kind: str, is_block: bool, raw: str) -> None:
         """Add the piece of a tag. Those of block elements are all alike."""
-        self._pieces.append(_Piece("block" if name in _BLOCKS else kind, raw))
+        self._pieces.append(_Piece("block" if is_block else kind, raw))
 
     def _open(self, token: _Token, raw: str) -> None:
-        depth = self._open_elements[-1].depth
+        outer = self._open_elements[-1]
+        is_block = token.name in BLOCKS or (token.name == "a" and outer.is_navigation)
+        is_navigation = token.name == "nav" or (outer.is_navigation and token.name != "p")
+        depth = outer.depth
         # Each inline element becomes a level of recursion, and a block none.
-        if token.name not in _BLOCKS:
+        if not is_block:
             depth += 1
         if depth > _DEEPEST:
             raise _error(self._source, token.start, f"is within {_DEEPEST} other elements")
-        self._open_elements.append(_Element(token.name, token.start, len(self._pieces), depth))
-        self._add("open", token.name, raw)
+        element = _Element(token.name, token.start, len(self._pieces), depth, is_block, is_navigation)
+        self._open_elements.append(element)
+        self._add("open", is_block, raw)
 
     def _close(self, token: _Token, raw: str) -> None:
         elements = self._open_elements
@@ -267,10 +284,11 @@ class _Reader:
         if elements[-1].name != token.name:
             problem = "closes a tag that is not open, or not the last one that was opened"
             raise _error(self._source, token.start, problem)
-        first = elements.pop().first
-        self._add("close", token.name, raw)
+        element = elements.pop()
+        first = element.first
+        self._add("close", element.is_block, raw)
         # The model would change what has no letters, such as a number.
-        if token.name not in _BLOCKS and _is_number(self._pieces, first):
+        if not element.is_block and _is_number(self._pieces, first):
             pieces = self._pieces[first:]
             all_raw = "".join(piece.raw for piece in pieces)
             text = "".join(piece.text for piece in pieces)
@@ -291,6 +309,30 @@ class _Reader:
                 raw = self._source[opening.start : token.end]
                 return _whole(opening.name, raw, unescaped("".join(texts)))
         raise _error(self._source, opening.start, f"is not closed by </{opening.name}>")
+
+
+def _unpaired(tokens: Sequence[_Token], void: Container[str]) -> set[int]:
+    """Return where the tags start whose other tag is not among the tokens, or crosses another element."""
+    unpaired = set()
+    open_tags: list[_Token] = []
+    num_open: Counter[str] = Counter()
+    for token in tokens:
+        if token.kind == "open" and token.name not in void:
+            open_tags.append(token)
+            num_open[token.name] += 1
+        elif token.kind == "close" and not num_open[token.name]:
+            unpaired.add(token.start)
+        elif token.kind == "close":
+            partner = None
+            while partner is None or partner.name != token.name:
+                if partner is not None and partner.name not in _END_MAY_LACK:
+                    unpaired.add(partner.start)
+                partner = open_tags.pop()
+                num_open[partner.name] -= 1
+    for tag in open_tags:
+        if tag.name not in _END_MAY_LACK:
+            unpaired.add(tag.start)
+    return unpaired
 
 
 def _is_number(pieces: Sequence[_Piece], first: int) -> bool:
@@ -374,10 +416,10 @@ def _ends(source: str, start: int, dead_ends: set[int]) -> bool:
 
 def _whole(name: str, raw: str, text: str) -> _Piece:
     """Return an element that stays as it is: kept as a word of the sentence, or between its words."""
-    is_noun = name in _SHOWN or name not in _UNTOUCHED | _BLOCKS | _RAISED
+    is_noun = name in _SHOWN or name not in _UNTOUCHED | BLOCKS | _RAISED
     if text.strip() and is_noun:
         return _Piece("kept", raw, text)
-    return _Piece("block" if name in _BLOCKS else "point", raw)
+    return _Piece("block" if name in BLOCKS else "point", raw)
 
 
 def _text_pieces(raw: str) -> Iterator[_Piece]:

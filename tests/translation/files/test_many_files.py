@@ -99,10 +99,10 @@ def test_each_file_by_its_format_in_its_folder(project):
     assert load.count == 1
     assert outcome.errors == []
     assert {str(path): tuple(file) for path, file in outcome.files.items()} == {
-        "README.md": (2, []),
-        "docs/a/notes.txt": (2, []),
-        "docs/page.html.gz": (1, []),
-        "locale/de.po": (2, []),
+        "README.md": (2, [], {}),
+        "docs/a/notes.txt": (2, [], {}),
+        "docs/page.html.gz": (1, [], {}),
+        "locale/de.po": (2, [], {}),
     }
 
 
@@ -140,7 +140,7 @@ def test_fuzzy_messages(project):
     load = Loader()
     translate(load)
     Path("out/locale/de.po").replace("locale/de.po")
-    assert translate(load).files[Path("locale/de.po")] == (0, [])
+    assert translate(load).files[Path("locale/de.po")] == (0, [], {})
     load.sentences()
     outcome = translate(load, fuzzy=True)
     # Only catalogues and XLIFF have such messages.
@@ -226,9 +226,9 @@ def test_an_interrupted_file_continues(project, monkeypatch):
 
 def test_units_that_stay_are_counted_where_they_are(project):
     page = translate(Loader(Writes("")), "README.md", "docs/page.html.gz")
-    assert page.files[Path("README.md")] == (2, [3])
+    assert page.files[Path("README.md")] == (2, [3], {})
     catalogue = translate(Loader(Writes("%s")), "README.md", "locale/de.po")
-    assert catalogue.files[Path("locale/de.po")] == (2, [4])
+    assert catalogue.files[Path("locale/de.po")] == (2, [4], {})
     # Also those of an earlier run.
     assert translate(Loader(), "README.md", "locale/de.po").files == catalogue.files
     assert catalogue.files[Path("README.md")] == page.files[Path("README.md")]
@@ -354,7 +354,7 @@ def test_running_text_is_that_of_documents(project, tmp_path):
 
 
 def test_text_in_python(project):
-    assert translate_file(UpperCase(), "docs/a/notes.txt", "b.txt", "en") == (2, [])
+    assert translate_file(UpperCase(), "docs/a/notes.txt", "b.txt", "en") == (2, [], {})
     assert Path("b.txt").read_bytes() == OUTPUTS["docs/a/notes.txt"]
 
 
@@ -480,8 +480,23 @@ def test_the_last_line_names_units(tmp_path):
     outcome = command.Outcome({Path("a.md"): whole.TranslatedFile(20, left)}, num_complete_before=1)
     assert command._last_line(outcome, 2, 1.25) == (
         "1 of 2 files are complete, 1 of them since an earlier run. Units translated: 8. Units left as they were: 12 "
-        "(a.md:1, a.md:2, a.md:3, a.md:4, a.md:5, a.md:6, a.md:7, a.md:8, a.md:9, a.md:10 ...). 1.2 seconds."
+        "(lost marks: 12), in a.md:1, a.md:2, a.md:3, a.md:4, a.md:5, a.md:6, a.md:7, a.md:8, a.md:9, a.md:10 and "
+        "others. 1.2 seconds."
     )
+
+
+def test_the_last_line_names_reasons(project):
+    """Also those of files that an earlier run has translated."""
+    write("a.md", "---\ntitle: a dog\n---\n\nIt is late.\n\n<!-- a comment -->\n")
+    write("b.md", "![a](b.png 'a dog')\n\n<!-- a comment -->\n")
+    load = Loader()
+    for beginning in ("2 of 2 files are complete. ", "2 of 2 files are complete, 2 of them since an earlier run. "):
+        outcome = translate(load, "a.md", "b.md")
+        assert command._last_line(outcome, 2, 1.25) == (
+            f"{beginning}Units translated: 3. Units left as they were: 4 (front matter: 1, comments: 2, "
+            "link titles: 1), in a.md:1, a.md:7, b.md:1, b.md:3. 1.2 seconds."
+        )
+    assert load.count == 1
 
 
 MISTAKES = {

@@ -87,8 +87,8 @@ code = 1
 
 <!-- a comment -->
 
-!!! note "Title"
-    Foo
+!!! note "TITLE"
+    FOO
 
 TITLE
 =====
@@ -147,12 +147,12 @@ def test_ends_of_lines_stay(tmp_path):
         ("[![b]](c) [![d](e)][f]\n\n[b]: g\n[f]: h\n", "[![B][b]](c) [![D](e)][f]\n\n[b]: g\n[f]: h\n"),
         ('<h1 a="b">\n  <a href="c">\n    d\n  </a>\n</h1>\n', '<h1 a="b">\n    <a href="c">D</a>\n</h1>\n'),
         ("- a\n  1. b\n\n     ```sh\n     c d\n     ```\n", "- A\n  1. B\n\n     ```sh\n     c d\n     ```\n"),
-        ("a[^1] b[^2]\n\n[^1]: c d\n    e\n\n[^2]: f\n", "A[^1] B[^2]\n\n[^1]: C D E\n\n[^2]: f\n"),
+        ("a[^1] b[^2]\n\n[^1]: c d\n    e\n\n[^2]: f\n", "A[^1] B[^2]\n\n[^1]: C D E\n\n[^2]: F\n"),
         ("| a \\| b | [c\\|d](e) |\n|--|--|\n", "| A \\| B | [C\\|D](e) |\n|--|--|\n"),
-        ('import A from "./a"\n\n<A b={["c"]}>\nd\n</A>\n', 'import A from "./a"\n\n<A b={["c"]}>\nd\n</A>\n'),
+        ('import A from "./a"\n\n<Ab b={["c"]}>\nd\n</Ab>\n', 'import A from "./a"\n\n<Ab b={["c"]}>\nD\n</Ab>\n'),
         ("C:\\\\a\\b \\* c\n", "C:\\A\\B * C\n"),
         ("a dog\\!\n", "A DOG!\n"),
-        ("<Tip>\n  a dog\n</Tip>\n", "<Tip>\nA DOG</Tip>\n"),
+        ("<Tip>\n  a dog\n</Tip>\n", "<Tip>\n  A DOG\n</Tip>\n"),
         ("a {b.c} <D e={1} /> f\n", "A {b.c} <D e={1} /> F\n"),
         ("a $b + c$ d $e$, $$ f $$\n", "A $b + c$ D $e$, $$ f $$\n"),
         ("a costs $5 and b costs $6, or $7/$8 a day\n", "A COSTS $5 AND B COSTS $6, OR $7/$8 A DAY\n"),
@@ -243,13 +243,85 @@ def test_brackets_do_not_become_a_box(tmp_path):
     assert written == "* \\[ \\] A DOG\n* [ ] A CAT\n"
 
 
-def test_a_list_right_under_a_note_stays(tmp_path, caplog):
-    # Without an empty line CommonMark takes the list for text, and its lines would be joined.
+def test_a_list_right_under_a_note(tmp_path):
     page = "A dog[^a].\n\n[^a]: A cat\n    runs.\n\n[^b]: Dogs have:\n    - a house\n    1. a tree\n"
     assert translated(tmp_path, page) == (
-        "A DOG[^a].\n\n[^a]: A CAT RUNS.\n\n[^b]: Dogs have:\n    - a house\n    1. a tree\n"
+        "A DOG[^a].\n\n[^a]: A CAT RUNS.\n\n[^b]: DOGS HAVE:\n    - A HOUSE\n    1. A TREE\n"
     )
-    assert "would get lost or be another one: 1. Their lines: 6\n" in caplog.text
+
+
+BLOCKS = {
+    "admonition": ("!!! note\n    a dog\n    runs\n", "!!! note\n    A DOG RUNS\n"),
+    "title": ('??? tip "a dog"\n    a cat\n', '??? tip "A DOG"\n    A CAT\n'),
+    "title like its kind": ('!!! note "note"\n    a\n', '!!! note "NOTE"\n    A\n'),
+    "admonition under text": ("a\n!!! note\n    b\nc\n", "A\n!!! note\n    B\nC\n"),
+    "a sentence with its sign": ("!!! see a dog\n\nb\n", "!!! SEE A DOG\n\nB\n"),
+    "tab": ('=== "a dog"\n\n    a cat\n\n        code\n', '=== "A DOG"\n\n    A CAT\n\n        code\n'),
+    "tab in a list": ('- a\n\n    === "b"\n\n        c\n', '- A\n\n    === "B"\n\n        C\n'),
+    "in a quote": ('> !!! note "a"\n>     b\n', '> !!! note "A"\n>     B\n'),
+    "ends of lines": ('!!! note "a"\r\n    b\r\n    c\r\n', '!!! note "A"\r\n    B C\r\n'),
+    "container": (":::note\na dog\n:::\n", ":::note\nA DOG\n:::\n"),
+    "container with a title": ("::: tip a dog\nb\n:::\n", "::: tip A DOG\nB\n:::\n"),
+    "container with a label": (":::tip[a *dog*]{#a}\nb\n:::\n", ":::tip[A *DOG*]{#a}\nB\n:::\n"),
+    "caption": ("/// caption\na dog\n///\n", "/// caption\nA DOG\n///\n"),
+    "definitions": ("a dog\n:   an animal\n:   a friend\n", "A DOG\n:   AN ANIMAL\n:   A FRIEND\n"),
+    "two terms": ("a dog\na cat\n:   an animal\n    of a house\n", "A DOG\nA CAT\n:   AN ANIMAL OF A HOUSE\n"),
+    "note of several blocks": ("[^a]: a\n\n    b\n\n        code\n", "[^a]: A\n\n    B\n\n        code\n"),
+    "abbreviations": ("*[HTML]: a language\n*[A]: a\n", "*[HTML]: A LANGUAGE\n*[A]: A\n"),
+    "a class": ("a dog\n{ .big }\n", "A DOG\n{ .big }\n"),
+    "snippet": ('a\n--8<-- "b.md"\n', 'A\n--8<-- "b.md"\n'),
+    "template": ("{{ name }} is a dog.\n", "{{ name }} IS A DOG.\n"),
+    "keys": ("press ++ctrl+s++ now\n", "PRESS ++ctrl+s++ NOW\n"),
+    "summary": (
+        "<details>\n<summary>a dog</summary>\n\nb\n\n</details>\n",
+        "<details>\n<summary>A DOG</summary>\n\nB\n\n</details>\n",
+    ),
+    "html in a quote": ("> <div>\n> a dog\n> </div>\n", "> <div>\n> A DOG\n> </div>\n"),
+    "links of a menu": (
+        "<nav>\n<a href='a'>a dog</a>\n<a href='b'>a cat</a>\n</nav>\n",
+        "<nav>\n<a href='a'>A DOG</a>\n<a href='b'>A CAT</a>\n</nav>\n",
+    ),
+    "html around markdown": ("<div markdown>\n![a](b.png)\n</div>\n", "<div markdown>\n![A](b.png)\n</div>\n"),
+    "half a tag": ("<div>\na <br\n\nb\n", "<div>\na <br\n\nB\n"),
+    "component on lines": ('<Ab\n  b={() => "c"}\n/>\nd\n', '<Ab\n  b={() => "c"}\n/>\nD\n'),
+    "component in a line": ("<Tip>a dog</Tip> b <Ab c={[1]} />\n", "<Tip>A DOG</Tip> B <Ab c={[1]} />\n"),
+    "indented in a component": (
+        "<Tab>\n  <Item>\n\n    a dog\n\n  </Item>\n</Tab>\n",
+        "<Tab>\n  <Item>\n\n    A DOG\n\n  </Item>\n</Tab>\n",
+    ),
+    "exports": (
+        "export const a = {\n  b: 1,\n\n  c: 2,\n};\n\na\n",
+        "export const a = {\n  b: 1,\n\n  c: 2,\n};\n\nA\n",
+    ),
+    "markdown in html": (
+        "<figure markdown>\n    ![a](b.png)\n</figure>\n",
+        "<figure markdown>\n    ![A](b.png)\n</figure>\n",
+    ),
+    "tags of blocks in a cell": (
+        "|a|\n|-|\n|<ul><li>b</li><li>c</li></ul>|\n",
+        "|A|\n|-|\n|<ul><li>B</li><li>C</li></ul>|\n",
+    ),
+    "edits": ("a {++big *dog*++}{>>why<<} runs\n", "A {++BIG *DOG*++}{>>why<<} RUNS\n"),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_other_dialects(tmp_path, name):
+    page, expected = BLOCKS[name]
+    assert translated(tmp_path, page) == expected
+
+
+def test_terms_and_links_are_read_by_themselves(tmp_path):
+    translator = UpperCase()
+    translated(tmp_path, "a dog\n:   an animal\n\n<nav><a>a cat</a> <a>a bird</a></nav>\n", translator)
+    assert translator.seen == ["a dog", "an animal", "a cat", "a bird"]
+
+
+@pytest.mark.parametrize("text", ["!!! note\n    x", ": x", ":::x", "[^x]: y", '=== "x"', "/// x", "$$", "{ .x }"])
+def test_what_a_model_writes_makes_no_block(tmp_path, text):
+    written = translated(tmp_path, "A dog.\n", Writes(text))
+    document = FORMATS["markdown"].read(written.encode())
+    assert [part.text.replace("\\", "") for part in document.texts] in ([" ".join(text.split())], [])
 
 
 def test_a_part_that_would_lose_a_mark_stays(tmp_path, caplog):

@@ -1,0 +1,95 @@
+"""The words of a page of Markdown that are not translated, with the reasons."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .base import Kept, Reason
+from .markdown_blocks import has_words
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+_COMMENT = re.compile(r"<!--.*?-->|\{/\*.*?\*/\}", re.DOTALL)
+_DIAGRAM = re.compile(r"\s*(?:mermaid|plantuml|puml|graphviz|dot)\b")
+# Those of Sphinx with text in them. Other words in braces are languages of code.
+_DIRECTIVE = re.compile(
+    r"\s*\{(?:admonition|attention|card|caution|danger|dropdown|error|figure|glossary|grid|hint|important|list-table|note"
+    r"|seealso|sidebar|tab-item|tab-set|table|tip|topic|version\w+|warning)"
+)
+_BRACES = re.compile(r"\{[^{}\n]+\}")
+_MARKS_IN_ALT = re.compile(r"[\\`*_\[\]<&]")
+
+
+def kept_in(token: "Token") -> Iterator[Kept]:
+    """Yield the words of a block of a page that are not translated."""
+    line = token.map[0] + 1
+    if token.type == "kept":
+        yield Kept(token.meta["reason"], line, token.content)
+    elif token.type == "fence":
+        yield from _in_fence(token, line)
+    elif token.type == "html_block":
+        yield from _in_html(token.content, line)
+    elif token.type == "inline":
+        link_titles = []
+        for child in token.children:
+            if child.type == "link_open":
+                link_titles.append(child.attrs.get("title", ""))
+            elif child.type == "link_close":
+                yield from _in_target(child, link_titles.pop(), line)
+            else:
+                yield from _in_part(child, line)
+
+
+def kept_in_references(references: Mapping[str, Mapping[str, Any]]) -> Iterator[Kept]:
+    """Yield the titles of the targets of links that a page defines."""
+    for reference in references.values():
+        if _has_letters(reference["title"]):
+            yield Kept(Reason.LINK_TITLES, reference["map"][0] + 1, reference["title"])
+
+
+def _in_fence(token: "Token", line: int) -> Iterator[Kept]:
+    if has_words(token.info):
+        yield Kept(Reason.ATTRIBUTES, line, token.info)
+    if _DIAGRAM.match(token.info):
+        yield Kept(Reason.DIAGRAMS, line, token.content)
+    if _DIRECTIVE.match(token.info):
+        yield Kept(Reason.DIRECTIVES, line, f"{token.info}\n{token.content}")
+
+
+def _in_html(content: str, line: int) -> Iterator[Kept]:
+    """Yield the comments and the words in attributes of HTML."""
+    for comment in _COMMENT.finditer(content):
+        if _has_letters(comment[0]):
+            yield Kept(Reason.COMMENTS, line + content.count("\n", 0, comment.start()), comment[0])
+    without_comments = _COMMENT.sub("", content)
+    if has_words(without_comments):
+        yield Kept(Reason.ATTRIBUTES, line, without_comments)
+
+
+def _in_target(part: "Token", title: str, line: int) -> Iterator[Kept]:
+    """Yield the title of a link or image. Titles of targets that the page defines are counted there."""
+    if _has_letters(title) and part.meta.get("raw", "").endswith(")"):
+        yield Kept(Reason.LINK_TITLES, line, title)
+
+
+def _in_part(part: "Token", line: int) -> Iterator[Kept]:
+    """Yield the words of a part of a paragraph that are not translated."""
+    if part.type == "image":
+        yield from _in_target(part, part.attrs.get("title", ""), line)
+        if _has_letters(part.content) and _MARKS_IN_ALT.search(part.content):
+            yield Kept(Reason.IMAGE_TEXTS, line, part.content)
+    elif part.type == "html_inline" and part.content.startswith("{"):
+        yield Kept(Reason.EDITS, line, part.content)
+    elif part.type == "html_inline":
+        yield from _in_html(part.content, line)
+    elif part.type == "text":
+        for braces in _BRACES.finditer(part.content):
+            if _COMMENT.match(braces[0]):
+                yield Kept(Reason.COMMENTS, line, braces[0])
+            elif has_words(braces[0]):
+                yield Kept(Reason.ATTRIBUTES, line, braces[0])
+
+
+def _has_letters(text: str) -> bool:
+    return any(map(str.isalpha, text))
