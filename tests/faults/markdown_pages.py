@@ -52,10 +52,10 @@ _INLINE = (
     "strong",
 )
 _INLINE += ("samp", "small", "sub", "sup", "u", "var")
-# Addresses, names of icons and keys, placeholders, formulas, and the marks of containers, which GitHub does not know.
+# Addresses, names of icons and keys, placeholders, formulas, and the marks of containers, which parsers may not know.
 _NO_WORDS = re.compile(
     r"\w+://\S+|www\.\S+|\S+@\S+\.\w+|:[a-z0-9_+-]+:|\{\{.*?\}\}|\{%.*?%\}|\{[^{}]*\}|\$\$.*?\$\$|\$[^$\n]+\$|\[\^\S+\]"
-    r"|\[![a-zA-Z]+\]|\+\+\S+\+\+|^\s*---\n.*?\n---\n|^[ \t]*:{3,}[ \t]*[\w.-]+|^(?:im|ex)port [^\n]*",
+    r"|\[![a-zA-Z]+\]|\+\+\S+\+\+|^\s*---\n.*?\n---\n|^[ \t]*[:/]{3,}[ \t]*[\w.-]+|^(?:im|ex)port [^\n]*",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -99,6 +99,8 @@ def with_mkdocs(page: str) -> str:
     # Words behind the language of a block of code are options of plug-ins, which are not here.
     plain = re.sub(r"\A---\n.*?\n(?:---|\.\.\.)\n", "", page, flags=re.DOTALL)
     plain = re.sub(r"^([ \t]*(?:```+|~~~+)[ ]?[\w+-]*)[ ][^`\n]+$", r"\1", plain, flags=re.MULTILINE)
+    # So are the settings of objects of Python that mkdocstrings shows.
+    plain = re.sub(r"^([ \t]*):::[ ]\w+\.[\w.]+\n(?:\1[ ]{4}.*\n|[ \t]*\n)*", "", plain, flags=re.MULTILINE)
     return markdown.markdown(plain, extensions=extensions, extension_configs=settings)
 
 
@@ -249,7 +251,7 @@ def main() -> int:
     for path in pages(args.paths):
         try:
             problems = list(check.problems(path))
-        except (UnicodeDecodeError, UserError, lxml.etree.ParserError) as error:
+        except (ValueError, UserError, lxml.etree.ParserError) as error:
             counts["not read"] += 1
             print(f"{path}: not read: {error}", flush=True)
             continue
