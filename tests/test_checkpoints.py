@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import stat
+import warnings
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from tiny_run import arguments, small
-from transformers import AutoModelForSeq2SeqLM, pipeline
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from transformers.utils import logging
 
 import hf_capsule_mt  # noqa: F401
@@ -169,6 +170,22 @@ def test_it_translates_with_the_engine(folder, caplog):
     for translation, words in zip(found, sentences.values(), strict=True):
         text = translation["translation_text"]
         assert all(word in text.split() for word in words), text
+
+
+def test_a_limit_of_the_caller_is_the_only_one(folder, caplog):
+    """Transformers warns of two, and without any it writes 20 tokens and warns."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    source = AutoTokenizer.from_pretrained(folder)("It is late.", return_tensors="pt")
+    logging.enable_propagation()
+
+    with warnings.catch_warnings(action="error"):
+        short = model.generate(**source, num_beams=1, min_length=21, max_new_tokens=20)
+        long = model.generate(**source, num_beams=1, min_length=41)
+
+    logging.disable_propagation()
+    assert caplog.text == ""
+    assert short.shape[1] == 21
+    assert 41 <= long.shape[1] <= 534
 
 
 def test_it_is_small_and_whole(folder):

@@ -128,7 +128,7 @@ class _Run:
         if self.model_args.model is None:
             # The limit that `translate` has for the longest source of training. Plain generate() has no other.
             settings = model.generation_config
-            settings.max_length = min(settings.max_length, 2 * self.data_args.max_source_length + 22)
+            settings.max_new_tokens = min(settings.max_new_tokens, 2 * self.data_args.max_source_length + 21)
         return model
 
     def _choose_added_rate(self, model: PreTrainedModel) -> None:

@@ -32,7 +32,7 @@ from .options import ModelArguments
 
 logger = logging.get_logger(__name__)
 
-# The longest translation, in tokens, of a model that has no limit of its own.
+# Positions of the longest translation of a model that has no limit of its own.
 MAX_LENGTH = 512
 
 
@@ -97,9 +97,14 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
         ids |= forced_end
     config = preset_config(args.method, args.size or "base", **{**ids, **fields})
     model = AutoModelForSeq2SeqLM.from_config(config)
-    max_length = getattr(config, "max_position_embeddings", MAX_LENGTH)
-    # OPUS-MT's configurations forbid the pad token in this way.
-    limits = {"max_length": max_length, "bad_words_ids": [[config.pad_token_id]]}
+    positions = getattr(config, "max_position_embeddings", MAX_LENGTH)
+    limits = {
+        # The start token takes a position too. With `max_length` instead, Transformers would warn of two limits at each
+        # `generate(max_new_tokens=20)`.
+        "max_new_tokens": positions - 1,
+        # OPUS-MT's configurations forbid the pad token in this way.
+        "bad_words_ids": [[config.pad_token_id]],
+    }
     model.generation_config.update(**decoding_fields(args.method), **limits, **forced_end)
     return model
 

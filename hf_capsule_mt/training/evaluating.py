@@ -44,7 +44,12 @@ def decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
 def settings_left_alone(model: PreTrainedModel) -> Iterator[None]:
     """Let the Trainer fill in a copy of the generation settings. Checkpoints would have every default."""
     settings = model.generation_config
-    model.generation_config = copy.deepcopy(settings)
+    filled = copy.deepcopy(settings)
+    if filled.max_length is None and filled.max_new_tokens is not None:
+        # The Trainer limits by `max_length`, which has no effect next to `max_new_tokens`.
+        filled.max_length = filled.max_new_tokens + 1
+        filled.max_new_tokens = None
+    model.generation_config = filled
     try:
         yield
     finally:

@@ -207,7 +207,12 @@ def length_limits(
         if "max_length" in options:
             return {}
         return {"max_length": None}
-    if options.get("max_length") is not None or options.get("stopping_criteria") is not None:
+    if options.get("max_length") is not None:
+        # Transformers would take the limit of the model's settings.
+        if "max_new_tokens" in options:
+            return {}
+        return {"max_new_tokens": None}
+    if options.get("stopping_criteria") is not None:
         return {}
     config = options.get("generation_config")
     settings = config or model.generation_config

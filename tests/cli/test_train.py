@@ -68,14 +68,14 @@ def test_the_result_loads(run):
     assert model.config.label_smoothing == 0.1
     assert model.generation_config.bad_words_ids == [[tokenizer.pad_token_id]]
     # As long as `translate` allows for the longest source of training, which has 256 tokens.
-    assert model.generation_config.max_length == 2 * 256 + 22
+    assert model.generation_config.max_new_tokens == 2 * 256 + 21
     assert model.generate(**tokenizer("a b", return_tensors="pt"), max_length=8).shape[0] == 1
 
 
 def test_translations_are_no_longer_than_the_model_has_positions(corpus, tmp_path):
     lengths = {"max_source_length": 60, "max_target_length": 60}
     main(arguments(corpus, tmp_path, "max_position_embeddings=64", max_steps=1, **lengths))
-    assert json.loads((tmp_path / "generation_config.json").read_text())["max_length"] == 64
+    assert json.loads((tmp_path / "generation_config.json").read_text())["max_new_tokens"] == 63
 
 
 def test_the_record(run, corpus):

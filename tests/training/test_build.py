@@ -126,7 +126,8 @@ def test_every_method_from_scratch(method):
     assert type(config) is method_config_class(method)
     assert method_fields(method).items() <= config.to_dict().items()
     assert config.label_smoothing == 0.1
-    assert generation.max_length == getattr(config, "max_position_embeddings", 512)
+    assert generation.max_length is None
+    assert generation.max_new_tokens == getattr(config, "max_position_embeddings", 512) - 1
     for name, value in decoding_fields(method).items():
         assert getattr(generation, name) == value
     assert generation.bad_words_ids == [[tokenizer.pad_token_id]]

@@ -413,14 +413,27 @@ def test_a_precision_that_only_the_engine_has(translator, warned):
     assert "dtype bfloat16 is only for engine fast" in warned.text
 
 
-def test_a_limit_of_the_caller_is_the_only_one(warned):
-    """Transformers warns of two in every batch."""
+@pytest.mark.parametrize("in_checkpoint", [{"max_length": 30}, {"max_new_tokens": 29}], ids=["length", "new_tokens"])
+@pytest.mark.parametrize("limit", [{"max_length": 4}, {"max_new_tokens": 3}], ids=["to_length", "to_new_tokens"])
+def test_a_limit_of_the_caller_is_the_only_one(warned, in_checkpoint, limit):
+    """Transformers warns of two in every batch, and takes `max_new_tokens`."""
     model = tiny_model()
-    model.generation_config.max_length = 30
+    model.final_logits_bias[:, model.config.eos_token_id] = -100
+    model.generation_config.update(**in_checkpoint)
     translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu")
-    for engine in ("fast", "transformers"):
-        translator("a b", max_new_tokens=3, engine=engine)
+    carried = pipeline_translation.SentenceTranslationPipeline(
+        model=model, tokenizer=tiny_tokenizer(), task="translation", device="cpu"
+    )
+
+    translations = [
+        translator("a b", **limit, engine="fast"),
+        translator("a b", **limit, engine="transformers"),
+        carried("a b", **limit),
+    ]
+
     assert not [record for record in warned.records if "max_length" in record.getMessage()]
+    # The last of three tokens is forced to be an end.
+    assert [len(found[0]["translation_text"].split()) for found in translations] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("kind", [TranslationPipeline, pipeline_translation.SentenceTranslationPipeline])

@@ -122,6 +122,9 @@ class Decoder:
         elif max_new_tokens is not None:
             # With both, Transformers would warn at each batch.
             options.setdefault("max_length", None)
+        elif options.get("max_length") is not None:
+            # Transformers would take the limit of the model's settings.
+            options.setdefault("max_new_tokens", None)
         self.settings = settings_of(model, options)
         """Those of `generate()`."""
         if self.settings.stop_strings is not None:
