@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jinja2 import Template
@@ -20,6 +20,9 @@ from .routing_figures import TEXTS, draw_routing, look_for, sentence_pictures
 from .sentence import SentenceRouting
 from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics, WordShares
 from .subwords import source_subwords
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Table(NamedTuple):
@@ -288,7 +291,7 @@ def write_report(
         record: what [`record_routing`] makes of it, and the settings and the environment of the command.
         sentences: are drawn, by what they are called.
     """
-    figures = _write_figures(folder, statistics, record, sentences)
+    sentence_figures, figures = _write_figures(folder, statistics, record, sentences)
     links = {"report.md": "the tables in Markdown", "routing.json": "the numbers"}
     arrays = {}
     for name, sums in statistics.sums.items():
@@ -307,6 +310,7 @@ def write_report(
     page = template.render(
         title=title,
         about=describe(record),
+        sentences=sentence_figures,
         links=links,
         tables=routing_tables(record),
         figures=figures,
@@ -320,15 +324,21 @@ def _write_figures(
     statistics: RoutingStatistics,
     record: Mapping[str, Any],
     sentences: Mapping[str, SentenceRouting],
-) -> dict[str, tuple[str, str]]:
-    """Draw all figures. Return title and hint of each, by its file without the ending."""
-    drawn = []
-    for title, figure in draw_routing(statistics, record).items():
-        drawn.append((title, look_for(title), figure))
+) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
+    """Draw the figures of sentences and the others. Return title and hint of each, by its file without the ending."""
+    of_sentences = []
     for name, routing in sentences.items():
         for title, draw in sentence_pictures(routing).items():
-            drawn.append((f"{name}: {title}", look_for(title), draw()))
+            of_sentences.append((f"{name}: {title}", look_for(title), draw()))
+    others = []
+    for title, figure in draw_routing(statistics, record).items():
+        others.append((title, look_for(title), figure))
     (folder / "figures").mkdir()
+    return _save_figures(folder, of_sentences), _save_figures(folder, others)
+
+
+def _save_figures(folder: Path, drawn: Sequence[tuple[str, str, "Figure"]]) -> dict[str, tuple[str, str]]:
+    """Save figures, which come with title and hint. Return these by the file without the ending."""
     figures = {}
     for title, hint, figure in tqdm(drawn, unit=" figures", desc="drawing"):
         name = re.sub(r"[^a-z0-9]+", "-", title.lower())

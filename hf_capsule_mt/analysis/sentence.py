@@ -26,7 +26,7 @@ class SentenceRouting:
     step that wrote `target_words[t]`. What a model does not have is None, or empty.
 
     Attributes:
-        source_words: the S pieces that the model read, with `</s>`. "▁" begins a word.
+        source_words: the S pieces that the model read, with "(end)". "-" is before a piece that continues a word.
         target_words: the T pieces that it wrote.
         translation: as text.
         encoder_layers: assignment of encoder layers to output capsules, `[S, I, L, N]`.

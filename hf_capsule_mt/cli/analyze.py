@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sentences[f"line {index + 1}"] = read_encoded(model, tokenizer, *pair)
     with new_folder(args.output_dir) as folder:
         write_report(folder, statistics, record, sentences)
+    print(f"The report: {args.output_dir / 'index.html'}\n")
     print("\n".join(report(record)))
-    print(f"\nThe report: {args.output_dir / 'index.html'}")
 
 
 def _lines_to_draw(args: argparse.Namespace, corpus: EncodedCorpus) -> list[int]:

@@ -7,7 +7,7 @@ from tiny_marian import marian_tokenizer, tiny_model
 from translated_lines import translate_lines
 
 from hf_capsule_mt.analysis.sentence import read_sentence
-from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
+from hf_capsule_mt.analysis.subwords import END, source_subwords, target_subwords
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 EOS, PAD = 2, 0
@@ -19,7 +19,7 @@ def test_against_forced_decoding(kind):
     routing = read_pair(model, "a b c", "d e")
     source, sequence = TOKENIZER("a b c", return_tensors="pt"), torch.tensor([[PAD, 6, 7, EOS]])
     expected = model.force_decode(sequence, output_routing="all", **source)
-    assert (routing.source_words, routing.target_words) == (("a", "b", "c", "</s>"), ("d", "e", "</s>"))
+    assert (routing.source_words, routing.target_words) == (("a", "b", "c", END), ("d", "e", END))
     pairs = [
         (routing.encoder_layers, expected.encoder_layer_routing),
         (routing.decoder_layers, expected.decoder_layer_routing),
@@ -55,8 +55,8 @@ def test_translates_by_itself(kind):
     routing = read_sentence(model, TOKENIZER, "a b c d", max_new_tokens=6, num_beams=2)
     expected = translate_lines(model, TOKENIZER, ["a b c d"], max_new_tokens=6, num_beams=2)
     assert [routing.translation] == expected
-    words = TOKENIZER.convert_tokens_to_ids(list(routing.target_words))
-    assert TOKENIZER.decode(words, skip_special_tokens=True) == routing.translation
+    words = [word for word in routing.target_words if word not in (END, *TOKENIZER.all_special_tokens)]
+    assert " ".join(words) == routing.translation
     if routing.sentence is not None:
         source = TOKENIZER("a b c d", return_tensors="pt")
         start = torch.tensor([[PAD]])
@@ -66,7 +66,7 @@ def test_translates_by_itself(kind):
 
 def test_a_model_without_routing_only_translates():
     routing = read_pair(tiny_model(), "a b c", "d")
-    assert (routing.target_words, routing.translation) == (("d", "</s>"), "d")
+    assert (routing.target_words, routing.translation) == (("d", END), "d")
     assert routing.heads == {}
     assert routing.encoder_layers is routing.decoder_layers is routing.guided is routing.sentence is None
 
@@ -74,15 +74,18 @@ def test_a_model_without_routing_only_translates():
 def test_pieces_of_bytes():
     tokenizer = train_joint_bpe(["an old house", "the old house"], 280)
     pieces = source_subwords(tokenizer, tokenizer("old hüte")["input_ids"])
-    assert pieces[0] == "▁old"
-    assert pieces[-1] == "</s>"
     # Of a letter of two bytes, neither is a letter.
-    assert "".join(pieces[1:-1]) == "▁h��te"
+    assert as_text(pieces) == "old h��te (end)"
 
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])
 def test_pieces_of_sentencepiece(tmp_path, separate_vocabs):
     tokenizer = marian_tokenizer(tmp_path, separate_vocabs)
     source, target = tokenizer("the old house")["input_ids"], tokenizer(text_target="das alte Haus")["input_ids"]
-    assert "".join(source_subwords(tokenizer, source)) == "▁the▁old▁house</s>"
-    assert "".join(target_subwords(tokenizer, target)) == "▁das▁alte▁Haus</s>"
+    assert as_text(source_subwords(tokenizer, source)) == "the old house (end)"
+    assert as_text(target_subwords(tokenizer, target)) == "das alte Haus (end)"
+
+
+def as_text(words):
+    """Words in pieces as text, with a space before each word."""
+    return " ".join(words).replace(" -", "").replace("(space) ", "")

@@ -1,15 +1,15 @@
 """Report statistics and pictures of a model's routing over a corpus.
 
     hf-capsule-mt analyze --model outputs/run --input_file test.en --output_dir report
-    ...
     The report: report/index.html
+    ...
     hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --output_dir report --lines 1 7
 
 The report shows gamma, which says how far training has switched on the new layers. It shows what the capsules are
 worth: the loss that is added if they are replaced by their mean. And it shows how sure and how diverse
 routing is.
 
-It begins at index.html. report.md has the tables, routing.json the numbers, and figures/ the pictures.
+It begins at index.html, with the pictures of sentences. report.md has the tables, routing.json the numbers, and figures/ the pictures.
 mean_assignment.npz has what each layer or head gives to each output capsule.
 Needs matplotlib: pip install -e ".[figures]".
 """
