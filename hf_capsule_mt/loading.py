@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from huggingface_hub import is_offline_mode, resolve_revision
 from huggingface_hub.errors import HFValidationError, RevisionResolutionError
+from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -21,6 +22,7 @@ from transformers import (
 )
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.utils import GENERATION_CONFIG_NAME
+from transformers.utils import logging as transformers_logging
 
 from hf_capsule_mt.data.languages import restore_added_languages
 from hf_capsule_mt.errors import UserError, blamed_on_user
@@ -97,12 +99,27 @@ def load_model(
         UserError: if its weights or its generation settings are missing, or the weights cannot be read or have other
             shapes than the configuration says.
     """
-    with readable_weights(name):
+    with readable_weights(name), _no_bar():
         model, report = model_class.from_pretrained(
             name, revision=revision, dtype=dtype, trust_remote_code=False, output_loading_info=True, **options
         )
     check_loaded(model, unfit_weights(model, report), revision=revision)
     return model
+
+
+@contextmanager
+def _no_bar() -> Iterator[None]:
+    """Hide the bar of loading, which takes a moment and breaks other bars. Downloads show theirs."""
+    if not transformers_logging.is_progress_bar_enabled() or are_progress_bars_disabled():
+        yield
+        return
+    transformers_logging.disable_progress_bar()
+    # Transformers has also switched off those of downloads.
+    enable_progress_bars()
+    try:
+        yield
+    finally:
+        transformers_logging.enable_progress_bar()
 
 
 @contextmanager

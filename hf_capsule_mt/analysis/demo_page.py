@@ -155,23 +155,36 @@ def _refusal(scope: Any) -> PlainTextResponse | None:
     return None
 
 
-def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
+def launch_page(
+    page: gr.Blocks,
+    host: str | None = None,
+    port: int | None = None,
+    prevent_thread_lock: bool = False,
+    **options: Any,
+) -> None:
     """Serve the page, only to this address and with nothing from elsewhere, until interrupted.
 
     Args:
         page: is served.
         host: default: the environment variable GRADIO_SERVER_NAME, or 127.0.0.1.
         port: default: the environment variable GRADIO_SERVER_PORT, or the first free port from 7860 on.
-        **options: those of `gr.Blocks.launch`.
+        prevent_thread_lock: return, and serve until the process ends.
+        **options: others of `gr.Blocks.launch`.
     """
     page.launch(
         server_name=host,
         server_port=port,
         share=False,
+        # Gradio would advise to share the page with everybody.
+        quiet=True,
+        prevent_thread_lock=True,
         state_session_capacity=_VISITORS,
         **_serving_options(),
         **options,
     )
+    print(f"Running on {page.local_url}", flush=True)
+    if not prevent_thread_lock:
+        page.block_thread()
 
 
 def mount_page(app: Starlette, page: gr.Blocks, path: str) -> None:

@@ -96,7 +96,7 @@ def served(*models, **options):
     from hf_capsule_mt.analysis.demo_page import launch_page
 
     page = build_demo(models, device="cpu", **options)
-    launch_page(page, "127.0.0.1", free_port(), prevent_thread_lock=True, quiet=True)
+    launch_page(page, "127.0.0.1", free_port(), prevent_thread_lock=True)
     try:
         yield page.local_url
     finally:

@@ -9,7 +9,8 @@ The report shows gamma, which says how far training has switched on the new laye
 worth: the loss that is added if they are replaced by their mean. And it shows how sure and how diverse
 routing is.
 
-It begins at index.html, with the pictures of sentences. report.md has the tables, routing.json the numbers, and figures/ the pictures.
+It begins at index.html, with the pictures of sentences. report.md has the tables, routing.json the numbers, and
+figures/ the pictures.
 mean_assignment.npz has what each layer or head gives to each output capsule.
 Needs matplotlib: pip install -e ".[figures]".
 """

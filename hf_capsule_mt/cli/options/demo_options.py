@@ -1,7 +1,7 @@
 """Serve a page that shows how checkpoints translate and route.
 
     hf-capsule-mt demo --models checkpoints/*/
-    * Running on local URL:  http://127.0.0.1:7860
+    Running on http://127.0.0.1:7860/
 
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
     hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --host 0.0.0.0

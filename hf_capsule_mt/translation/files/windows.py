@@ -136,7 +136,8 @@ class Progress(tqdm):
     """Shows lines and source tokens a second, and the time left."""
 
     def __init__(self, total: int | None, shown: bool = True) -> None:
-        super().__init__(total=total, unit=" lines", disable=not shown)
+        # With a delay it appears with the first line, and not before an error.
+        super().__init__(total=total, unit=" lines", disable=not shown, delay=1e-6)
         self._tokens = 0
         self._start = time.monotonic()
 

@@ -54,6 +54,19 @@ def source(tmp_path):
     return path
 
 
+def test_an_error_comes_before_any_bar(source, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        translate(str(tmp_path / "absent"), source, tmp_path / "out.de")
+    assert " lines" not in capsys.readouterr().err
+
+
+def test_loading_shows_no_bar(checkpoint, source, tmp_path, capsys):
+    translate(checkpoint, source, tmp_path / "out.de")
+    errors = capsys.readouterr().err
+    assert "8/8" in errors
+    assert "Loading weights" not in errors
+
+
 def translate(checkpoint, source, target, *options):
     main(["--model", checkpoint, "--input_file", str(source), "--output_file", str(target), *OPTIONS, *options])
 
