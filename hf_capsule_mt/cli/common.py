@@ -181,6 +181,17 @@ def warn_if_busy(device: torch.device) -> None:
         logger.warning("Other programs use the processors. With fewer threads this is faster: set OMP_NUM_THREADS=1.")
 
 
+def warn_of_one_process(num_processes: int) -> None:
+    """Warn if `accelerate launch` was asked for several processes and started only this one, as it does on CPUs."""
+    # For several processes it says where they meet. A launcher that starts them also says how many they are.
+    is_asked_for_several = "ACCELERATE_MIXED_PRECISION" in os.environ and "MASTER_ADDR" in os.environ
+    if is_asked_for_several and "WORLD_SIZE" not in os.environ and num_processes == 1:
+        logger.warning(
+            "`accelerate launch` was asked for several processes, but started only one, as it does without several "
+            "GPUs. For two on CPUs, start `torchrun --nproc_per_node 2` instead."
+        )
+
+
 def meet(*, cpu: bool) -> PartialState:
     """Return the state of this process among those launched together, when all have come.
 

@@ -12,7 +12,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
-from .common import check_text_file, meet, usable_device, warn_if_busy
+from .common import check_text_file, meet, usable_device, warn_if_busy, warn_of_one_process
 
 
 def check_options(args: argparse.Namespace) -> None:
@@ -54,6 +54,7 @@ def process_state(device: str | None) -> PartialState:
     """Return the state of this process in its group. Raise a UserError for an unusable device."""
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     state = meet(cpu=_is_cpu(device))
+    warn_of_one_process(state.num_processes)
     warn_if_busy(usable_device(device or state.device))
     return state
 

@@ -25,7 +25,7 @@ from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 
-from .common import import_code, leave_group_at_exit, report_user_errors, warn_if_busy
+from .common import import_code, leave_group_at_exit, report_user_errors, warn_if_busy, warn_of_one_process
 from .options import train_options
 from .options.train_options import TrainParser
 from .parser import check_option_names
@@ -95,6 +95,7 @@ class _Run:
         versions = environment(self.args.device)
         if self.model_args.model is not None:
             self.model_args.revision = commit_of(self.model_args.model, self.model_args.revision) or "main"
+        warn_of_one_process(self.args.world_size)
         warn_if_busy(self.args.device)
         tokenizer = load_tokenizer(*self.model_args.tokenizer())
         check_vocabulary(self.model_args, tokenizer)

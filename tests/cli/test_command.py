@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
 import hf_capsule_mt
 import hf_capsule_mt_command as door
-from hf_capsule_mt.cli import translate
+from hf_capsule_mt.cli import common, translate
 from hf_capsule_mt.cli.common import (
     check_new_folder,
     check_output_file,
@@ -341,3 +343,29 @@ def test_other_programs_on_the_processors(monkeypatch, caplog, load, threads, wa
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     warn_if_busy(torch.device("cpu"))
     assert ("OMP_NUM_THREADS" in caplog.text) is warns
+
+
+def environment_of_launcher(*options):
+    """What `accelerate launch` adds to the environment of a command on CPUs."""
+    words = ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_machines", "1", *options, "script.py"]
+    args = _validate_launch_command(launch_command_parser().parse_args(words))[0]
+    launched = prepare_simple_launcher_cmd_env(args)[1]
+    return {name: value for name, value in launched.items() if name not in os.environ}
+
+
+@pytest.mark.parametrize(("processes", "warns"), [("1", False), ("2", True)])
+@pytest.mark.parametrize("device", [[], ["--cpu"]], ids=["by_itself", "cpu"])
+def test_accelerate_starts_one_process_of_several(monkeypatch, caplog, processes, warns, device):
+    for name, value in environment_of_launcher("--num_processes", processes, *device).items():
+        monkeypatch.setenv(name, value)
+    common.warn_of_one_process(1)
+    assert ("torchrun --nproc_per_node 2" in caplog.text) is warns
+
+
+def test_several_processes_are_no_surprise(monkeypatch, caplog):
+    for name, value in environment_of_launcher("--num_processes", "2").items():
+        monkeypatch.setenv(name, value)
+    common.warn_of_one_process(2)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    common.warn_of_one_process(1)
+    assert caplog.text == ""
