@@ -10,6 +10,7 @@ import logging
 import os
 import select
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -32,7 +33,7 @@ MEETING = timedelta(minutes=10)
 WORK = timedelta(days=7)
 """How long a process that has done its share waits for the others. If one dies, all end at once."""
 
-
+_TICKS = Path("/proc/stat")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk. Code that writes to an open file does not know its name."""
 
@@ -174,10 +175,38 @@ def usable_device(name: str | torch.device) -> torch.device:
     return device
 
 
+def idle_processors() -> float:
+    """Return how many processors are idle now, such as 1.5 if one works half of the time. It takes half a second.
+
+    The load of the last minute also counts what has just ended, such as an installation.
+    """
+    processors = os.cpu_count() or 1
+    idle, total = _processor_ticks()
+    time.sleep(0.5)
+    idle_later, total_later = _processor_ticks()
+    if total_later == total:
+        return processors - min(os.getloadavg()[0], processors)
+    return processors * (idle_later - idle) / (total_later - total)
+
+
+def _processor_ticks() -> tuple[int, int]:
+    """Return the ticks in which processors were idle, and all ticks, both 0 on systems that do not count them."""
+    if not _TICKS.is_file():
+        return 0, 0
+    first_line = _TICKS.read_text().partition("\n")[0]
+    # Ticks for guests count as those of users too.
+    user, nice, system, idle, waiting, *others = map(int, first_line.split()[1:9])
+    idle += waiting
+    return idle, user + nice + system + idle + sum(others)
+
+
 def warn_if_busy(device: torch.device) -> None:
     """Warn if a CPU's threads would wait for other programs: an update can take four times as long then."""
     may_wait = device.type == "cpu" and torch.get_num_threads() > 1 and "OMP_NUM_THREADS" not in os.environ
-    if may_wait and (os.cpu_count() or 1) < os.getloadavg()[0] + torch.get_num_threads() / 2:
+    if not may_wait or os.getloadavg()[0] + torch.get_num_threads() / 2 <= (os.cpu_count() or 1):
+        return
+    # What made the load may have ended.
+    if idle_processors() < torch.get_num_threads() / 2:
         logger.warning("Other programs use the processors. With fewer threads this is faster: set OMP_NUM_THREADS=1.")
 
 

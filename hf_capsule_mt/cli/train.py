@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.utils import logging
 
 from hf_capsule_mt.environment import environment
@@ -46,8 +46,13 @@ def build_parser() -> TrainParser:
 
 
 @report_user_errors()
-def main(argv: Sequence[str] | None = None) -> None:
-    """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
+def main(argv: Sequence[str] | None = None, callbacks: Sequence[TrainerCallback] = ()) -> None:
+    """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder.
+
+    Args:
+        argv: the options (default: those of the command line).
+        callbacks: are told the events of the training.
+    """
     arguments = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
     check_option_names(parser, arguments)
@@ -63,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
     run = _Run(model_args, data_args, args)
     run.prepare(arguments)
+    for callback in callbacks:
+        run.trainer.add_callback(callback)
     run.train()
     if run.every_checkpoint_has_forgotten():
         run.keep_start()

@@ -333,16 +333,46 @@ with report_user_errors():
     assert bool(ended.stderr) is bool(message)
 
 
-@pytest.mark.parametrize(("load", "threads", "warns"), [(0.1, None, False), (9.0, None, True), (9.0, "1", False)])
-def test_other_programs_on_the_processors(monkeypatch, caplog, load, threads, warns):
+@pytest.mark.parametrize(
+    ("load", "idle", "threads", "warns"),
+    [(0.1, 1, None, False), (9.0, 1, None, True), (9.0, 1, "1", False), (9.0, 7, None, False)],
+)
+def test_other_programs_on_the_processors(monkeypatch, caplog, load, idle, threads, warns):
+    """What made the load of the last minute may have ended."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if threads is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(common, "idle_processors", lambda: idle)
     warn_if_busy(torch.device("cpu"))
     assert ("OMP_NUM_THREADS" in caplog.text) is warns
+
+
+def test_idle_processors_are_those_of_now(monkeypatch, tmp_path):
+    """User and system work, and ticks that another machine took, are no idle ones."""
+    ticks = tmp_path / "stat"
+    monkeypatch.setattr(common, "_TICKS", ticks)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    ticks.write_text("cpu  900 0 100 200 40 5 5 50 7 7\ncpu0 1 2 3\n")
+
+    def passes(seconds):
+        ticks.write_text("cpu  920 0 110 340 60 5 5 60 7 7\ncpu0 1 2 3\n")
+
+    monkeypatch.setattr(common.time, "sleep", passes)
+    assert common.idle_processors() == 2 * (140 + 20) / 200
+
+
+def test_a_system_that_counts_no_ticks(monkeypatch, tmp_path):
+    monkeypatch.setattr(common, "_TICKS", tmp_path / "absent")
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.5, 0, 0))
+    assert common.idle_processors() == 2.5
+
+
+def test_this_machine_has_no_more_idle_processors_than_processors():
+    assert 0 <= common.idle_processors() <= os.cpu_count()
 
 
 def environment_of_launcher(*options):

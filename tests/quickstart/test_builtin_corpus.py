@@ -1,13 +1,17 @@
 """The built-in corpus, and the command `quickstart`, which goes from it to scores."""
 
+import json
 import os
 import signal
 import subprocess
 from functools import partial
+from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoConfig
 
+from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.cli import quickstart
 from hf_capsule_mt.quickstart import SIZE, read_corpus, write_corpus
 from hf_capsule_mt.training.checkpoint_folders import checkpoints
@@ -46,22 +50,64 @@ def test_written_parts_are_aligned_and_disjoint(tmp_path):
     assert [pair for part in parts for pair in part] == read_corpus(350)
 
 
+ROOT = Path(__file__).parents[2]
+TRANSLATED = "  Where did you buy that coat?\n  -> Wo hast du diesen Mantel gekauft?\n"
+
+
 class CorpusWritten(Exception):
     """Raised instead of writing the corpus."""
 
 
-@pytest.mark.parametrize("is_clone", [True, False])
-def test_a_ready_model_translates_first(tmp_path, monkeypatch, capsys, is_clone):
+@pytest.fixture
+def beginning(tmp_path, monkeypatch, capsys):
+    """Return what the command prints before it writes the corpus."""
+
     def write(folder):
         raise CorpusWritten
 
+    def printed():
+        with pytest.raises(CorpusWritten):
+            quickstart.main(["--output_dir", str(tmp_path / "quickstart")])
+        return capsys.readouterr().out
+
+    threads = torch.get_num_threads()
     monkeypatch.setattr(quickstart, "write_corpus", write)
-    if not is_clone:
-        monkeypatch.setattr(quickstart, "READY_MODEL", tmp_path / "checkpoints")
-    with pytest.raises(CorpusWritten):
-        quickstart.main(["--output_dir", str(tmp_path / "quickstart")])
-    translated = "  Where did you buy that coat?\n  -> Wo hast du diesen Mantel gekauft?\n"
-    assert (translated in capsys.readouterr().out) is is_clone
+    yield printed
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def installed_as_a_wheel(tmp_path, monkeypatch):
+    """Let the package lie in a folder without checkpoints."""
+    module = tmp_path / "site-packages" / "hf_capsule_mt" / "cli" / "quickstart.py"
+    monkeypatch.setattr(quickstart, "__file__", str(module))
+
+
+@pytest.mark.parametrize("folder", ["clone", "elsewhere"])
+def test_a_ready_model_of_the_clone_translates_first(beginning, tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(ROOT if folder == "clone" else tmp_path)
+    assert TRANSLATED in beginning()
+
+
+@pytest.mark.usefixtures("installed_as_a_wheel")
+def test_a_wheel_finds_the_ready_model_in_the_folder_of_a_clone(beginning, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert TRANSLATED in beginning()
+
+    monkeypatch.chdir(tmp_path)
+    printed = beginning()
+    assert TRANSLATED not in printed
+    assert "no ready model" in printed
+
+
+@pytest.mark.parametrize(("idle", "expected"), [(0.2, 1), (1.7, 2)])
+def test_threads_for_the_processors_that_are_idle_now(beginning, monkeypatch, idle, expected):
+    """Whatever the load of the last minute, in which an installation may have run."""
+    torch.set_num_threads(2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.0, 2.0, 2.0) if expected > 1 else (0.0, 0.0, 0.0))
+    monkeypatch.setattr(quickstart, "idle_processors", lambda: idle, raising=False)
+    beginning()
+    assert torch.get_num_threads() == expected
 
 
 @pytest.mark.parametrize("option", [["--method", "nope"], ["--max_steps", "0"]])
@@ -95,6 +141,23 @@ def test_the_whole_way(quick, tmp_path, capsys):
     next_step = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300)
     assert next_step.returncode == 0, next_step.stderr
     assert len(next_step.stdout.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_time_is_foretold(quick, monkeypatch, capsys):
+    monkeypatch.setattr(quickstart, "TIMED", 1)
+    quick(3)
+    assert "1 updates are done. The other 2 take about " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_the_fields_that_are_overridden(method):
+    fields = {}
+    for override in quickstart.overrides(method):
+        name, value = override.split("=")
+        fields[name] = json.loads(value)
+    config = preset_config(method, "tiny", **fields)
+    assert config.dropout == 0.1
 
 
 @pytest.mark.slow

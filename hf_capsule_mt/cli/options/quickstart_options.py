@@ -10,7 +10,7 @@
 
 In a clone it first translates with a model of checkpoints/. Then it writes the corpus, learns a tokenizer, trains,
 translates the test sentences and scores them, by the same commands as for any other corpus. No test sentence is in the
-training data. After SIGTERM the same command continues the training.
+training data. After twenty updates it says how long the training takes. After SIGTERM the same command continues it.
 """
 
 import argparse
