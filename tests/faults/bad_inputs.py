@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import bad_files
+import bad_markup
 import bad_texts
 import torch
 import transformers
@@ -358,4 +359,4 @@ AREAS = {
     for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text, server)
 }
 DAMAGED = list(AREAS)
-AREAS |= bad_texts.AREAS | bad_files.AREAS
+AREAS |= bad_texts.AREAS | bad_files.AREAS | bad_markup.AREAS
