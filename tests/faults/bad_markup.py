@@ -66,7 +66,7 @@ def admonitions(rng: random.Random, folder: Path) -> Finding:
 
 def accelerators_with_signs(rng: random.Random, folder: Path) -> Finding:
     """Labels of XLIFF with an accelerator, whose translation has `&`. The file can be read, and the words stay."""
-    label = rng.choice(["&Answers", "Save &All", "&Quit", "E&xit now"])
+    label = rng.choice(["&Answers", "Save &All...", "&Quit", "E&xit now"])
     translation = rng.choice(["Q & A", "A & B", "R & D & S", "& dogs", "1 & 2", "Tom & Jerry's", "&", "<a> & b"])
     page = XLIFF.written([label])
 

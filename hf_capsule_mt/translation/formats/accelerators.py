@@ -2,10 +2,13 @@
 
 Qt, KDE, wxWidgets, Windows, SWT and NetBeans write `&`, and GTK writes `_`. In Chinese, Japanese and Korean the letter
 stands behind the words: "保存(&S)". The model gets the words without the sign, and their translation gets it again.
+
+A sign in front of a later word, as in "Select &All", could be a character of a name, as in "Tom &Jerry". It counts only
+in a label with the ending of a menu, such as "Save &As...", or in a file with "&File", "E&xit" or such a label.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from .base import replaced
@@ -34,10 +37,12 @@ _NAME = re.compile(r"\w*+(?:\(\)|[=/\\]|\.\w)")
 """Follows the first letters of a name that programs read, such as `Some_name.txt`."""
 _APPENDED = re.compile(r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """Letters that keyboards lack keys for. Their labels have the key of a Latin letter behind them."""
+_MENU_ENDINGS = ("...", "…", ":")
+"""The end of a label that opens a dialog, or that stands in front of a field."""
 _LABEL_END = " .…:：。"
 """Characters at the end of a label, behind its appended accelerator."""
 _CODES = re.compile(r"<(?:ph|bpt|ept|it)\b[^<>]*>[^<>]*</\w+>|<[^<>]*>|&\#?\w++;")
-"""Parts of a translation that are no words, besides placeholders."""
+"""Parts of a message that are no words, besides placeholders."""
 
 
 class Accelerator(NamedTuple):
@@ -50,17 +55,28 @@ class Accelerator(NamedTuple):
 class Accelerators:
     """The accelerators of one file, so that different labels get different letters while there are free ones."""
 
-    def __init__(self, signs: Sequence[str] = SIGNS, is_xml: bool = False) -> None:
-        """Choose the signs.
+    def __init__(
+        self, labels: Iterable[str], signs: Sequence[str] = SIGNS, is_xml: bool = False, declared: bool = False
+    ) -> None:
+        """Find the signs that the file uses.
 
         Args:
+            labels: the messages of the file, also those that are translated already.
             signs: the characters that stand in front of a letter. Only `&`, `_` and `~` are known.
             is_xml: whether `&` is written as a reference.
+            declared: whether the file names the signs itself, so that no label has to show them.
         """
         self._signs = [sign for sign in signs if sign in _RUNS]
         if is_xml:
             self._signs = [sign.replace("&", "&amp;") for sign in self._signs]
         self._taken: set[str] = set()
+        self._used: set[str] = set()
+        if declared:
+            self._used.update(self._signs)
+        for label in labels:
+            accelerator = self.split(label)[1]
+            if accelerator is not None:
+                self._used.add(accelerator.sign)
 
     def split(self, label: str) -> tuple[str, Accelerator | None]:
         """Return a label without its accelerator, and the accelerator. Other messages stay, and have none."""
@@ -74,7 +90,7 @@ class Accelerators:
             accelerator = Accelerator(sign, label[behind])
             if label[:place].endswith("(") and label[behind + 1 : behind + 2] == ")":
                 return label[: place - 1].rstrip() + label[behind + 2 :], accelerator
-            if _is_in_label(label, place, behind, sign):
+            if _is_in_label(label, place, behind, sign, sign in self._used):
                 return label[:place] + label[behind:], accelerator
         return label, None
 
@@ -129,7 +145,7 @@ def _only_place(label: str, sign: str) -> int | None:
     return places[0]
 
 
-def _is_in_label(label: str, place: int, behind: int, sign: str) -> bool:
+def _is_in_label(label: str, place: int, behind: int, sign: str, is_used: bool) -> bool:
     """Return whether a sign is an accelerator, and not part of a name such as "R&D" or `some_name`.
 
     Args:
@@ -137,17 +153,20 @@ def _is_in_label(label: str, place: int, behind: int, sign: str) -> bool:
         place: of the sign.
         behind: the place behind it.
         sign: the sign.
+        is_used: whether other labels of the file have the sign.
     """
     if sign == "_" and _NAME.match(label, behind):
         return False
-    before = label[:place].lstrip()
+    before = _CODES.sub("", label[:place]).lstrip()
     if not before:
         # Names begin with small letters, as `_id` does, and labels with capital ones.
         return sign != "_" or not label[behind].islower()
     is_text = "\n" in label or _SENTENCE.search(label) or len(label.split()) > _MOST_WORDS
     if is_text or before[0].islower():
         return False
-    return label[place - 1] in _OPENINGS or _is_in_word(label, place, behind)
+    if _is_in_word(label, place, behind):
+        return True
+    return label[place - 1] in _OPENINGS and (is_used or label.endswith(_MENU_ENDINGS))
 
 
 def _is_in_word(label: str, place: int, behind: int) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_capsule_mt.errors import UserError
 
-from .accelerators import Accelerators
+from .accelerators import SIGNS, Accelerators
 from .base import Document, FileFormat, TextPlace
 from .messages import Message
 from .placeholders import has_words, with_placeholders_of
@@ -124,10 +124,13 @@ class _Catalogue(Document):
 
     def _accelerators(self) -> Accelerators:
         """Return the accelerators of the catalogue, with those of messages that stay."""
-        accelerators = Accelerators()
+        labels = []
+        for entry in self._entries:
+            if entry.unit.istranslatable():
+                labels += _as_list(entry.unit.source)
         sign = self._store.parseheader().get("X-Accelerator-Marker")
-        if sign:
-            accelerators = Accelerators([sign.strip()])
+        signs = [sign.strip()] if sign else SIGNS
+        accelerators = Accelerators(labels, signs, declared=bool(sign))
         are_open = set(map(id, self._open))
         for entry in self._entries:
             if id(entry) not in are_open and entry.unit.istranslatable():

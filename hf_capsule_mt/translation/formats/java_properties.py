@@ -48,22 +48,26 @@ class JavaProperties(FileFormat):
 def _add_messages(document: PlacedMessages, data: bytes, encoding: str) -> None:
     # In a file that shows its encoding other characters can stand. References mean the same in both.
     is_ascii = encoding == "latin-1" or data.isascii()
+    entries = list(_ENTRY.finditer(data))
+    values = [_unescaped(match["value"].decode(encoding)) for match in entries]
     # Of SWT, NetBeans and others.
-    accelerators = Accelerators("&")
-    for match in _ENTRY.finditer(data):
-        value = _ESCAPE.sub(_character, match["value"].decode(encoding))
-        # Characters above U+FFFF are two references.
-        value = without_halves(value)
+    accelerators = Accelerators(values, "&")
+    for match, value in zip(entries, values):
         if is_code(value):
             continue
         has_arguments = _ARGUMENT.search(value) is not None
         if has_arguments:
             value = value.replace("''", "'")
         write = partial(_written, is_ascii=is_ascii, has_arguments=has_arguments)
-        key = without_halves(_ESCAPE.sub(_character, match["key"].decode(encoding)))
+        key = _unescaped(match["key"].decode(encoding))
         document.add(
             match.start("value"), match.end("value"), Message(value, _KEEP, accelerators=accelerators), write, unit=key
         )
+
+
+def _unescaped(written: str) -> str:
+    """Return a key or value without escapes. Characters above U+FFFF are two references."""
+    return without_halves(_ESCAPE.sub(_character, written))
 
 
 def _character(match: re.Match) -> str:

@@ -68,7 +68,8 @@ def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_l
     if is_old:
         unit, root, language = _OLD
     attribute = f' {language}="{target_lang}"'
-    accelerators = Accelerators(is_xml=True)
+    labels = [element.inner for element in elements if element.local_name == "source"]
+    accelerators = Accelerators(labels, is_xml=True)
     for element in elements:
         if element.local_name == unit and not _is_open(element, is_old, fuzzy):
             _take_accelerator(accelerators, element)

@@ -58,21 +58,45 @@ GERMAN = {
         ("F_ormat", "Format", "o"),
         ("Cu&t", "Cut", "t"),
         ("Save _As...", "Save As...", "A"),
-        ("Open &recent", "Open recent", "r"),
         ("<b>_Name</b>", "<b>Name</b>", "N"),
         ("Download F_older(s)", "Download Folder(s)", "o"),
         ("Stop seed at _ratio:", "Stop seed at ratio:", "r"),
         ("&Save\tCtrl+S", "Save\tCtrl+S", "S"),
-        ("Save && &Quit", "Save && Quit", "Q"),
+        ("<b>&Save</b>", "<b>Save</b>", "S"),
+        ("_Use this", "Use this", "U"),
+        ("Save &As…", "Save As…", "A"),
+        ("Print Pre_view", "Print Preview", "v"),
         ("&Übernehmen", "Übernehmen", "Ü"),
         ("&1 day", "1 day", "1"),
         ("_Show all feeds of public chat rooms in the list.", "Show all feeds of public chat rooms in the list.", "S"),
     ],
 )
 def test_labels(label, words, letter):
-    text, accelerator = Accelerators().split(label)
+    text, accelerator = Accelerators([label]).split(label)
     assert text == words
     assert accelerator.letter == letter
+
+
+@pytest.mark.parametrize("label", ["&File", "E&xit", "打开(&O)", "<b>&Name</b>", "Save &As..."])
+@pytest.mark.parametrize(
+    ("later", "words", "letter"),
+    [
+        ("Select &All", "Select All", "A"),
+        ("Open &recent", "Open recent", "r"),
+        ("Save && &Quit", "Save && Quit", "Q"),
+    ],
+)
+def test_a_later_word_in_a_file_with_labels(label, later, words, letter):
+    text, accelerator = Accelerators([later, label]).split(later)
+    assert text == words
+    assert accelerator.letter == letter
+
+
+@pytest.mark.parametrize(
+    "label", ["", "Save", "R&D", "&&", "_File", "_id", "&lt; and &gt;", "Tom &Jerry", "Watch Tom &Jerry."]
+)
+def test_a_later_word_in_a_file_without_labels(label):
+    assert Accelerators([label, "Tom &Jerry"]).split("Tom &Jerry") == ("Tom &Jerry", None)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +131,10 @@ def test_labels(label, words, letter):
         "Save &",
         "Use the _source field to find it.",
         "In the settings of the server you find the _source of it",
+        "Use _config to set",
+        "Borrow &mut self",
+        "Tom &Jerry",
+        "<b>the</b> _id field:",
         "Some words\nand &more",
         "See https://a.org/?a=1&b=2",
         "%(file_name)s",
@@ -118,7 +146,7 @@ def test_labels(label, words, letter):
     ],
 )
 def test_other_messages(message):
-    assert Accelerators().split(message) == (message, None)
+    assert Accelerators([message]).split(message) == (message, None)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +165,68 @@ def test_other_messages(message):
     ],
 )
 def test_where_the_sign_goes(translations, expected):
-    accelerators = Accelerators()
+    accelerators = Accelerators([])
     accelerator = accelerators.split("&Save")[1]
     assert [accelerators.put(translation, accelerator) for translation in translations] == expected
+
+
+def catalogue_of(labels):
+    """A catalogue whose first message is translated already."""
+    first = f'msgid "{labels[0]}"\nmsgstr "Xy"\n'
+    return "\n".join([first, *(f'msgid "{label}"\nmsgstr ""\n' for label in labels[1:])])
+
+
+def xliff_of(labels):
+    """A file whose first unit is translated already."""
+    sources = [f"<source>{label.replace('&', '&amp;')}</source>" for label in labels]
+    sources[0] += "<target>Xy</target>"
+    units = "".join(f"<trans-unit>{source}</trans-unit>" for source in sources)
+    return f'<xliff version="1.2">{units}</xliff>'
+
+
+def properties_of(labels):
+    return "".join(f"key{number}={label}\n" for number, label in enumerate(labels))
+
+
+@pytest.mark.parametrize(
+    ("labels", "read"),
+    [
+        (["Chips", "Tom &Jerry"], "Tom &Jerry"),
+        (["Chips", "Borrow &mut self"], "Borrow &mut self"),
+        (["&Fish", "Select &All"], "Select All"),
+        (["E&xit", "Tom &Jerry"], "Tom Jerry"),
+        (["Chips", "Save &As..."], "Save As..."),
+        (["Chips", "&Fish"], "Fish"),
+    ],
+    ids=["name", "code", "begins-a-label", "in-a-word", "menu-ending", "first-word"],
+)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.po", catalogue_of), ("a.xlf", xliff_of), ("messages.properties", properties_of)],
+    ids=["po", "xliff", "properties"],
+)
+def test_what_the_model_reads_of_a_sign(tmp_path, name, content, labels, read):
+    """Whether a sign in front of a later word is an accelerator is seen in the other labels of the file."""
+    (tmp_path / name).write_text(content(labels))
+    translator = UpperCase()
+    translate_file(translator, tmp_path / name, tmp_path / "out", "en")
+    assert read in translator.seen
+
+
+@pytest.mark.parametrize(
+    ("labels", "read"),
+    [
+        (["Fish", "Use _config to set"], "Use _config to set"),
+        (["_Open", "Show _hidden files"], "Show hidden files"),
+    ],
+    ids=["name", "label"],
+)
+@pytest.mark.parametrize(("name", "content"), [("a.po", catalogue_of), ("a.xlf", xliff_of)], ids=["po", "xliff"])
+def test_what_the_model_reads_of_a_sign_of_gtk(tmp_path, name, content, labels, read):
+    (tmp_path / name).write_text(content(labels))
+    translator = UpperCase()
+    translate_file(translator, tmp_path / name, tmp_path / "out", "en")
+    assert read in translator.seen
 
 
 def test_a_catalogue(tmp_path):
@@ -168,12 +255,14 @@ def test_a_catalogue(tmp_path):
     assert not any(text.startswith(("&", "_")) for text in translator.seen)
 
 
-def test_a_header_names_the_sign(tmp_path):
+@pytest.mark.parametrize("label", ["~Save", "Save ~all"])
+def test_a_header_names_the_sign(tmp_path, label):
     catalogue = (
-        'msgid ""\nmsgstr ""\n"X-Accelerator-Marker: ~\\n"\n\nmsgid "~Save"\nmsgstr ""\n\nmsgid "&Quit"\nmsgstr ""\n'
+        f'msgid ""\nmsgstr ""\n"X-Accelerator-Marker: ~\\n"\n\nmsgid "{label}"\nmsgstr ""\n\nmsgid "&Quit"\nmsgstr ""\n'
     )
     (tmp_path / "de.po").write_text(catalogue)
-    translate_file(Knows({**GERMAN, "&Quit": "&Schließen"}), tmp_path / "de.po", tmp_path / "new.po", "en")
+    words = {**GERMAN, "Save all": "Speichern", "&Quit": "&Schließen"}
+    translate_file(Knows(words), tmp_path / "de.po", tmp_path / "new.po", "en")
     written = (tmp_path / "new.po").read_text()
     assert 'msgstr "~Speichern"' in written
     assert 'msgstr "&Schließen"' in written
