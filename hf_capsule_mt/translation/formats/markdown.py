@@ -4,6 +4,7 @@ markdown-it-py finds the parts with prose. Its marks, such as `**`, become tags,
 belong to, and become marks again. A part whose marks would not be the same afterwards stays in the source language.
 """
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,8 @@ _FIRST_TAG = re.compile(r"\A<[^<>]*>")
 _SPECIAL = re.compile(r"([\\`*_\[\]<~#])")
 # A backslash that would go, because it makes the sign behind it text.
 _LOST_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~]|\Z)")
+# Text that would be read as a reference to a character.
+_REFERENCE = re.compile(r"&\#?\w+;")
 # It may begin a list, a heading, a quote and so on.
 _BLOCK_START = re.compile(r"\d*(?=[-+*#>=|~`.)!?:/${])")
 
@@ -317,6 +320,12 @@ def _as_blocks(content: str, markup: str) -> list[str]:
     return [f"{content}\n{markup}", f"{content}\n{3 * markup}"]
 
 
+def _as_text(reference: re.Match) -> str:
+    """Return a reference with a backslash in front of it, if there is a character of this name."""
+    is_known = html.unescape(reference[0]) != reference[0]
+    return f"\\{reference[0]}" if is_known else reference[0]
+
+
 def _ways_to_write(translation: str, marks: Sequence[Mark]) -> Iterator[str]:
     """Yield the Markdown of a translation, with as few backslashes as possible first.
 
@@ -350,8 +359,8 @@ def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:
             return raw_of[int(number), bool(part["end"])]
         # A paragraph becomes one line.
         characters = unescaped(part[0]).replace("\n", " ")
-        if escapes:
-            return _SPECIAL.sub(r"\\\1", characters)
-        return _LOST_BACKSLASH.sub(r"\\\\", characters)
+        special = _SPECIAL if escapes else _LOST_BACKSLASH
+        escaped = special.sub(r"\\\g<0>", characters)
+        return _REFERENCE.sub(_as_text, escaped)
 
     return _PART.sub(written, translation)

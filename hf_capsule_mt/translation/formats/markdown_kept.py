@@ -83,6 +83,8 @@ def _in_part(part: "Token", line: int) -> Iterator[Kept]:
         yield Kept(Reason.EDITS, line, part.content)
     elif part.type == "html_inline":
         yield from _in_html(part.content, line)
+    elif part.type == "kept_part" and part.content.startswith("{") and _has_letters(part.content):
+        yield Kept(Reason.COMMENTS, line, part.content)
     elif part.type == "text":
         for braces in _BRACES.finditer(part.content):
             if _COMMENT.match(braces[0]):

@@ -22,6 +22,16 @@ _VOID = ("br", "hr", "img", "input", "wbr")
 _CODE = re.compile(r"`[^`]*`")
 _TARGET = re.compile(r"\(|\[[^\]]")
 _NOTE = re.compile(r"\[\^[^\[\]\s`*<\\]+\]|(?<=\S)\[\d{1,3}\]")
+# A comment of Jinja, or a formula in round or square brackets, with the text in them.
+_KEPT = re.compile(
+    r"""\{\#[-\s](?:(?!\#\}).)*+\#\}
+    |\\\((?P<round>(?:[^\\]|\\[^)]){1,2000}+)\\\)
+    |\\\[(?!\^)(?P<square>(?:[^\\]|\\[^\]]){1,2000}+)\\\]""",
+    re.DOTALL | re.VERBOSE,
+)
+# Signs of a formula. Words in brackets with a backslash are text.
+_FORMULA = re.compile(r"[\\^_=+<>|{]")
+_WORD = re.compile(r"[^\W\d_]{2}")
 _SPECIAL = re.compile(r"([\\`*_\[\]<])")
 _MARKS_IN_ALT = re.compile(r"[\\`*_\[\]<&]")
 
@@ -83,6 +93,7 @@ def make_parser() -> "MarkdownIt":
     for name, rule in rules.items():
         parser.inline.ruler.at(name, _noting(name, rule))
     parser.inline.ruler.after("image", "number", _number_of_note)
+    parser.inline.ruler.before("escape", "kept", _kept_part)
     return parser
 
 
@@ -97,6 +108,23 @@ def _number_of_note(state: "StateInline", silent: bool) -> bool:
     token = state.push("note_number", "", 0)
     token.meta["raw"] = number[0]
     state.pos = number.end()
+    return True
+
+
+def _kept_part(state: "StateInline", silent: bool) -> bool:
+    """Read a formula such as `\\(x\\)`, or a comment of Jinja. Nothing in them is a mark, and lines stay."""
+    part = _KEPT.match(state.src, state.pos, state.posMax)
+    if part is None:
+        return False
+    formula = part["round"] or part["square"]
+    # Text such as "[x]" gets backslashes too. In round brackets a letter is enough.
+    needs_sign = part["square"] or (formula and _WORD.search(formula))
+    if needs_sign and not _FORMULA.search(formula):
+        return False
+    if not silent:
+        token = state.push("kept_part", "", 0)
+        token.content = token.meta["raw"] = part[0]
+    state.pos = part.end()
     return True
 
 
@@ -171,7 +199,7 @@ def _mark(token: "Token") -> Mark:
     if token.type == "softbreak":
         return Mark("text", raw, "\n")
     is_address = token.type == "text" and raw != ""
-    if token.type == "code_inline" or is_address:
+    if token.type in ("code_inline", "kept_part") or is_address:
         return Mark("kept", raw, token.content.strip() or raw)
     if token.type == "image":
         return _image(raw, token.content)

@@ -238,6 +238,26 @@ def test_a_backslash_stays(tmp_path):
     assert translated(tmp_path, page, Copies()) == page
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "If \\(x_1 * y_2\\) holds, so does \\[a \\\\ b^*\\] here.\n",
+        "> The sum\n>\n> \\[\n> x = y\n> \\]\n",
+        "[A \\(x\\) here](b) *and \\(f(x)\\)*\n",
+        "A dog {# a cat\n  and *a* {{ fish }}\n#} runs.\n",
+        "Write \\&copy; or \\&#38; for R&D; here.\n",
+    ],
+    ids=["formulas", "formula-in-a-quote", "in-marks", "comment-of-jinja", "references"],
+)
+def test_a_copy_is_the_same(tmp_path, page):
+    assert translated(tmp_path, page, Copies()) == page
+
+
+@pytest.mark.parametrize("page", ["A dog \\(so he said\\) runs.\n", "A dog \\(x runs.\n", "A \\[sic\\] dog\n"])
+def test_brackets_that_are_no_formula(tmp_path, page):
+    assert translated(tmp_path, page, UpperCase()).replace("\\", "") == page.replace("\\", "").upper()
+
+
 def test_brackets_do_not_become_a_box(tmp_path):
     written = translated(tmp_path, "* \\[ ] a dog\n* [ ] a cat\n", UpperCase())
     assert written == "* \\[ \\] A DOG\n* [ ] A CAT\n"
