@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from threading import Condition, Thread
@@ -32,6 +32,8 @@ It calls [`hf_capsule_mt.long_work.next_step`] at each step. There it is given u
 
 _REMEMBERED_BATCHES = 50
 """The last batches, from which the time of the next ones is predicted."""
+_SMALL_IN_FULL = 16
+"""A full batch is thought to take as long as so many small ones, until one was seen."""
 
 
 class Batcher:
@@ -78,7 +80,7 @@ class Batcher:
         self._admitted: list[int] = []
         """The tokens of requests that were admitted, and whose sentences are not there yet."""
         self._taken_batches = 0
-        self._speeds = {lane: BatchSpeed() for lane in Lane}
+        self._speeds = {lane: BatchSpeed(max_tokens_per_batch) for lane in Lane}
         self._batch_ends = dict.fromkeys(Lane, 0.0)
         """When the batch of a lane that is decoded now should end, 0 if there is none."""
         self._is_closed = False
@@ -127,11 +129,13 @@ class Batcher:
             BusyError: if it would wait over `max_wait`, or too many tokens wait.
             StoppedError: if the batcher is closed or dead.
         """
+        # The shortest text has a token, too.
+        tokens = max(tokens, 1)
         with self._changed:
             self._check_is_alive()
             self._drop_done()
             seconds = self._predicted_wait(tokens, Lane.SHORT)
-            waiting_tokens = sum(sum(self._tokens_of_each(lane)) for lane in Lane)
+            waiting_tokens = sum(of_request for lane in Lane for of_request, _ in self._waiting_of_each(lane))
             if seconds > self._max_wait or waiting_tokens > self._max_waiting_tokens:
                 raise BusyError(max(seconds, 1.0))
             self._admitted.append(tokens)
@@ -312,18 +316,25 @@ class Batcher:
             request.future.set_result(ordered)
 
     def _predicted_wait(self, tokens: int, lane: Lane) -> float:
-        tokens_before = sum(min(tokens, of_request) for of_request in self._tokens_of_each(lane))
-        batches = math.ceil(tokens_before / self._max_tokens)
+        tokens_before = 0
+        sentences_before = 0
+        for waiting_tokens, waiting_sentences in self._waiting_of_each(lane):
+            before = min(tokens, waiting_tokens)
+            tokens_before += before
+            sentences_before += math.ceil(waiting_sentences * before / waiting_tokens)
+
+        batches = math.ceil(max(tokens_before / self._max_tokens, sentences_before / self._max_sentences))
         rest_of_batch = max(self._batch_ends[lane] - time.monotonic(), 0.0)
         return rest_of_batch + self._speeds[lane].seconds(tokens_before, batches)
 
-    def _tokens_of_each(self, lane: Lane) -> list[int]:
-        """Return the tokens in a lane that each request still waits for, or will."""
-        tokens = [request.waiting_tokens[lane] for request in self._requests]
+    def _waiting_of_each(self, lane: Lane) -> list[tuple[int, int]]:
+        """Return the tokens and sentences in a lane that each request still waits for, or will."""
+        requests = [request for request in self._requests if request.waiting[lane]]
+        waiting = [(request.waiting_tokens[lane], len(request.waiting[lane])) for request in requests]
         if lane is Lane.SHORT:
-            # Most sentences are short.
-            tokens += self._admitted
-        return tokens
+            # Most sentences are short. How many there are is not known yet.
+            waiting += [(tokens, 1) for tokens in self._admitted]
+        return waiting
 
     def _drop_done(self) -> None:
         """Drop the requests that are answered or were cancelled."""
@@ -375,9 +386,17 @@ class _BatchWork(LongWork):
 
 
 class BatchSpeed:
-    """Predicts the time of batches: a constant for each, and a time for each token."""
+    """Predicts the time of batches: a constant for each, and a time for each token.
 
-    def __init__(self) -> None:
+    A batch of one sentence takes its time for the steps of the search. Many sentences together take few steps more.
+    So batches of one sentence do not say what a token takes. Until a large batch was seen, a full one is imagined.
+
+    Args:
+        full: the tokens of a full batch.
+    """
+
+    def __init__(self, full: int) -> None:
+        self._full = full
         self._batches: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED_BATCHES)
         self._constant = 0.0
         self._for_token = 0.0
@@ -385,24 +404,40 @@ class BatchSpeed:
     def add(self, tokens: int, seconds: float) -> None:
         """Remember a batch."""
         self._batches.append((tokens, seconds))
-        self._constant, self._for_token = self._fit()
+        batches = [*self._batches]
+        if max(of_batch for of_batch, _ in batches) < self._full / 2:
+            batches.append(self._imagined())
+        self._constant, self._for_token = _fit(batches)
 
     def seconds(self, tokens: int, batches: int) -> float:
         """Return the predicted time of so many tokens in so many batches, 0 if nothing is known yet."""
         return self._constant * batches + self._for_token * tokens
 
-    def _fit(self) -> tuple[float, float]:
-        """Return the constant and the time for a token that fit the last batches best, by least squares."""
-        count = len(self._batches)
-        mean_tokens = sum(tokens for tokens, _ in self._batches) / count
-        mean_seconds = sum(seconds for _, seconds in self._batches) / count
-        variance = sum((tokens - mean_tokens) ** 2 for tokens, _ in self._batches)
-        covariance = sum((tokens - mean_tokens) * (seconds - mean_seconds) for tokens, seconds in self._batches)
-        if variance == 0 or covariance <= 0:
-            # All batches are alike, or the measurements are only noise.
-            return 0.0, mean_seconds / mean_tokens
-        for_token = covariance / variance
-        constant = mean_seconds - for_token * mean_tokens
-        if constant < 0:
-            return 0.0, mean_seconds / mean_tokens
-        return constant, for_token
+    def _imagined(self) -> tuple[int, float]:
+        """Return the tokens and the time of a full batch. Its sentences would not take longer one after the other."""
+        mean_tokens, mean_seconds = _means(self._batches)
+        small_batches = min(self._full / mean_tokens, _SMALL_IN_FULL)
+        return self._full, small_batches * mean_seconds
+
+
+def _means(batches: Collection[tuple[int, float]]) -> tuple[float, float]:
+    """Return the mean tokens and the mean time of batches."""
+    tokens = sum(of_batch for of_batch, _ in batches)
+    seconds = sum(of_batch for _, of_batch in batches)
+    return tokens / len(batches), seconds / len(batches)
+
+
+def _fit(batches: Collection[tuple[int, float]]) -> tuple[float, float]:
+    """Return the constant and the time for a token that fit batches best, by least squares."""
+    mean_tokens, mean_seconds = _means(batches)
+    variance = sum((tokens - mean_tokens) ** 2 for tokens, _ in batches)
+    covariance = sum((tokens - mean_tokens) * (seconds - mean_seconds) for tokens, seconds in batches)
+    if variance == 0 or covariance <= 0:
+        # All batches are alike, or more tokens take no longer.
+        return mean_seconds, 0.0
+
+    for_token = covariance / variance
+    constant = mean_seconds - for_token * mean_tokens
+    if constant < 0:
+        return 0.0, mean_seconds / mean_tokens
+    return constant, for_token

@@ -455,24 +455,24 @@ def test_the_wait_is_predicted(make):
 
 
 def test_nobody_waits_for_a_batch_that_ended_early(engine, monkeypatch):
-    """After five batches of one sentence, 50 sentences are thought to take 50 times as long."""
+    """After five batches of one sentence, 64 together are thought to take longer than they do."""
     clock = Clock()
     monkeypatch.setattr(batcher_module, "time", clock)
     predicted = []
 
     def decode(batch):
         if len(batch) > 1:
-            predicted.append(batcher.predicted_wait(5))
+            predicted.append(batcher.predicted_wait(16))
         clock.now += 1.0
         return engine.decode(batch)
 
     with Batcher({"m": decode}, max_wait=8) as batcher:
         for name in "abcde":
-            batcher.submit("m", [sentence(name)]).result(TIMEOUT)
-        batcher.submit("m", sentences("s", 50)).result(TIMEOUT)
-        assert predicted == [pytest.approx(50)]
-        assert batcher.predicted_wait(5) == 0
-        with batcher.admitted(5):
+            batcher.submit("m", [sentence(name, 16)]).result(TIMEOUT)
+        batcher.submit("m", sentences("s", 64, 16)).result(TIMEOUT)
+        assert predicted == [pytest.approx(16)]
+        assert batcher.predicted_wait(16) == 0
+        with batcher.admitted(16):
             assert texts_of(batcher.submit("m", [sentence("f")])) == ["F"]
 
 
@@ -525,24 +525,84 @@ def test_too_many_tokens_are_refused_at_once(make):
 @pytest.mark.parametrize(
     ("batches", "expected"),
     [
-        ([], 0),
-        ([(10, 2.0)], 4.0),
-        ([(10, 2.0), (10, 4.0)], 6.0),
-        ([(10, 1.5), (20, 2.0), (30, 2.5)], 2.0),
-        # Noise: more tokens took less time, and a constant below zero.
-        ([(10, 2.0), (30, 1.0)], 1.5),
-        ([(10, 0.1), (30, 2.1)], 1.1),
+        pytest.param([], 0, id="none"),
+        pytest.param([(100, 2.0)], 2.0, id="full"),
+        pytest.param([(100, 2.0), (100, 4.0)], 3.0, id="alike"),
+        pytest.param([(10, 1.5), (20, 2.0), (60, 4.0)], 3.5, id="line"),
+        pytest.param([(10, 2.0), (60, 1.0)], 1.5, id="more tokens took less time"),
+        pytest.param([(10, 0.1), (90, 3.9)], 2.0, id="constant below zero"),
     ],
 )
 def test_the_time_of_a_batch(batches, expected):
-    speed = BatchSpeed()
+    speed = BatchSpeed(100)
     for batch in batches:
         speed.add(*batch)
-    assert speed.seconds(20, 1) == pytest.approx(expected)
+    assert speed.seconds(50, 1) == pytest.approx(expected)
+
+
+SMALL_BATCHES = {
+    "alike": 50 * [(5, 1.0)],
+    "as long as their steps": 25 * [(5, 1.0), (10, 2.0)],
+    "noise": [*(45 * [(5, 1.0)]), *(5 * [(6, 3.0)])],
+    "one or two sentences": 25 * [(5, 1.0), (10, 1.1)],
+    "one": [(5, 1.0)],
+}
+
+
+@pytest.mark.parametrize("kind", SMALL_BATCHES)
+def test_small_batches_take_their_time_for_steps(kind):
+    """A full batch has 200 times as many tokens. It takes longer, but not that much."""
+    speed = BatchSpeed(1024)
+    for batch in SMALL_BATCHES[kind]:
+        speed.add(*batch)
+    assert 0.9 < speed.seconds(5, 1) < 2
+    assert 2 < speed.seconds(32 * 5, 1) < 6
+    assert 10 < speed.seconds(1024, 1) < 30
+
+
+def test_a_large_batch_says_how_long_it_takes():
+    speed = BatchSpeed(1024)
+    for _ in range(49):
+        speed.add(5, 1.0)
+    speed.add(1000, 3.0)
+    assert speed.seconds(5, 1) == pytest.approx(1, rel=0.1)
+    assert speed.seconds(1000, 1) == pytest.approx(3, rel=0.1)
+
+
+def test_many_clients_after_a_quiet_time(make):
+    """Each sends a short sentence, and they share a batch. A queue of documents is refused as before."""
+    batcher = make(max_wait=8)
+    batcher._batch_ends[Lane.SHORT] = 0
+    for _ in range(50):
+        batcher._speeds[Lane.SHORT].add(5, 1.0)
+    for name in range(32):
+        with batcher.admitted(5):
+            batcher.submit("m", [sentence(f"{name}")])
+    assert 2 < batcher.predicted_wait(5) < 6
+
+    batcher.submit("m", sentences("document", 500, 20))
+    with batcher.admitted(5):
+        pass
+    with pytest.raises(BusyError), batcher.admitted(10_000):
+        pass
+
+
+def test_the_wait_for_many_short_sentences(make):
+    """A batch has as many as it may, though it might have more tokens."""
+    batcher = make(max_tokens_per_batch=1000, max_sentences_per_batch=10)
+    batcher._batch_ends[Lane.SHORT] = 0
+    batcher._speeds[Lane.SHORT].add(1000, 1.0)
+    batcher.submit("m", sentences("document", 35, 2))
+    assert batcher.predicted_wait(70) == pytest.approx(4)
+    # A request of five sentences waits for five of the document.
+    assert batcher.predicted_wait(10) == pytest.approx(1)
+    for number in range(15):
+        batcher.submit("m", [sentence(f"{number}", 2)])
+    assert batcher.predicted_wait(1) == pytest.approx(2)
 
 
 def test_only_the_last_batches_count():
-    speed = BatchSpeed()
+    speed = BatchSpeed(10)
     for _ in range(50):
         speed.add(10, 99.0)
     for _ in range(50):
