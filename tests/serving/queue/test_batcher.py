@@ -2,6 +2,7 @@
 
 import random
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from threading import Event
 
 import pytest
@@ -226,17 +227,24 @@ class Steps:
             raise
         return self.engine.decode(batch)
 
+    @contextmanager
+    def batcher(self, decode=None):
+        """Yield a batcher. Its long sentences end with the test, also if the test fails."""
+        with Batcher({"m": decode or self.decode}) as batcher:
+            try:
+                yield batcher
+            finally:
+                self.may_end.set()
+
 
 @pytest.fixture
 def steps(engine):
-    made = Steps(engine)
-    yield made
-    made.may_end.set()
+    return Steps(engine)
 
 
 def test_short_sentences_do_not_wait_for_a_long_one(engine, steps):
     """It is decoded already when they come."""
-    with Batcher({"m": steps.decode}) as batcher:
+    with steps.batcher() as batcher:
         long = batcher.submit("m", [sentence("long", LONG)])
         assert steps.started.wait(TIMEOUT)
         short = [batcher.submit("m", [sentence(name)]) for name in "ab"]
@@ -290,7 +298,7 @@ def test_a_long_sentence_has_half_of_the_time(engine, monkeypatch):
 
 
 def test_a_search_that_nobody_waits_for_is_given_up(engine, steps):
-    with Batcher({"m": steps.decode}) as batcher:
+    with steps.batcher() as batcher:
         long = batcher.submit("m", [sentence("long", LONG)])
         assert steps.started.wait(TIMEOUT)
         next_long = batcher.submit("m", [sentence("next", LONG)])
@@ -308,7 +316,7 @@ def test_a_thread_that_dies_between_the_steps_of_a_long_sentence(engine, steps):
             raise SystemExit
         return steps.decode(batch)
 
-    with Batcher({"m": decode}) as batcher:
+    with steps.batcher(decode) as batcher:
         long = batcher.submit("m", [sentence("long", LONG)])
         assert steps.started.wait(TIMEOUT)
         short = batcher.submit("m", [sentence("short")])
