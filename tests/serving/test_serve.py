@@ -183,6 +183,8 @@ def test_a_signal_while_connections_wait_to_be_accepted(checkpoint, tmp_path):
     """The system accepts them for a process that stands still."""
     server = Server(checkpoint, tmp_path / "log")
     url = httpx.URL(server.url)
+    # From its first answer on, the server and not the system decides what a signal does.
+    assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
     server.process.send_signal(signal.SIGSTOP)
     with ExitStack() as connections:
         clients = []
