@@ -35,8 +35,6 @@ from .stacks import (
 from .transformers_versions import decoder_layers
 from .translation_head import TranslationHead, UntiedEmbeddings
 
-logger = logging.get_logger(__name__)
-
 
 def begins_without_position(config: PreTrainedConfig | None) -> bool:
     """Return whether targets of a model begin with padding, to which M2M-100 gives no position.
@@ -49,7 +47,7 @@ def begins_without_position(config: PreTrainedConfig | None) -> bool:
 def warn_of_start(config: PreTrainedConfig) -> None:
     """Warn, once, of a model that was trained at other positions than it decodes at."""
     if begins_without_position(config):
-        logger.warning_once(
+        logging.get_logger(__name__).warning_once(
             "Translations of this model begin with padding, which has no position in M2M-100. So the model decodes at "
             "other positions than it was trained at. Train it again, with another decoder_start_token_id."
         )

@@ -81,7 +81,8 @@ def test_layers_and_heads(corpus, tmp_path_factory, capsys):
     assert "figures/line-4-heads-cross-0.svg" in files
     assert not any("line-1" in file for file in files)
     shown = capsys.readouterr().out
-    assert shown.startswith((report / "report.md").read_text().split("\n\n", 1)[1].rstrip("\n"))
+    assert shown.startswith(f"The report: {report / 'index.html'}\n\n")
+    assert (report / "report.md").read_text().split("\n\n", 1)[1].rstrip("\n") in shown
     assert "| heads cross.0 | 4 |" in shown
 
 

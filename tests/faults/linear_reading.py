@@ -37,7 +37,7 @@ _KEPT = ("KEEP", "ADDRESSES")
 """How the names of expressions end that stand in the package as strings."""
 _SCANS = ("match", "fullmatch", "search", "finditer", "findall", "sub", "split")
 NOT_COLLECTED = {
-    ("analysis.routing_report", "_write_figures"): "titles of the report itself",
+    ("analysis.routing_report", "_save_figures"): "titles of the report itself",
     ("cli.options.train_options", "_sort_into_groups"): "names of options",
     ("cli.options.translate_options", "_share"): "an option of a command",
     ("data.corpus_files", "_matched"): "names of files, which are short",

@@ -177,7 +177,7 @@ def test_a_model_whose_targets_begin_with_padding_is_warned_of(make, start, is_w
     make(**{**SPECIAL, "decoder_start_token_id": start}).save_pretrained(tmp_path)
     logging.warning_once.cache_clear()
 
-    with CaptureLogger(module.logger) as captured:
+    with CaptureLogger(logging.get_logger(module.__name__)) as captured:
         load_model(tmp_path)
 
     assert captured.out.count("which has no position in M2M-100") == is_warned_of

@@ -123,7 +123,7 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE.html",
         help="Write the report as a page for a browser, with the worst translations first, filters and a search. The "
-        "lines of --report_file are written, too, by default to FILE.jsonl. It replaces no file but a report.",
+        "lines of --report_file are written, too, by default to FILE.jsonl.",
     )
     group.add_argument(
         "--calibration",

@@ -143,12 +143,14 @@ class Progress(tqdm):
 
     def skip(self, lines: int) -> None:
         """Count lines that take no time: empty ones, and those that an earlier run has done."""
+        self.delay = 0
         if not self.disable:
             self.initial += lines
             self.update(lines)
 
     def add(self, lines: int, tokens: int) -> None:
         """Count lines that were done, and their source tokens."""
+        self.delay = 0
         self._tokens += tokens
         speed = self._tokens / max(time.monotonic() - self._start, 1e-9)
         self.set_postfix_str(f"{speed:.0f} tokens/s", refresh=False)

@@ -358,7 +358,8 @@ def _with_marks(translation: str, marks: Sequence[Mark], escapes: bool) -> str:
         if number is not None:
             return raw_of[int(number), bool(part["end"])]
         # A paragraph becomes one line.
-        characters = unescaped(part[0]).replace("\n", " ")
+        first, *others = unescaped(part[0]).split("\n")
+        characters = " ".join([first, *(other.lstrip() for other in others)])
         special = _SPECIAL if escapes else _LOST_BACKSLASH
         escaped = special.sub(r"\\\g<0>", characters)
         return _REFERENCE.sub(_as_text, escaped)

@@ -27,18 +27,18 @@ _INTERRUPTED = ["paragraph", "reference", "blockquote", "list"]
 
 # Heads whose contents are indented.
 _ADMONITION = re.compile(
-    r"""(?:!!!|\?\?\?\+?)[ ]?(?:[\w-]+(?:[ ]+[\w-]+)*)?(?:[ ]*"(?P<title>.*)")?[ \t]*$""", re.VERBOSE
+    r"""\A(?:!!!|\?\?\?\+?)[ ]?(?:[\w-]+(?:[ ]+[\w-]+)*)?(?:[ ]*"(?P<title>.*)")?[ \t]*$""", re.VERBOSE
 )
-_TAB = re.compile(r"""===[+!]{0,2}[ ]+"(?P<title>.*)"[ \t]*$""", re.VERBOSE)
+_TAB = re.compile(r"""\A===[+!]{0,2}[ ]+"(?P<title>.*)"[ \t]*$""", re.VERBOSE)
 # Labels, whose contents begin in the same line.
-_NOTE = re.compile(r"\[\^[^\]\s]+\]:[ \t]*")
+_NOTE = re.compile(r"\A\[\^[^\]\s]+\]:[ \t]*")
 _DEFINITION = re.compile(r":[ \t]+(?=\S)")
 # Lines.
 _CONTAINER = re.compile(
-    r""":{3,}+[ \t]*+(?:\{[\w.:-]+\}|[\w.-]+)?+[ \t]*+(?:\[(?P<label>.*)\]|(?P<title>[^\s\[{][^{}]*+))?"""
-    r"""(?P<attributes>[ \t]*+\{.*\})?[ \t]*$"""
+    r"""\A:{3,}+[ \t]*+(?:\{[\w.:-]++\}|[\w.-]++)?+[ \t]*+(?:\[(?P<label>[^\[\]]*+)\]|(?P<title>[^\s\[{][^{}]*+))?+"""
+    r"""(?P<attributes>[ \t]*+\{[^{}]*+\})?+[ \t]*+$"""
 )
-_CAPTION = re.compile(r"/{3,}(?:[ \t]*[\w-]+(?:[ \t]*\|[ \t]*(?P<title>\S.*))?)?[ \t]*$")
+_CAPTION = re.compile(r"\A/{3,}+(?:[ \t]*+[\w-]++(?:[ \t]*+\|[ \t]*+(?P<title>\S.*))?+)?+[ \t]*+$")
 _ABBREVIATION = re.compile(r"\*\[[^\]]+\]:[ \t]*(?P<title>\S.*)$")
 # Lists of attributes, instructions of templates, snippets, and places for a list of contents.
 _INSTRUCTION = re.compile(

@@ -10,7 +10,8 @@ from .markdown_blocks import has_words
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-_COMMENT = re.compile(r"<!--.*?-->|\{/\*.*?\*/\}", re.DOTALL)
+# Without its end a comment goes on to the end of the text.
+_COMMENT = re.compile(r"<!--(?:.*?-->|.*)|\{/\*(?:.*?\*/\}|.*)", re.DOTALL)
 _DIAGRAM = re.compile(r"\s*(?:mermaid|plantuml|puml|graphviz|dot)\b")
 # Those of Sphinx with text in them. Other words in braces are languages of code.
 _DIRECTIVE = re.compile(

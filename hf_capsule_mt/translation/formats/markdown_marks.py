@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"</?([a-zA-Z][\w-]*)")
 _VOID = ("br", "hr", "img", "input", "wbr")
+_COMPONENT = re.compile(r"<[A-Z][a-z]")
+"""The beginning of a tag of MDX."""
 _CODE = re.compile(r"`[^`]*`")
 _TARGET = re.compile(r"\(|\[[^\]]")
 _NOTE = re.compile(r"\[\^[^\[\]\s`*<\\]+\]|(?<=\S)\[\d{1,3}\]")
@@ -223,7 +225,8 @@ def _element(marks: list[Mark]) -> list[Mark]:
     if [mark.kind for mark in marks] == ["open", "point", "close"]:
         # A link that has only an image, so no words that it could stand around.
         return [Mark("point", raw, alt=marks[1].alt)]
-    if not first.startswith("<") or _tag_name(marks[-1].raw) != _tag_name(first):
+    is_html = first.startswith("<") and _COMPONENT.match(first) is None
+    if not is_html or _tag_name(marks[-1].raw) != _tag_name(first):
         return marks
     text = "".join(mark.text for mark in marks)
     kind = kind_of_whole(first, text)
@@ -251,7 +254,7 @@ def _end_of_link(raw: str, label: str) -> str:
 def _html_tag(raw: str) -> Mark:
     """Return the mark of a tag of HTML: a break if it is one of a block, else a point if it has no end."""
     name = _tag_name(raw)
-    if name in BLOCKS:
+    if name in BLOCKS and kind_of_whole(f"<{name}>", "") is None:
         return Mark("break", raw)
     if name is None or raw.endswith("/>") or name in _VOID:
         return Mark("point", raw)

@@ -166,8 +166,8 @@ def test_places(name, content, expected):
 
 def test_places_in_markdown():
     found = places("markdown", MARKDOWN)
-    # Heading, cells, paragraph, block of HTML. Texts of images come last.
-    assert [line for _, line, _, _ in found] == [1, 3, 3, 6, 9, 6]
+    # Heading, cells, paragraph, block of HTML. Texts of images come last, with their own lines.
+    assert [line for _, line, _, _ in found] == [1, 3, 3, 6, 9, 7]
     assert {place[2:] for place in found} == {(None, None)}
 
 
