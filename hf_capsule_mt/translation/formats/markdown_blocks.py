@@ -32,37 +32,39 @@ _ADMONITION = re.compile(
 _TAB = re.compile(r"""\A===[+!]{0,2}[ ]+"(?P<title>.*)"[ \t]*$""", re.VERBOSE)
 # Labels, whose contents begin in the same line.
 _NOTE = re.compile(r"\A\[\^[^\]\s]+\]:[ \t]*")
-_DEFINITION = re.compile(r":[ \t]+(?=\S)")
+_DEFINITION = re.compile(r"\A:[ \t]+(?=\S)")
 # Lines.
 _CONTAINER = re.compile(
     r"""\A:{3,}+[ \t]*+(?:\{[\w.:-]++\}|[\w.-]++)?+[ \t]*+(?:\[(?P<label>[^\[\]]*+)\]|(?P<title>[^\s\[{][^{}]*+))?+"""
     r"""(?P<attributes>[ \t]*+\{[^{}]*+\})?+[ \t]*+$"""
 )
 _CAPTION = re.compile(r"\A/{3,}+(?:[ \t]*+[\w-]++(?:[ \t]*+\|[ \t]*+(?P<title>\S.*))?+)?+[ \t]*+$")
-_ABBREVIATION = re.compile(r"\*\[[^\]]+\]:[ \t]*(?P<title>\S.*)$")
+_ABBREVIATION = re.compile(r"\A\*\[[^\]]+\]:[ \t]*(?P<title>\S.*)$")
 # Lists of attributes, instructions of templates, snippets, and places for a list of contents.
 _INSTRUCTION = re.compile(
-    r"""(?:
+    r"""\A(?:
         \{:?[ ]*(?:[.\#][\w-]|[\w-]+=)[^{}]*\}
-        |(?:\{%(?:(?!%\}).)*%\}[ \t]*)+
+        |(?:\{%(?:(?!%\}).)*+%\}[ \t]*+)++
         |-+8<-+[ \t]*["'].*
         |\[TOC\]|\[\[_?toc_?\]\]
-    )[ \t]*$""",
+    )[ \t]*+$""",
     re.VERBOSE | re.IGNORECASE,
 )
 # The first and the last line of a formula, and of a list of snippets.
-_FENCE = re.compile(r"\$\$|-+8<-+[ \t]*$")
-_MARKDOWN_TAG = re.compile(r"""<[a-zA-Z][\w-]*(?=[^<>]*\smarkdown(?:=["']?(?:1|block|span)["']?)?[\s>])""")
+_FENCE = re.compile(r"\A(?:\$\$|-+8<-+[ \t]*$)")
+_MARKDOWN_TAG = re.compile(r"""\A<[a-zA-Z][\w-]*+(?=[^<>]*\smarkdown(?:=["']?(?:1|block|span)["']?)?[\s>])""")
 _TAG_BEGINNING = re.compile(r"</?(?=[A-Z])[\w.]*[a-z][\w.]*(?=[\s/>]|$)|</?>")
 _LONGEST_TAG = 5000
-_MDX = re.compile(r"""import\s+(?:[\w*{].*\sfrom\s+)?["']|import\s+\{\s*$|export\s+(?:const|default|function|let)\s""")
-_ATTRIBUTE = re.compile(r"""(?P<name>[\w:-]*)=\{?(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)')""")
+_MDX = re.compile(
+    r"""\A(?:import\s+(?:[\w*{].*\sfrom\s+)?["']|import\s+\{\s*$|export\s+(?:const|default|function|let)\s)"""
+)
+_ATTRIBUTE = re.compile(r"""(?<![\w:-])(?P<name>[\w:-]*+)=\{?(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)')""")
 _OF_READERS = ("alt", "aria-label", "caption", "description", "label", "placeholder", "summary", "title", "tooltip")
 _OF_PROGRAMS = ("class", "classname", "d", "rel", "sizes", "srcset", "style", "transform", "viewbox")
 _EDIT = re.compile(r"\{(?:\+\+|--|==|~~|>>)(?=\S)")
 _EDIT_ENDS = {"{++": "++}", "{--": "--}", "{==": "==}", "{~~": "~~}", "{>>": "<<}"}
 _EDITED_TEXT = ("{++", "{--", "{==")
-_TWO_WORDS = re.compile(r"[^\W\d_]{2} +[^\W\d_]")
+_TWO_WORDS = re.compile(r"[^\W\d_]{2} ++[^\W\d_]")
 
 
 def add_blocks(parser: "MarkdownIt") -> None:
