@@ -25,6 +25,8 @@ PARTS = 60
 EN_DE = {"source": "en", "target": "de"}
 LONG_TEXT = "A dog runs. " * 100
 """Is read in a thread."""
+SOON = 1.0
+"""Seconds until a request is late. Its work must have begun by then, also on a busy machine."""
 
 
 def repeated(part):
@@ -147,7 +149,7 @@ def test_the_search_of_a_late_request_is_given_up(model, endless):
             endless.read()
         return model.decode(sentences)
 
-    app = build_app([replace(model, decode=decode)], ServerSettings(timeout=0.1))
+    app = build_app([replace(model, decode=decode)], ServerSettings(timeout=SOON))
     with running(app) as port, connected(port) as client:
         client.sendall(translation_of("late"))
         assert client.recv(1000).startswith(b"HTTP/1.1 504")
@@ -157,7 +159,7 @@ def test_the_search_of_a_late_request_is_given_up(model, endless):
 def test_a_late_text_is_given_up(model, endless, monkeypatch):
     """The time of a request begins before its text is read."""
     monkeypatch.setattr(service, "prepare", endless.read)
-    with running(build_app([model], ServerSettings(timeout=0.1))) as port, connected(port) as client:
+    with running(build_app([model], ServerSettings(timeout=SOON))) as port, connected(port) as client:
         client.sendall(translation_of(LONG_TEXT))
         assert client.recv(1000).startswith(b"HTTP/1.1 504")
         assert endless.wait_until_given_up()
@@ -184,7 +186,7 @@ def form(path):
 @pytest.mark.parametrize("path", ["/translate_file", "/v2/document"])
 def test_a_file_that_takes_too_long_is_given_up(model, endless, path):
     """Its thread reads the files of others then."""
-    app = build_app([model], ServerSettings(file_timeout=0.1))
+    app = build_app([model], ServerSettings(file_timeout=SOON))
     with running(app) as port, connected(port) as client:
         client.sendall(form(path))
         assert client.recv(1000).startswith(b"HTTP/1.1 504")
