@@ -73,7 +73,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(checkpoint, tmp_path_factory):
-    # Nothing is refused, however slow the machine is.
+    # These tests are about words. A machine may be so slow that clients are rightly refused.
     running = Server(checkpoint, tmp_path_factory.mktemp("log") / "log", "--max_wait", "1000")
     yield running
     if running.process.poll() is None:
