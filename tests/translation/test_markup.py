@@ -452,11 +452,11 @@ def test_elements_end_where_their_sentences_do():
     "opened", ["<b>", "<b", "<b ", "<!--", "<script>", "<![CDATA[", "<?", "</b", "<p>", "<div>", "&", "<"]
 )
 def test_many_tags_take_no_time(opened):
-    """20,000 that are not closed, before an element that is."""
-    started = time.perf_counter()
+    """20,000 that are not closed, before an element that is. Other programs of the machine do not count."""
+    started = time.process_time()
     with contextlib.suppress(ValueError):
         read_markup(f"<source>a</source> {opened * 20_000} x")
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
