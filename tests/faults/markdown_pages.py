@@ -31,6 +31,7 @@ from hf_capsule_mt.translation.generation.decoder import Decoded
 MARK = "\N{LATIN SMALL LETTER PHI}"
 """A letter that pages do not have. It stands behind each word that was translated."""
 _WORD = re.compile(r"[^\W\d_]+")
+_REST_OF_WORD = re.compile(r"\A[^\W\d_]+")
 _CODE = ("code", "pre", "script", "style", "kbd", "samp", "var", "math", "svg", "textarea")
 _SEEN_ATTRIBUTES = ("alt", "title", "aria-label")
 _INLINE = (
@@ -58,6 +59,23 @@ _NO_WORDS = re.compile(
     r"|\[![a-zA-Z]+\]|\+\+\S+\+\+|^\s*---\n.*?\n---\n|^[ \t]*[:/]{3,}[ \t]*[\w.-]+|^(?:im|ex)port [^\n]*",
     re.DOTALL | re.MULTILINE,
 )
+
+_OF_PLUG_INS = {
+    re.compile(r"\A---\n.*?\n(?:---|\.\.\.)\n", re.DOTALL): "",
+    # Comments of Jinja.
+    re.compile(r"\{#.*?#\}", re.DOTALL): "",
+    # Words behind the language of a block of code.
+    re.compile(r"^([ \t]*(?:```+|~~~+)[ ]?[\w+-]*)[ {][^`\n]+$", re.MULTILINE): r"\1",
+    # Settings of objects that mkdocstrings shows, and of blocks of PyMdown.
+    re.compile(r"^([ \t]*):::[ ]\w+[.-][\w.-]+\n(?:\1[ ]{4}.*\n|[ \t]*\n)*", re.MULTILINE): "",
+    re.compile(r"^([ \t]*/{3,}[ ].*\n)(?:[ ]{4}\w+:.*\n)+", re.MULTILINE): r"\1",
+    # Snippets.
+    re.compile(r'^[ \t]*-+8<-+[ ]".*"$', re.MULTILINE): "",
+    re.compile(r"^[ \t]*-+8<-+\n.*?\n[ \t]*-+8<-+$", re.MULTILINE | re.DOTALL): "",
+    # Statements of MDX, up to an empty line.
+    re.compile(r"^(?:import [\w{*].* from|export (?:const|default|function|let)) (?:(?!```).+\n)*", re.MULTILINE): "",
+}
+"""What plug-ins read that are not here, and what they leave of it."""
 
 
 class Marks(UpperCase):
@@ -96,11 +114,9 @@ def with_mkdocs(page: str) -> str:
     for name in ("betterem", "details", "superfences", "tabbed", "tasklist", "keys", "critic", "arithmatex"):
         extensions.append(f"pymdownx.{name}")
     settings = {"pymdownx.tabbed": {"alternate_style": True}}
-    # Words behind the language of a block of code are options of plug-ins, which are not here.
-    plain = re.sub(r"\A---\n.*?\n(?:---|\.\.\.)\n", "", page, flags=re.DOTALL)
-    plain = re.sub(r"^([ \t]*(?:```+|~~~+)[ ]?[\w+-]*)[ ][^`\n]+$", r"\1", plain, flags=re.MULTILINE)
-    # So are the settings of objects of Python that mkdocstrings shows.
-    plain = re.sub(r"^([ \t]*):::[ ]\w+\.[\w.]+\n(?:\1[ ]{4}.*\n|[ \t]*\n)*", "", plain, flags=re.MULTILINE)
+    plain = page
+    for pattern, replacement in _OF_PLUG_INS.items():
+        plain = pattern.sub(replacement, plain)
     return markdown.markdown(plain, extensions=extensions, extension_configs=settings)
 
 
@@ -158,6 +174,10 @@ def words_without_mark(html: str) -> Counter[str]:
         # MkDocs writes titles by itself, and both write links back from notes.
         is_own_title = "admonition-title" in classes or element.tag == "summary"
         is_own = (is_own_title and " " not in element.text_content().strip()) or "footnote-backref" in classes
+        is_own = is_own or "MathJax_Preview" in classes
+        if element.tag in _CODE and element.tail:
+            # Letters right behind a word that stays are part of it, such as those of its plural.
+            element.tail = _REST_OF_WORD.sub("", element.tail)
         if element.tag in _CODE or is_own:
             element.drop_tree()
     texts = [" ".join(root.xpath(".//text()"))]
