@@ -57,6 +57,7 @@ class Reason(StrEnum):
     LINK_TITLES = "link titles"
     PLACES = "unclear places"  # Text that stands elsewhere than its parser says.
     RAW_HTML = "raw HTML"  # Tags that cannot be read.
+    TO_STAY = "marked to stay"  # With translate="no", the class notranslate, translatable="false" and so on.
 
 
 class Kept(NamedTuple):

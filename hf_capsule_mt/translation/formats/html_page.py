@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hf_capsule_mt.translation.tags.markup import attributes, is_untranslated, read_markup
 
 from .base import Document, FileFormat, Text, TextPlace, decoded, replaced
+from .html_kept import kept_in_page
 
 # Attributes that a reader sees or hears.
 _WORDS = ("alt", "title", "placeholder", "aria-label")
@@ -52,6 +53,7 @@ class _Page(Document):
         self._places: list[TextPlace] = []
         markup = read_markup(page, edit=self._edited)
         self.texts = [Text(page, markup)]
+        self.kept = list(kept_in_page(page, _names_not_counted))
         for words, place in zip(self._numbers, self._places, strict=True):
             self.texts.append(Text(words, place=place))
 
@@ -84,6 +86,16 @@ class _Page(Document):
         """Return the page with its translations. Those of words in attributes take the places of their marks."""
         page, *values = translations
         return _MARK.sub(lambda mark: html.escape(values[int(mark[1])]), page).encode()
+
+
+def _names_not_counted(tag: str) -> Sequence[str]:
+    """Return the names of attributes that are translated in a tag, or that have no words of a reader there."""
+    if _META.match(tag) is None:
+        return _WORDS
+    for attribute in attributes(tag):
+        if attribute.name == "name" and attribute.value.strip().lower() == "keywords":
+            return ()
+    return ("content",)
 
 
 def _names_of_words(tag: str) -> Sequence[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hf_capsule_mt.long_work import next_step
 
 from .base import Reason
+from .html_kept import has_words
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -58,13 +59,9 @@ _LONGEST_TAG = 5000
 _MDX = re.compile(
     r"""\A(?:import\s+(?:[\w*{].*\sfrom\s+)?["']|import\s+\{\s*$|export\s+(?:const|default|function|let)\s)"""
 )
-_ATTRIBUTE = re.compile(r"""(?<![\w:-])(?P<name>[\w:-]*+)=\{?(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)')""")
-_OF_READERS = ("alt", "aria-label", "caption", "description", "label", "placeholder", "summary", "title", "tooltip")
-_OF_PROGRAMS = ("class", "classname", "d", "rel", "sizes", "srcset", "style", "transform", "viewbox")
 _EDIT = re.compile(r"\{(?:\+\+|--|==|~~|>>)(?=\S)")
 _EDIT_ENDS = {"{++": "++}", "{--": "--}", "{==": "==}", "{~~": "~~}", "{>>": "<<}"}
 _EDITED_TEXT = ("{++", "{--", "{==")
-_TWO_WORDS = re.compile(r"[^\W\d_]{2} ++[^\W\d_]")
 
 
 def add_blocks(parser: "MarkdownIt") -> None:
@@ -90,18 +87,6 @@ def add_inline(parser: "MarkdownIt") -> None:
     """Let a parser of CommonMark know tags of MDX with values in braces, and insertions, deletions and highlights."""
     parser.inline.ruler.before("html_inline", "component", _inline_component)
     parser.inline.ruler.before("emphasis", "edit", _edit)
-
-
-def has_words(attributes: str) -> bool:
-    """Return whether there are words for a reader in the attributes of a tag or of a block."""
-    for attribute in _ATTRIBUTE.finditer(attributes):
-        name = attribute["name"].lower()
-        value = attribute["double"] or attribute["single"] or ""
-        if name in _OF_READERS and any(map(str.isalpha, value)):
-            return True
-        if name not in _OF_PROGRAMS and _TWO_WORDS.search(value):
-            return True
-    return False
 
 
 def _written(state: "StateBlock", line: int) -> str:
@@ -236,7 +221,9 @@ def _line(pattern: re.Pattern, state: "StateBlock", start_line: int, end_line: i
         return False
     text = _written(state, start_line)
     head = pattern.match(text)
-    if head is None:
+    # In a table an instruction is a row.
+    is_row = pattern is _INSTRUCTION and state.parentType == "table"
+    if head is None or is_row:
         return False
     if silent:
         return True

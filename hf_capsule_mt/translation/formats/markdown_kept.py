@@ -1,11 +1,14 @@
 """The words of a page of Markdown that are not translated, with the reasons."""
 
+import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hf_capsule_mt.errors import UserError
+
 from .base import Kept, Reason
-from .markdown_blocks import has_words
+from .html_kept import has_words, kept_by_authors
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -31,7 +34,9 @@ def kept_in(token: "Token") -> Iterator[Kept]:
         yield from _in_fence(token, line)
     elif token.type == "html_block":
         yield from _in_html(token.content, line)
+        yield from _by_authors(token.content, line)
     elif token.type == "inline":
+        yield from _by_authors(_html_of(token.children), line)
         link_titles = []
         for child in token.children:
             if child.type == "link_open":
@@ -66,6 +71,27 @@ def _in_html(content: str, line: int) -> Iterator[Kept]:
     without_comments = _COMMENT.sub("", content)
     if has_words(without_comments):
         yield Kept(Reason.ATTRIBUTES, line, without_comments)
+
+
+def _by_authors(content: str, line: int) -> Iterator[Kept]:
+    """Yield the elements of HTML that say that they stay. Tags that cannot be read are counted elsewhere."""
+    try:
+        yield from kept_by_authors(content, line)
+    except UserError:
+        return
+
+
+def _html_of(parts: Sequence["Token"]) -> str:
+    """Return the tags of HTML in a paragraph, with the text between them."""
+    written = []
+    for part in parts:
+        if part.type == "html_inline":
+            written.append(part.content)
+        elif part.type in ("softbreak", "hardbreak"):
+            written.append("\n")
+        else:
+            written.append(html.escape(part.content))
+    return "".join(written)
 
 
 def _in_target(part: "Token", title: str, line: int) -> Iterator[Kept]:

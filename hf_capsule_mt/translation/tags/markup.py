@@ -87,6 +87,14 @@ class Attribute(NamedTuple):
     end: int
 
 
+class Part(NamedTuple):
+    """A part of a page that may have words which stay: a "comment", an opening "tag", or an element that "stays"."""
+
+    kind: str
+    start: int
+    raw: str
+
+
 class _Token(NamedTuple):
     """A part of a source: "text", a tag that is "open", "close" or "point", or "bad", half a tag."""
 
@@ -149,6 +157,46 @@ def attributes(tag: str) -> Iterator[Attribute]:
             if value[0] in "\"'":
                 value = value[1:-1]
             yield Attribute(match["name"].lower(), unescaped(value), *match.span("value"))
+
+
+def parts_that_stay(source: str) -> Iterator[Part]:
+    """Yield the comments of a text with tags, its elements that say that they stay, and the tags of all others.
+
+    Code, drawings, programs and styles are passed over: they are no words.
+
+    Raises:
+        UserError: if a tag, a program or a style does not end.
+    """
+    tokens = _tokens(source)
+    for token in tokens:
+        raw = source[token.start : token.end]
+        if raw.startswith("<!--"):
+            yield Part("comment", token.start, raw)
+        elif token.kind not in ("open", "point") or not token.name or token.name in ("script", "style"):
+            continue
+        elif token.name in _UNTOUCHED:
+            _element_end(tokens, token)
+        elif is_untranslated(raw):
+            yield Part("stays", token.start, source[token.start : _element_end(tokens, token)])
+        else:
+            yield Part("tag", token.start, raw)
+
+
+def _element_end(tokens: Iterator["_Token"], opening: "_Token") -> int:
+    """Return the place behind an element, and read its tokens. Without its last tag it goes on to the end."""
+    end = opening.end
+    if opening.kind == "point" or opening.name in _VOID:
+        return end
+    depth = 1
+    for token in tokens:
+        end = token.end
+        if token.name == opening.name and token.kind == "open":
+            depth += 1
+        elif token.name == opening.name and token.kind == "close":
+            depth -= 1
+        if depth == 0:
+            break
+    return end
 
 
 def unescaped(text: str) -> str:

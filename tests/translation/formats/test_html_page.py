@@ -118,6 +118,22 @@ def test_only_attributes_that_readers_see_are_translated(tmp_path, tag, expected
     assert translated(tmp_path, f"<p>{tag}c</a></p>").startswith(f"<p>{expected}")
 
 
+def test_words_that_stay_are_counted(tmp_path, caplog):
+    page = (
+        "<!-- a comment --><!-- 1 -->\n<p translate=no>a <b>dog</b></p>\n<p>a <b class='notranslate'>cat</b> runs</p>\n"
+        "<img translate=no alt='a dog'><img translate=no src='a.png'>\n<option label='a bird'>b</option>\n"
+        "<svg><text>a</text></svg><script>'a dog'</script><style>a b</style><code translate=no>a</code>\n"
+        "<p title='a dog' class='big dog'>a</p><meta name=description content='a dog'>\n"
+        "<meta name='keywords' content='big dog'><meta name='generator' content='big dog'>"
+    )
+    (tmp_path / "a.html").write_text(page)
+
+    kept = translate_file(UpperCase(), tmp_path / "a.html", tmp_path / "b.html", "en").kept
+
+    assert kept == {"comments": [1], "marked to stay": [2, 3, 4], "attributes": [5, 8]}
+    assert "not translated: marked to stay: 3. Their lines: 2, 3, 4" in caplog.text
+
+
 def test_marks_and_ends_of_lines_stay(tmp_path):
     page = translated(tmp_path, "\ufeff<p>a\r\nb.</p>\r\n<p>c</p>\r\n")
     assert page == "\ufeff<p>A B.</p>\r\n<p>C</p>\r\n"
