@@ -7,7 +7,7 @@ from html import escape
 
 from hf_capsule_mt.errors import UserError
 
-from .base import Document, FileFormat
+from .base import Document, FileFormat, Reason
 from .messages import Message, PlacedMessages
 from .placeholders import PLACEHOLDERS, is_code
 from .xml_elements import Element, first_element_is, read_elements
@@ -71,7 +71,7 @@ def _strings(elements: Iterable[Element]) -> Iterator[Element]:
     string_end = 0
     for element in elements:
         is_item = element.name == "item" and element.parent.name in ("string-array", "plurals")
-        if element.stays or not (is_item or element.name == "string"):
+        if not (is_item or element.name == "string"):
             continue
         # A string in a string is part of its message.
         if element.start < string_end:
@@ -119,12 +119,16 @@ def _add_message(document: PlacedMessages, data: bytes, element: Element, name: 
         end -= 1
     if is_code(_TAG.sub("", raw)):
         return
+    if element.stays:
+        document.keep(Reason.TO_STAY, start, raw)
+        return
     # Only in quotes the spaces count.
     spaced = raw
     if not is_quoted:
         spaced = _SPACES.sub(" ", raw)
     characters = _without_escapes(spaced)
     if characters is None:
+        document.keep(Reason.QUOTES, start, raw)
         return
     message = Message(characters, _KEEP, tags=cdata is None, signs="\\", ignored_tags=_IGNORED_TAGS)
     write = _written if cdata is None else _written_in_cdata

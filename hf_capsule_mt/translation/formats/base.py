@@ -45,6 +45,8 @@ class Text(NamedTuple):
 class Reason(StrEnum):
     """Why words of a file stay in its language. Code, addresses and numbers are not counted: they are no words."""
 
+    APPROVED = "approved without a translation"
+    FUZZY = "fuzzy"  # Translations that wait for a review, without --fuzzy.
     LOST_MARKS = "lost marks"  # The translation lacks a mark or a placeholder, or has another one.
     ATTRIBUTES = "attributes"  # Of tags and blocks, such as title="A dog".
     COMMENTS = "comments"
@@ -56,6 +58,7 @@ class Reason(StrEnum):
     IMAGE_TEXTS = "image texts"  # Those with marks.
     LINK_TITLES = "link titles"
     PLACES = "unclear places"  # Text that stands elsewhere than its parser says.
+    QUOTES = "quotes inside"  # Of a string of Android, around only a part of it.
     RAW_HTML = "raw HTML"  # Tags that cannot be read.
     TO_STAY = "marked to stay"  # With translate="no", the class notranslate, translatable="false" and so on.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hf_capsule_mt.errors import UserError
 
 from .accelerators import SIGNS, Accelerators
-from .base import Document, FileFormat, TextPlace
+from .base import Document, FileFormat, Kept, Reason, TextPlace
 from .messages import Message
 from .placeholders import has_words, with_placeholders_of
 
@@ -85,6 +85,10 @@ class _Catalogue(Document):
             raise UserError(f"The catalogue is damaged: it is not in {store.encoding}, as its header says.") from error
         self._entries = _entries(store, len(self._lines))
         self._open = [entry for entry in self._entries if _is_open(entry.unit, fuzzy)]
+        if not fuzzy:
+            self.kept = [
+                _fuzzy(entry.unit) for entry in self._entries if entry.unit.isfuzzy() and _has_draft(entry.unit)
+            ]
         accelerators = self._accelerators()
         self._messages: list[list[Message]] = []
         self.texts = []
@@ -253,6 +257,17 @@ def _is_open(unit: "pounit", fuzzy: bool) -> bool:
     if has_target and not fuzzy:
         return False
     return any(map(has_words, _as_list(unit.source)))
+
+
+def _has_draft(unit: "pounit") -> bool:
+    """Return whether a message has words and a translation. The header and obsolete messages are none."""
+    has_target = any(map(str, _as_list(unit.target)))
+    return unit.istranslatable() and has_target and any(map(has_words, _as_list(unit.source)))
+
+
+def _fuzzy(unit: "pounit") -> Kept:
+    """Return a message whose fuzzy translation stays."""
+    return Kept(Reason.FUZZY, unit.line_number, str(unit.source))
 
 
 def _as_list(strings: Any) -> list[str]:

@@ -15,6 +15,8 @@ from hf_capsule_mt.long_work import next_step
 from .accelerators import Accelerators
 from .base import (
     Document,
+    Kept,
+    Reason,
     Text,
     TextPlace,
     cut_in_proportion,
@@ -99,15 +101,17 @@ class Message:
         self._is_xml = tags
         self._parts: list[tuple[list[str], str, Text | None]] = []
         self.texts: list[Text] = []
+        self.unread: list[str] = []  # Parts with words that stay, because their tags do not enclose each other.
         read = text_with_tags
         if tags:
             read = xml_text
         for part_lines, gap in parts:
             source = " ".join(part_lines)
-            # What has no words, or tags that do not enclose each other, is not translated.
             text = None
             if has_words(source):
                 text = read(source, keep, ignored_tags)
+                if text is None:
+                    self.unread.append(source)
             if text is not None:
                 self.texts.append(text)
             self._parts.append((part_lines, gap, text))
@@ -149,6 +153,7 @@ class PlacedMessages(Document):
         self._counted = 0
         self._line = 1
         self.texts = []
+        self.kept: list[Kept] = []
 
     def add(
         self,
@@ -170,10 +175,25 @@ class PlacedMessages(Document):
             context: what else names it.
         """
         self._placed.append((start, end, message, write))
-        self._line += len(_LINE_END.findall(self._content, self._counted, start))
-        self._counted = start
-        place = TextPlace(self._line, unit, context)
+        place = TextPlace(self._line_at(start), unit, context)
         self.texts += [text._replace(place=place) for text in message.texts]
+        self.kept += [Kept(Reason.RAW_HTML, place.line, words) for words in message.unread]
+
+    def keep(self, reason: Reason, start: int, text: str) -> None:
+        """Count a message that stays, the next one of the file.
+
+        Args:
+            reason: why it stays.
+            start: its first byte.
+            text: its words.
+        """
+        self.kept.append(Kept(reason, self._line_at(start), text))
+
+    def _line_at(self, place: int) -> int:
+        """Return the line of a byte, from 1. Places come in the order of the file."""
+        self._line += len(_LINE_END.findall(self._content, self._counted, place))
+        self._counted = place
+        return self._line
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the file with its translations."""

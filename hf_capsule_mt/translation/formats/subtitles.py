@@ -17,6 +17,8 @@ from hf_capsule_mt.translation.tags.markup import read_markup
 from .base import (
     Document,
     FileFormat,
+    Kept,
+    Reason,
     TextPlace,
     cut_in_proportion,
     decoded,
@@ -40,6 +42,8 @@ _LEAD = re.compile(r"\s*(?:\{\\[^}]*\}\s*|[♪♫#]+\s*|[-–—]\s*(?=\S))*")
 _DASH = re.compile(r"\s*(?:\{\\[^}]*\}\s*)?[-–—]\s*\S")
 _KEEP = r"<[\d:.]+>|&\w+;|\{\\[^{}]*\}|[♪♫]+"
 _SENTENCE_END = re.compile(r"[.?!…。？！♪:]['\"”’»)\]]*$")
+# A comment of WebVTT goes on to an empty line.
+_COMMENT = re.compile(r"^NOTE(?=\s)(?:[^\n]*\S[^\n]*(?:\n|\Z))+", re.MULTILINE)
 _MOST_CUES = 6
 """The most cues of one sentence. Some subtitles have no full stops."""
 
@@ -97,6 +101,8 @@ class _Cues(Document):
             if is_vtt and "&" in text.text and "<" not in text.text:
                 text = text._replace(markup=read_markup(text.text))
             self.texts.append(text._replace(place=_place(group)))
+        if is_vtt:
+            self.kept = list(_comments(content))
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the subtitles with their translations."""
@@ -113,6 +119,15 @@ class _Cues(Document):
                 lengths[slot.cue_start] += shown_length(" ".join(lines))
         self.details = {number: _speed(group, lengths) for number, group in enumerate(self._sentences)}
         return replaced(self._content, parts).encode()
+
+
+def _comments(content: str) -> Iterator[Kept]:
+    """Yield the comments that have words."""
+    for comment in _COMMENT.finditer(content):
+        words = comment[0].removeprefix("NOTE")
+        if any(map(str.isalpha, words)):
+            line = content.count("\n", 0, comment.start()) + 1
+            yield Kept(Reason.COMMENTS, line, words)
 
 
 def _slots(content: str) -> Iterator[_Slot]:

@@ -7,7 +7,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.tags.markup import Item, Run
 
 from .accelerators import Accelerators
-from .base import Document, FileFormat, Text
+from .base import Document, FileFormat, Reason, Text
 from .messages import Message, PlacedMessages
 from .placeholders import has_words
 from .xml_elements import Element, first_element_is, read_elements
@@ -87,6 +87,10 @@ def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_l
             document.add(end, end, Message(""), lambda _: attribute)
         elif element.local_name == unit and _is_open(element, is_old, fuzzy):
             _add_target(document, element, is_old, accelerators)
+        elif element.local_name == unit:
+            reason = _reason_to_stay(element, is_old)
+            if reason is not None:
+                document.keep(reason, element.start, element.child("source").inner)
 
 
 def _take_accelerator(accelerators: Accelerators, unit: Element) -> None:
@@ -203,17 +207,40 @@ def _is_open(unit: Element, is_old: bool, fuzzy: bool) -> bool:
     target = unit.child("target")
     if source is None or unit.stays or unit.attributes.get("approved") == "yes":
         return False
-    state = ""
-    if not is_old:
-        state = unit.attributes.get("state", "")
-    elif target is not None:
-        state = target.attributes.get("state", "")
+    state = _state(unit, is_old)
     if state in _FINAL:
         return False
     has_target = target is not None and bool(target.inner.strip())
     if has_target and not _may_be_replaced(source, target, state, fuzzy):
         return False
     return has_words(_TAG.sub("", source.inner))
+
+
+def _reason_to_stay(unit: Element, is_old: bool) -> Reason | None:
+    """Return why a unit that is not open stays. None if it has no words, or a translation that is no draft."""
+    source = unit.child("source")
+    target = unit.child("target")
+    if source is None or not has_words(_TAG.sub("", source.inner)):
+        return None
+    if unit.stays:
+        return Reason.TO_STAY
+    if target is None or not target.inner.strip():
+        return Reason.APPROVED
+    state = _state(unit, is_old)
+    is_draft = state in _UNTRANSLATED or state.startswith("needs-")
+    if is_draft and unit.attributes.get("approved") != "yes":
+        return Reason.FUZZY
+    return None
+
+
+def _state(unit: Element, is_old: bool) -> str:
+    """Return the state of the translation of a unit, or nothing. In version 1.2 its target has it."""
+    target = unit.child("target")
+    if not is_old:
+        return unit.attributes.get("state", "")
+    if target is None:
+        return ""
+    return target.attributes.get("state", "")
 
 
 def _may_be_replaced(source: Element, target: Element, state: str, fuzzy: bool) -> bool:

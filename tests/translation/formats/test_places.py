@@ -3,6 +3,7 @@
 import pytest
 
 from hf_capsule_mt.translation.formats import FORMATS
+from hf_capsule_mt.translation.formats.base import lines_kept
 
 PO = """msgid ""
 msgstr "Content-Type: text/plain; charset=UTF-8\\n"
@@ -195,3 +196,56 @@ def test_texts_that_stay(name, content, lost, left):
     assert list(document.left) == []
     document.written(["Ein Hund." if text == lost else text for text in texts])
     assert [texts[number] for number in document.left] == (left or [lost])
+
+
+STAYING = {
+    "fuzzy": (
+        "po",
+        'msgid "A dog."\nmsgstr ""\n\n#, fuzzy\nmsgid "A cat."\nmsgstr "Katze"\n\n#, fuzzy\nmsgid "%d"\nmsgstr "%d"\n\n'
+        'msgid "A bird."\nmsgstr "Ein Vogel."\n\n#, fuzzy\n#~ msgid "Old."\n#~ msgstr "Alt."\n',
+        {"fuzzy": [4]},
+    ),
+    "approved and drafts of version 1": (
+        "xliff",
+        '<xliff version="1.2"><file><body>\n<trans-unit approved="yes"><source>A dog.</source></trans-unit>\n'
+        '<trans-unit translate="no"><source>A cat.</source></trans-unit>\n'
+        '<trans-unit><source>A bird.</source><target state="needs-review-translation">Vogel</target></trans-unit>\n'
+        '<trans-unit approved="yes"><source>A cow.</source><target>Eine Kuh.</target></trans-unit>\n'
+        '<trans-unit translate="no"><source>%s</source></trans-unit>\n</body></file></xliff>',
+        {"approved without a translation": [2], "marked to stay": [3], "fuzzy": [4]},
+    ),
+    "approved and drafts of version 2": (
+        "xliff",
+        '<xliff version="2.0"><file><unit>\n<segment state="final"><source>A dog.</source></segment>\n'
+        '<segment state="initial"><source>A cat.</source><target>Katze</target></segment>\n</unit></file></xliff>',
+        {"approved without a translation": [2], "fuzzy": [3]},
+    ),
+    "strings": (
+        "android",
+        '<resources>\n<string name="a" translatable="false">A dog.</string>\n'
+        '<string name="b" translatable="false">a_b</string>\n<string name="c">a "big" dog</string>\n'
+        '<string name="d"><b>A dog\\nruns.</b>\\nA cat.</string>\n</resources>',
+        {"marked to stay": [2], "quotes inside": [4], "raw HTML": [5, 5]},
+    ),
+    "comments of subtitles": (
+        "vtt",
+        "WEBVTT\n\nNOTE a dog\nruns\n\nNOTE 1\n\n00:01.000 --> 00:02.000\nNOTED\n",
+        {"comments": [3]},
+    ),
+    "code of programs": ("i18next", '{"a": "a_b", "b": "A dog.", "_comment": "A note."}', {}),
+    "values without words": ("properties", "# A comment.\na = a.b.c\nb = {0}\n", {}),
+}
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_units_that_stay_are_counted_with_the_reason(name):
+    file_format, content, expected = STAYING[name]
+    document = FORMATS[file_format].read(content.encode())
+    assert lines_kept(document) == expected
+
+
+def test_drafts_that_are_replaced_do_not_stay():
+    for name in ("fuzzy", "approved and drafts of version 1", "approved and drafts of version 2"):
+        file_format, content, _ = STAYING[name]
+        document = FORMATS[file_format].with_fuzzy().read(content.encode())
+        assert "fuzzy" not in lines_kept(document)
