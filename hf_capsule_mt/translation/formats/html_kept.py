@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Container, Iterator
 
 from hf_capsule_mt.translation.tags.markup import parts_that_stay, without_tags
+from hf_capsule_mt.translation.text.words import has_letters
 
 from .base import Kept, Reason
 
@@ -25,7 +26,7 @@ def has_words(attributes: str, translated: Container[str] = ()) -> bool:
         if name in translated:
             continue
         value = attribute["double"] or attribute["single"] or ""
-        if name in _OF_READERS and any(map(str.isalpha, value)):
+        if name in _OF_READERS and has_letters(value):
             return True
         if name not in _OF_PROGRAMS and _TWO_WORDS.search(value):
             return True
@@ -44,7 +45,7 @@ def kept_in_page(page: str, names_not_counted: Callable[[str], Container[str]]) 
     for part in parts_that_stay(page):
         line += page.count("\n", counted, part.start)
         counted = part.start
-        if part.kind == "comment" and _has_letters(part.raw):
+        if part.kind == "comment" and has_letters(part.raw):
             yield Kept(Reason.COMMENTS, line, part.raw)
         elif part.kind == "stays" and _has_words_inside(part.raw):
             yield Kept(Reason.TO_STAY, line, part.raw)
@@ -68,8 +69,4 @@ def kept_by_authors(content: str, line: int) -> Iterator[Kept]:
 
 def _has_words_inside(element: str) -> bool:
     """Return whether an element has text, or attributes with words."""
-    return _has_letters(without_tags(element)) or has_words(element)
-
-
-def _has_letters(text: str) -> bool:
-    return any(map(str.isalpha, text))
+    return has_letters(without_tags(element)) or has_words(element)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from hf_capsule_mt.translation.tags.markup import attributes, is_untranslated, read_markup
+from hf_capsule_mt.translation.text.words import has_letters
 
 from .base import Document, FileFormat, Text, TextPlace, decoded, replaced
 from .html_kept import kept_in_page
@@ -71,7 +72,7 @@ class _Page(Document):
         for attribute in attributes(tag):
             if names_language and attribute.name in _LANGUAGE:
                 value = html.escape(self._target_lang)
-            elif attribute.name in words and any(map(str.isalpha, attribute.value)):
+            elif attribute.name in words and has_letters(attribute.value):
                 if attribute.value not in self._numbers:
                     self._numbers[attribute.value] = len(self._numbers)
                     self._places.append(TextPlace(line, attribute.name))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.tags.markup import Run, read_markup, unescaped
+from hf_capsule_mt.translation.text.words import has_letters
 
 from .base import Document, FileFormat, Kept, Reason, Text, TextPlace, decoded, replaced
 from .markdown_kept import kept_in, kept_in_references
@@ -182,7 +183,7 @@ class _ProseFinder:
         self.kept: list[Kept] = []
         environment: dict = {}
         front_matter = _FRONT_MATTER.match(page)
-        if front_matter is not None and any(map(str.isalpha, front_matter[0])):
+        if front_matter is not None and has_letters(front_matter[0]):
             self.kept.append(Kept(Reason.FRONT_MATTER, 1, front_matter[0]))
         # Blank lines instead of the front matter have the same numbers.
         without_front_matter = _FRONT_MATTER.sub(lambda front: "\n" * front[0].count("\n"), page)
@@ -202,7 +203,7 @@ class _ProseFinder:
             if token.map is None:
                 continue
             self.kept += kept_in(token)
-            if not any(map(str.isalpha, unescaped(token.content))):
+            if not has_letters(unescaped(token.content)):
                 continue
             parts = self._parts(token, number)
             if parts is None:
@@ -242,7 +243,7 @@ class _ProseFinder:
             prose = self._lines(term, "title")
             if prose is None:
                 return None
-            if any(map(str.isalpha, prose.source)):
+            if has_letters(prose.source):
                 terms.append(prose)
         return terms
 
@@ -251,7 +252,7 @@ class _ProseFinder:
         runs = _markup_of(token.content)
         if runs is None:
             return None
-        if not any(any(map(str.isalpha, run.text)) for run in runs):
+        if not has_letters("".join(run.text for run in runs)):
             return []
         if token.level:
             prose = self._lines(replace(token, content=token.content.rstrip("\n")), "html")

@@ -143,6 +143,7 @@ def _indented(pattern: re.Pattern, state: "StateBlock", start_line: int, end_lin
     head = pattern.match(_written(state, start_line))
     if head is None:
         return False
+
     indent = state.sCount[start_line] + _INDENT
     end = start_line + 1
     behind_last = end
@@ -150,11 +151,13 @@ def _indented(pattern: re.Pattern, state: "StateBlock", start_line: int, end_lin
         end += 1
         if not state.isEmpty(end - 1):
             behind_last = end
+
     if not head["title"] and behind_last == start_line + 1:
         # A sentence may begin with these signs too.
         return False
     if silent:
         return True
+
     _add_title_of(state, start_line, head)
     _read_contents(state, "contents", start_line + 1, behind_last, indent)
     state.line = behind_last
@@ -172,21 +175,25 @@ def _labelled(
         return False
     if silent:
         return True
+
     num_tokens = len(state.tokens)
     begin_mark = state.bMarks[start_line]
     shift = state.tShift[start_line]
     column = state.sCount[start_line]
     indent = column + _INDENT
+
     state.bMarks[start_line] = begin_mark + shift + label.end()
     state.tShift[start_line] = 0
     # The text behind the label stands where its next lines stand.
     state.sCount[start_line] = indent
     contents = state.bMarks[start_line]
     _read_contents(state, name, start_line, end_line, indent)
+
     for token in state.tokens[num_tokens:]:
         if token.type == "inline" and token.map[0] == start_line:
             # The text may stand in the label, too.
             token.meta.setdefault("column", _column(state, contents))
+
     state.bMarks[start_line] = begin_mark
     state.tShift[start_line] = shift
     state.sCount[start_line] = column
@@ -198,19 +205,23 @@ def _read_contents(state: "StateBlock", name: str, start_line: int, end_line: in
     """Read the blocks from one line to another that have at least an indent."""
     opened = state.push(f"{name}_open", "", 1)
     opened.map = [start_line, end_line]
+
     outer_indent = state.blkIndent
     outer_end = state.lineMax
     outer_type = state.parentType
     outer_tight = state.tight
+
     state.blkIndent = indent
     state.lineMax = end_line
     state.parentType = "reference"
     state.line = start_line
     state.md.block.tokenize(state, start_line, end_line)
+
     state.blkIndent = outer_indent
     state.lineMax = outer_end
     state.parentType = outer_type
     state.tight = outer_tight
+
     opened.map[1] = state.line
     state.push(f"{name}_close", "", -1)
 
@@ -227,6 +238,7 @@ def _line(pattern: re.Pattern, state: "StateBlock", start_line: int, end_line: i
         return False
     if silent:
         return True
+
     _add_title_of(state, start_line, head)
     if pattern is _INSTRUCTION and has_words(text):
         _add_kept(state, start_line, start_line + 1, text, Reason.ATTRIBUTES)
@@ -238,8 +250,12 @@ def _fenced(state: "StateBlock", start_line: int, end_line: int, silent: bool) -
     """Read a formula, or a list of snippets, over several lines."""
     text = _written(state, start_line).rstrip()
     fence = _FENCE.match(text)
-    if state.is_code_block(start_line) or fence is None or fence[0].rstrip() in text[fence.end() :]:
+    if state.is_code_block(start_line) or fence is None:
         return False
+    ends_at_once = fence[0].rstrip() in text[fence.end() :]
+    if ends_at_once:
+        return False
+
     for line in range(start_line + 1, end_line):
         next_step()
         if state.isEmpty(line):
@@ -255,6 +271,7 @@ def _component(state: "StateBlock", start_line: int, end_line: int, silent: bool
     text = _written(state, start_line)
     if state.is_code_block(start_line) or not text.startswith("<"):
         return False
+
     start = state.bMarks[start_line] + state.tShift[start_line]
     limit = min(state.eMarks[end_line - 1], start + _LONGEST_TAG)
     if _MARKDOWN_TAG.match(text):
@@ -267,13 +284,16 @@ def _component(state: "StateBlock", start_line: int, end_line: int, silent: bool
     else:
         end = _end_of_tags(state.src, start, limit)
         reason = Reason.COMPONENTS
+
     if end is None:
         return False
     if silent:
         return True
+
     behind = start_line + 1
     while behind < end_line and state.bMarks[behind] < end:
         behind += 1
+
     state.env["is_mdx"] = state.env.get("is_mdx", False) or reason is Reason.COMPONENTS
     _pass_over(state, start_line, behind, reason)
     return True
@@ -323,6 +343,7 @@ def _mdx(state: "StateBlock", start_line: int, end_line: int, silent: bool) -> b
     is_outside = state.level == 0 and state.sCount[start_line] == 0
     if silent or not is_outside or not _MDX.match(_written(state, start_line)):
         return False
+
     end = start_line
     depth = 0
     # A statement goes on to its last bracket, also behind an empty line.
@@ -330,6 +351,7 @@ def _mdx(state: "StateBlock", start_line: int, end_line: int, silent: bool) -> b
         text = _written(state, end)
         depth += sum(map(text.count, "{[(")) - sum(map(text.count, ")]}"))
         end += 1
+
     state.env["is_mdx"] = True
     _pass_over(state, start_line, end, Reason.COMPONENTS)
     return True
@@ -366,6 +388,7 @@ def _edit(state: "StateInline", silent: bool) -> bool:
     end = state.src.find(closing, beginning.end(), state.posMax)
     if end <= beginning.end():
         return False
+
     behind = end + len(closing)
     is_text = beginning[0] in _EDITED_TEXT
     if not silent and is_text:

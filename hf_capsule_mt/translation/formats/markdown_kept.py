@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.translation.text.words import has_letters
 
 from .base import Kept, Reason
 from .html_kept import has_words, kept_by_authors
+from .markdown_marks import MARKS_IN_ALT
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -22,7 +24,6 @@ _DIRECTIVE = re.compile(
     r"|seealso|sidebar|tab-item|tab-set|table|tip|topic|version\w+|warning)"
 )
 _BRACES = re.compile(r"\{[^{}\n]+\}")
-_MARKS_IN_ALT = re.compile(r"[\\`*_\[\]<&]")
 
 
 def kept_in(token: "Token") -> Iterator[Kept]:
@@ -50,7 +51,7 @@ def kept_in(token: "Token") -> Iterator[Kept]:
 def kept_in_references(references: Mapping[str, Mapping[str, Any]]) -> Iterator[Kept]:
     """Yield the titles of the targets of links that a page defines."""
     for reference in references.values():
-        if _has_letters(reference["title"]):
+        if has_letters(reference["title"]):
             yield Kept(Reason.LINK_TITLES, reference["map"][0] + 1, reference["title"])
 
 
@@ -66,7 +67,7 @@ def _in_fence(token: "Token", line: int) -> Iterator[Kept]:
 def _in_html(content: str, line: int) -> Iterator[Kept]:
     """Yield the comments and the words in attributes of HTML."""
     for comment in _COMMENT.finditer(content):
-        if _has_letters(comment[0]):
+        if has_letters(comment[0]):
             yield Kept(Reason.COMMENTS, line + content.count("\n", 0, comment.start()), comment[0])
     without_comments = _COMMENT.sub("", content)
     if has_words(without_comments):
@@ -96,7 +97,7 @@ def _html_of(parts: Sequence["Token"]) -> str:
 
 def _in_target(part: "Token", title: str, line: int) -> Iterator[Kept]:
     """Yield the title of a link or image. Titles of targets that the page defines are counted there."""
-    if _has_letters(title) and part.meta.get("raw", "").endswith(")"):
+    if has_letters(title) and part.meta.get("raw", "").endswith(")"):
         yield Kept(Reason.LINK_TITLES, line, title)
 
 
@@ -104,13 +105,13 @@ def _in_part(part: "Token", line: int) -> Iterator[Kept]:
     """Yield the words of a part of a paragraph that are not translated."""
     if part.type == "image":
         yield from _in_target(part, part.attrs.get("title", ""), line)
-        if _has_letters(part.content) and _MARKS_IN_ALT.search(part.content):
+        if has_letters(part.content) and MARKS_IN_ALT.search(part.content):
             yield Kept(Reason.IMAGE_TEXTS, line, part.content)
     elif part.type == "html_inline" and part.content.startswith("{"):
         yield Kept(Reason.EDITS, line, part.content)
     elif part.type == "html_inline":
         yield from _in_html(part.content, line)
-    elif part.type == "kept_part" and part.content.startswith("{") and _has_letters(part.content):
+    elif part.type == "kept_part" and part.content.startswith("{") and has_letters(part.content):
         yield Kept(Reason.COMMENTS, line, part.content)
     elif part.type == "text":
         for braces in _BRACES.finditer(part.content):
@@ -118,7 +119,3 @@ def _in_part(part: "Token", line: int) -> Iterator[Kept]:
                 yield Kept(Reason.COMMENTS, line, braces[0])
             elif has_words(braces[0]):
                 yield Kept(Reason.ATTRIBUTES, line, braces[0])
-
-
-def _has_letters(text: str) -> bool:
-    return any(map(str.isalpha, text))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.tags.markup import BLOCKS, kind_of_whole, read_markup
+from hf_capsule_mt.translation.text.words import has_letters
 
 from .base import Text, xml_text
 from .markdown_blocks import add_blocks, add_inline
@@ -35,7 +36,8 @@ _KEPT = re.compile(
 _FORMULA = re.compile(r"[\\^_=+<>|{]")
 _WORD = re.compile(r"[^\W\d_]{2}")
 _SPECIAL = re.compile(r"([\\`*_\[\]<])")
-_MARKS_IN_ALT = re.compile(r"[\\`*_\[\]<&]")
+MARKS_IN_ALT = re.compile(r"[\\`*_\[\]<&]")
+"""What keeps the text of an image as it is."""
 
 
 @dataclass
@@ -239,13 +241,13 @@ def _element(marks: list[Mark]) -> list[Mark]:
 
 def _image(raw: str, alt: str) -> Mark:
     """Return the mark of an image. A text with marks in it stays."""
-    has_words = any(map(str.isalpha, alt)) and _MARKS_IN_ALT.search(alt) is None
+    has_words = has_letters(alt) and MARKS_IN_ALT.search(alt) is None
     return Mark("point", raw, alt=alt if has_words else "")
 
 
 def _end_of_link(raw: str, label: str) -> str:
     end = raw.removeprefix(f"[{label}")
-    if end in ("]", "][]") and any(map(str.isalpha, _CODE.sub("", label))):
+    if end in ("]", "][]") and has_letters(_CODE.sub("", label)):
         # The text is the name of its target too, and will be another one.
         return f"][{label}]"
     return end

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import regex
 
-from hf_capsule_mt.translation.text.words import ADDRESSES
+from hf_capsule_mt.translation.text.words import ADDRESSES, has_letters
 
 _DEEPEST = 12
 """The most parentheses or braces in each other. Without a limit, each of many open ones is searched to the end."""
@@ -60,7 +60,7 @@ _DATE = regex.compile(r"(?=.*(?:YY|yy|HH|hh|mm))[GYyMLdDEaHhmsSZz.,:/' -]+")
 
 def has_words(string: str) -> bool:
     """Return whether something in a message is for a reader, and not only for a program."""
-    return any(map(str.isalpha, _PLACEHOLDER_OR_ADDRESS.sub("", string)))
+    return has_letters(_PLACEHOLDER_OR_ADDRESS.sub("", string))
 
 
 def is_code(string: str) -> bool:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
+from hf_capsule_mt.translation.text.words import has_letters
+
 from .base import Document, FileFormat, Text, TextPlace, decoded, replaced
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -32,7 +34,7 @@ class _Paragraphs(Document):
             lines = list(group)
             paragraph = "".join(lines)
             end = start + len(paragraph)
-            if not is_blank and any(map(str.isalpha, paragraph)):
+            if not is_blank and has_letters(paragraph):
                 self._places.append((start, end))
                 self.texts.append(Text(paragraph, place=TextPlace(line_number)))
             start = end

@@ -13,6 +13,7 @@ from itertools import islice
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 from hf_capsule_mt.translation.tags.markup import read_markup
+from hf_capsule_mt.translation.text.words import has_letters
 
 from .base import (
     Document,
@@ -90,7 +91,7 @@ class _Cues(Document):
         self._content = content
         self._sentences = []
         for group in _sentences(_slots(content)):
-            if any(map(str.isalpha, "".join(slot.text for slot in group))):
+            if has_letters("".join(slot.text for slot in group)):
                 self._sentences.append(group)
         if not self._sentences and _FIRST_LINE.search(content) is None:
             raise UserError("There are no cues, which begin with a line such as 00:00:01,000 --> 00:00:02,000.")
@@ -125,7 +126,7 @@ def _comments(content: str) -> Iterator[Kept]:
     """Yield the comments that have words."""
     for comment in _COMMENT.finditer(content):
         words = comment[0].removeprefix("NOTE")
-        if any(map(str.isalpha, words)):
+        if has_letters(words):
             line = content.count("\n", 0, comment.start()) + 1
             yield Kept(Reason.COMMENTS, line, words)
 

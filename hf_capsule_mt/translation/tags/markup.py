@@ -13,6 +13,8 @@ import regex
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
+from ..text.words import has_letters
+
 
 def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
@@ -233,7 +235,7 @@ def kind_of_whole(tag: str, text: str) -> str | None:
         text: the characters in it.
     """
     name = _TOKEN.match(tag)["name"].lower()
-    is_mark = name in _RAISED and not any(map(str.isalpha, text))
+    is_mark = name in _RAISED and not has_letters(text)
     if name in _UNTOUCHED or is_mark or is_untranslated(tag):
         return _whole(name, tag, text).kind
     return None

@@ -20,7 +20,7 @@ from hf_capsule_mt.long_work import next_step
 
 from ..terms.glossary import Term, placed_forms, places_of_terms
 from ..text.segments import Restored, Segment
-from ..text.words import Align, Span, Weights, word_spans
+from ..text.words import Align, Span, Weights, has_letters, word_spans
 from .markup import Item, Run, without_tags
 from .placement import Node
 from .writer import KeptParts, SentenceWriter
@@ -259,7 +259,7 @@ def _segment(text: str, start: int, end: int, items: Sequence[Item], line: int, 
         escape: writes characters as references.
     """
     without_items = [item._replace(raw="") for item in items]
-    if not any(map(str.isalpha, _written(text, start, end, without_items, str))):
+    if not has_letters(_written(text, start, end, without_items, str)):
         return Segment(_written(text, start, end, items, escape), "", "")
     num_ahead, origin = _ahead(text, start, end, items)
     begin = _first_word(text, origin, end)

@@ -13,6 +13,8 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.language_tags import language_of
 from hf_capsule_mt.long_work import next_step
 
+from .words import has_letters
+
 Fits = Callable[[str], bool]
 Place = tuple[int, int, int]
 """Characters of what a model wrote, from the first to the one behind the last, and the place in the translation,
@@ -123,7 +125,7 @@ def plain_segments(parts: Iterable[str]) -> list[Segment]:
     line = 0
     for part in parts:
         text = part.strip()
-        if any(map(str.isalpha, text)):
+        if has_letters(text):
             begin = part.index(text)
             before = part[:begin]
             line_of_text = line + before.count("\n")

@@ -40,6 +40,11 @@ _LETTERS = {regex.ASCII: "a", regex.IGNORECASE: "i", regex.MULTILINE: "m", regex
 """Flags that can hold for a part of an expression."""
 
 
+def has_letters(text: str) -> bool:
+    """Return whether there is something to translate in a text: a letter of any script."""
+    return any(map(str.isalpha, text))
+
+
 def word_spans(text: str, whole: Sequence[Span] = ()) -> list[Span]:
     """Return the places of the words of a text. Each span of `whole` is one word."""
     words = []
