@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _serve(args: argparse.Namespace) -> None:
     """Load the models, and serve them."""
     from hf_capsule_mt.serving.app import build_app
-    from hf_capsule_mt.serving.models import load_models, with_calibrations
+    from hf_capsule_mt.serving.models import load_models
     from hf_capsule_mt.serving.operators.metrics import Metrics
     from hf_capsule_mt.serving.operators.process import KeyReloading
 
@@ -54,7 +54,7 @@ def _serve(args: argparse.Namespace) -> None:
     with _listening(args.host, args.port) as listener:
         device = decoding.device_of(args, decoding.process_state(args.device))
         options = decoding.decoding_options(args, model="")
-        models = with_calibrations(load_models(args.models, options, device), args.calibrations, options)
+        models = load_models(args.models, options, device)
         _warm_up(models)
         app = build_app(models, settings, Metrics())
         if args.demo:

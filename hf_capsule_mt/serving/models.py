@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -15,7 +14,6 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
 from hf_capsule_mt.translation.tags.markup import Run
 from hf_capsule_mt.translation.tags.placement import Node
 from hf_capsule_mt.translation.text.segments import Segment, check_language, language_code
@@ -38,10 +36,8 @@ class ServedModel:
     decode: Decode
     sentence_language: str | None  # Two letters, for finding sentences. None if nobody knows its sentences.
     direction: Direction = ONE_PAIR  # What the tokenizer is told of the languages.
-    checkpoint: str = ""  # The folder, or the name on the Hub.
     obeys_glossaries: bool = True  # Only the decoder engine of this package does.
     num_beams: int = 1
-    calibration: Calibration | None = None  # Tells how good a translation probably is.
 
     @property
     def name(self) -> str:
@@ -118,7 +114,6 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
             decode,
             _sentence_language(parsed.source),
             _direction(parsed, translator),
-            checkpoint=parsed.checkpoint,
             obeys_glossaries=_obeys_glossaries(translator.model, decoding),
             num_beams=settings.num_beams or 1,
         )
@@ -126,35 +121,6 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
             raise UserError(f"--models names two models for {model.name}. Name one.")
         models[model.name] = model
     return [*models.values()]
-
-
-def with_calibrations(
-    models: Sequence[ServedModel], specifications: Sequence[str], decoding: DecodingOptions
-) -> list[ServedModel]:
-    """Return the models with their calibrations.
-
-    Args:
-        models: as [`load_models`] returns them.
-        specifications: such as `en-de=calibration.json`.
-        decoding: how the models decode. Its model is not used.
-
-    Raises:
-        UserError: if there is no such pair, or a calibration is of another model or other settings.
-    """
-    by_pair = {model.name: model for model in models}
-    for specification in specifications:
-        pair, _, path = specification.partition("=")
-        if pair not in by_pair or not path:
-            known = ", ".join(by_pair)
-            raise UserError(f"--calibrations: {specification!r} is no pair of --models ({known}) with a file.")
-        model = by_pair[pair]
-        calibration = Calibration.read(Path(path))
-        direction = model.direction
-        target = direction.target or direction.code.strip("<>") or None
-        options = replace(decoding, model=model.checkpoint).pinned()
-        calibration.check(calibration_settings(options, direction.source, target))
-        by_pair[pair] = replace(model, calibration=calibration)
-    return [*by_pair.values()]
 
 
 class _Specification(NamedTuple):

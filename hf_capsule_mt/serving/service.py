@@ -199,7 +199,6 @@ class Service:
                 name,
                 sentences_to_decode(texts),
                 alternatives=request.alternatives,
-                rereads=request.wants_quality,
             )
             decoding[name] = asyncio.wrap_future(future)
         return decoding

@@ -1,14 +1,12 @@
 """What clients ask for: texts, each with its model. And what becomes of a text: sentences, then a translation."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.quality.judge import judge
 from hf_capsule_mt.translation.tags.markup import Run
 from hf_capsule_mt.translation.text_translator import Ranked
-from hf_capsule_mt.translation.translation import PreparedText, Sentence, Translation
+from hf_capsule_mt.translation.translation import PreparedText, Sentence
 
 from .models import ServedModel
 
@@ -37,7 +35,6 @@ class TranslationRequest:
 
     sources: list[SourceText]
     alternatives: int = field(default=0, kw_only=True)  # Other translations of each text that are wanted.
-    wants_quality: bool = field(default=False, kw_only=True)  # Whether the expected quality is wanted.
 
     @property
     def characters(self) -> int:
@@ -56,7 +53,6 @@ class TranslatedText:
 
     text: str
     alternatives: tuple[str, ...] = ()  # Other translations, the best first.
-    qualities: tuple[dict[str, Any], ...] = ()  # What clients read of each of its sentences, if they asked for it.
 
 
 def prepare(request: TranslationRequest) -> list[PreparedText]:
@@ -93,30 +89,10 @@ def join(
         of_text: list[Ranked] = []
         for sentence in text.sentences:
             of_text.append(next(remaining[model.name]) if sentence.token_ids else ())
-        of_sentences = model.translator.restored_sentences(text, of_text)
-        translation = text.joined(of_sentences)
+        translation = model.translator.join(text, of_text)
         ranked_texts = [translation.text]
         ranked_texts += [alternative.text for alternative in translation.alternatives]
         # Beams that differ in their tokens may have the same text.
         best, *others = dict.fromkeys(ranked_texts)
-        qualities: list[dict[str, Any]] = []
-        if request.wants_quality:
-            qualities = _qualities(model, text, of_text, of_sentences)
-        translated.append(TranslatedText(best, tuple(others), tuple(qualities)))
+        translated.append(TranslatedText(best, tuple(others)))
     return translated
-
-
-def _qualities(
-    model: ServedModel, text: PreparedText, decoded: Sequence[Ranked], translations: Sequence[Translation]
-) -> list[dict[str, Any]]:
-    """Return what is expected of the translations, which the model has read again."""
-    qualities = []
-    for sentence, ranked, translation in zip(text.sentences, decoded, translations, strict=True):
-        if not ranked:
-            # It was copied.
-            continue
-        written = sentence.segment.without_tags(translation.text)
-        judgement = judge(model.translator.reader, sentence, ranked[0], written, translation.places)
-        [expected] = model.calibration.expect([judgement.score], [judgement.source_length])
-        qualities.append({"source": sentence.segment.text, "metric": model.calibration.metric, **asdict(expected)})
-    return qualities

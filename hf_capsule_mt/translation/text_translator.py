@@ -209,18 +209,11 @@ class TextTranslator:
             has_links: whether the words of the text are aligned. Then all words of the sentences can be aligned.
             **cleaning: `clean_up_tokenization_spaces`, as when the sentences were decoded.
         """
-        of_sentences = self.restored_sentences(prepared, decoded, has_links=has_links, **cleaning)
-        return prepared.joined(of_sentences, has_links=has_links)
-
-    def restored_sentences(
-        self, prepared: PreparedText, decoded: Sequence[Ranked], **options: Any
-    ) -> list[Translation]:
-        """Return the translation of each sentence of a text. The options are those of [`restored`]."""
         of_sentences = []
         for sentence, ranked in zip(prepared.sentences, decoded, strict=True):
             next_step()
-            of_sentences.append(self.restored(sentence, ranked, **options))
-        return of_sentences
+            of_sentences.append(self.restored(sentence, ranked, has_links=has_links, **cleaning))
+        return prepared.joined(of_sentences, has_links=has_links)
 
     def restored(
         self,

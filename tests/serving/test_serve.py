@@ -144,15 +144,29 @@ def test_another_name_of_the_host(server):
         urllib.request.urlopen(request, timeout=60)
 
 
+LOADING_WAITS = """
+from hf_capsule_mt.serving import models
+
+
+def load_models(*arguments):
+    open({pipe!r}).read()
+
+
+models.load_models = load_models
+"""
+
+
 @pytest.mark.slow
 def test_a_signal_while_it_loads(checkpoint, tmp_path):
-    """The calibration is a pipe, and reading it does not end before the test writes."""
-    calibration = tmp_path / "calibration.json"
-    os.mkfifo(calibration)
+    """Its models wait for a pipe, and reading it does not end before the test writes."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = tmp_path / "loading_waits.py"
+    code.write_text(LOADING_WAITS.format(pipe=str(pipe)))
     log = tmp_path / "log"
-    process = started(checkpoint, log, "--calibrations", f"en-de={calibration}")
-    # Opening waits for the server, which then has its model.
-    with calibration.open("w"):
+    process = started(checkpoint, log, "--import", str(code))
+    # Opening waits for the server, which then loads.
+    with pipe.open("w"):
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGTERM

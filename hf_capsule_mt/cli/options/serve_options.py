@@ -30,13 +30,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="Pairs of languages with their models, such as en-de=Helsinki-NLP/opus-mt-en-de. Write en-pt=NAME:pt_BR "
         "for a multilingual model that calls the target language pt_BR.",
     )
-    models.add_argument(
-        "--calibrations",
-        nargs="+",
-        default=[],
-        metavar="PAIR=FILE",
-        help="Calibrations by calibrate, such as en-de=calibration.json. Clients may then ask for quality.",
-    )
     add_import(models)
     _add_clients(parser)
     _add_texts(parser)

@@ -18,7 +18,7 @@ from ..texts import SourceText, TranslatedText, TranslationRequest
 
 LIBRETRANSLATE = Protocol("libretranslate", "error", lambda fields, authorization: fields.get("api_key"))
 
-_FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "quality", "api_key", "secret"))
+_FIELDS = frozenset(("q", "source", "target", "format", "alternatives", "api_key", "secret"))
 """`secret` is what LibreTranslate's own page sends."""
 _FIELDS_OF_DETECTION = frozenset(("q", "api_key", "secret"))
 _FIELDS_OF_FILE = frozenset(("source", "target", "api_key", "secret"))
@@ -59,9 +59,7 @@ async def _request(fields: Fields, service: Service) -> TranslationRequest:
         raise RequestError(400, message, reason="Invalid request: format is neither text nor html")
     options = TextOptions(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
     sources = await service.sources(texts, None if source == _AUTO else source, target, options)
-    return TranslationRequest(
-        sources, alternatives=_alternatives(fields, sources), wants_quality=_wants_quality(fields, sources)
-    )
+    return TranslationRequest(sources, alternatives=_alternatives(fields, sources))
 
 
 def _answer(fields: Fields, request: TranslationRequest, translated: Sequence[TranslatedText]) -> dict[str, Any]:
@@ -73,8 +71,6 @@ def _answer(fields: Fields, request: TranslationRequest, translated: Sequence[Tr
         ]
     if request.alternatives:
         results["alternatives"] = [[*text.alternatives] for text in translated]
-    if request.wants_quality:
-        results["quality"] = [[*text.qualities] for text in translated]
     if isinstance(fields["q"], list):
         return results
     # A client that sent one text reads one of each.
@@ -184,16 +180,3 @@ def _alternatives(fields: Fields, sources: Sequence[SourceText]) -> int:
     if number > most:
         raise RequestError(400, f"Invalid request: alternatives is {number}, and this server has at most {most}")
     return max(number, 0)
-
-
-def _wants_quality(fields: Fields, sources: Sequence[SourceText]) -> bool:
-    """Return whether the expected quality is wanted, which is a field of this server and not of LibreTranslate."""
-    value = fields.get("quality", False)
-    if value in (False, "false", ""):
-        return False
-    if value not in (True, "true"):
-        raise RequestError(400, "Invalid request: quality is neither true nor false")
-    for source in sources:
-        if source.model.calibration is None:
-            raise RequestError(400, f"Invalid request: quality is not supported, {source.model.name} is not calibrated")
-    return True

@@ -166,7 +166,6 @@ class Batcher:
         sentences: Sequence[Sentence],
         *,
         alternatives: int = 0,
-        rereads: bool = False,
     ) -> Future[list[Ranked]]:
         """Give sentences to the engine.
 
@@ -174,7 +173,6 @@ class Batcher:
             model: the name of one of the decoders.
             sentences: those of one request, with token ids, and with one target language.
             alternatives: how many other translations each sentence has, less than there are beams.
-            rereads: whether the model reads the best translations again, so that they can be judged.
 
         Returns:
             A future of the translations in the order of the sentences. Cancel it to drop those that still wait, and
@@ -193,7 +191,6 @@ class Batcher:
                 arrival=time.monotonic(),
                 last_batch=last_batch,
                 alternatives=alternatives,
-                rereads=rereads,
             )
             if sentences:
                 self._requests.append(request)
@@ -289,8 +286,6 @@ class Batcher:
             if max(counts) > 1:
                 # One search for all. Only those who asked get more of what it has found.
                 options["num_return_sequences"] = counts
-            if batch[0].request.rereads:
-                options["rereads"] = True
             return [*decode(sentences, **options)]
         except GivenUpError:
             raise

@@ -44,7 +44,6 @@ class WaitingRequest:
     arrival: float  # Of time.monotonic().
     last_batch: int  # The number of the last batch that had a sentence of it.
     alternatives: int = 0  # Other translations of each sentence.
-    rereads: bool = False  # Whether the model reads its translations again.
     future: Future[list[Ranked]] = field(default_factory=Future)
     waiting: dict[Lane, deque[int]] = field(init=False)  # Indices of the sentences that no batch has had.
     waiting_tokens: dict[Lane, int] = field(init=False)  # Their source tokens.
@@ -59,12 +58,12 @@ class WaitingRequest:
         self.has_terms = any(sentence.terms for sentence in self.sentences)
 
     @property
-    def kind(self) -> tuple[str, int | None, bool, bool]:
-        """What a batch must have in common: the model, the target language if it has several, terms and judgements.
+    def kind(self) -> tuple[str, int | None, bool]:
+        """What a batch must have in common: the model, the target language if it has several, and terms.
 
-        Some sentences with terms are searched twice, and judgements cost a pass. Others must not wait for that.
+        Some sentences with terms are searched twice. Others must not wait for that.
         """
-        return self.model, self.sentences[0].direction.first_token, self.has_terms, self.rereads
+        return self.model, self.sentences[0].direction.first_token, self.has_terms
 
     def length(self, index: int) -> int:
         """Return the number of source tokens of a sentence."""
