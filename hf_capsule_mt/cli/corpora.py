@@ -29,7 +29,7 @@ _FAULTS = {
     "too_short": "far too short",
     "repeats": "repeating",
 }
-_OF_TEXT_FILES = (*("output_file", "calibration", "interactive", "glossary", "fuzzy", "n_best", "alignments"),)
+_OF_TEXT_FILES = (*("output_file", "interactive", "glossary", "fuzzy", "n_best", "alignments"),)
 
 
 def translate_rows(args: argparse.Namespace) -> None:

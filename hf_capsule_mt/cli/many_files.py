@@ -17,7 +17,6 @@ from hf_capsule_mt.translation.files.many_files import Outcome, translate_files
 from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.files.output_folders import output_paths, with_common_int8
 from hf_capsule_mt.translation.formats.base import Reason
-from hf_capsule_mt.translation.quality.calibration import calibration_settings
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from . import corpora, decoding
@@ -39,17 +38,15 @@ def translate_many(args: argparse.Namespace, options: FileOptions) -> bool:
         Whether all files are complete.
     """
     outputs = output_paths(_files(args.input_file), args.output_dir)
-    others = [args.calibration, args.glossary, args.vocabulary]
+    others = [args.glossary, args.vocabulary]
     reports = [("--report_file", args.report_file), ("--report_page", args.report_page)]
     check_distinct(reports, [*outputs, *outputs.values(), *others])
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError("One process translates files of formats. Start only one.")
     model = with_common_int8(options.decoding.pinned(), args.output_dir)
-    if options.calibration is not None:
-        options.calibration.check(calibration_settings(model, args.source_lang, args.target_lang))
     # Translations do not depend on what the report says of them.
-    settings = replace(options, decoding=model, report_file=None, calibration=None).settings()
+    settings = replace(options, decoding=model, report_file=None).settings()
     started = time.monotonic()
     with logging_redirect_tqdm():
         outcome = translate_files(
@@ -66,7 +63,6 @@ def translate_many(args: argparse.Namespace, options: FileOptions) -> bool:
             fuzzy=args.fuzzy,
             glossary=options.texts.glossary,
             report_file=args.report_file,
-            calibration=options.calibration,
             max_tokens_per_batch=args.max_tokens_per_batch,
             **model.generate_options(),
         )

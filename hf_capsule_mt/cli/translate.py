@@ -16,8 +16,7 @@ from hf_capsule_mt.translation.files.options import STANDARD_INPUT, FileOptions,
 from hf_capsule_mt.translation.files.whole import check_readable
 from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.quality.calibration import Calibration, calibration_settings
-from hf_capsule_mt.translation.quality.report import faults, is_report, mean_score
+from hf_capsule_mt.translation.quality.report import faults, is_report
 from hf_capsule_mt.translation.quality.report_page import write_report_page
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
@@ -55,14 +54,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     file_format = _file_format(args)
     state = decoding.process_state(args.device)
     if file_format is not None:
-        options = _translate_file(args, file_format, state)
+        _translate_file(args, file_format, state)
     else:
-        options = _options(args)
-        for lines in translate_windows(options, state):
+        for lines in translate_windows(_options(args), state):
             sys.stdout.buffer.write(text_bytes(lines))
             sys.stdout.buffer.flush()
     if args.report_file is not None and state.is_main_process:
-        _finish_report(args, options.calibration)
+        _finish_report(args)
     leave_group_at_exit()
 
 
@@ -82,17 +80,16 @@ def _translate_into_folder(args: argparse.Namespace) -> None:
         return
     many_files.check_arguments(args)
     _check_texts(args)
-    options = _options(args)
-    are_complete = many_files.translate_many(args, options)
+    are_complete = many_files.translate_many(args, _options(args))
     if args.report_file is not None:
-        _finish_report(args, options.calibration)
+        _finish_report(args)
     leave_group_at_exit()
     if not are_complete:
         raise SystemExit(1)
 
 
-def _finish_report(args: argparse.Namespace, calibration: Calibration | None) -> None:
-    """Write the page of a report, and say how many translations look wrong and whether a calibration fits them."""
+def _finish_report(args: argparse.Namespace) -> None:
+    """Write the page of a report, and say how many translations look wrong."""
     report = args.report_file
     if args.report_page is not None:
         title = args.output_dir or args.input_file or "standard input"
@@ -100,16 +97,6 @@ def _finish_report(args: argparse.Namespace, calibration: Calibration | None) ->
     warning = faults(each_line(report))
     if warning is not None:
         logger.warning("%s See %s.", warning, args.report_page or report)
-    if calibration is not None:
-        _warn_of_another_kind(calibration, report)
-
-
-def _warn_of_another_kind(calibration: Calibration, report: Path) -> None:
-    """Warn if the scores of a report are not like those of the calibration."""
-    mean = mean_score(each_line(report))
-    warning = None if mean is None else calibration.warning(mean)
-    if warning is not None:
-        logger.warning("%s", warning)
 
 
 def _one_file(paths: Sequence[Path] | None) -> Path | None:
@@ -130,7 +117,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     ]
     for _, path in outputs:
         check_output_file(path)
-    inputs = [args.input_file or STANDARD_INPUT, args.calibration, args.glossary, args.vocabulary]
+    inputs = [args.input_file or STANDARD_INPUT, args.glossary, args.vocabulary]
     check_distinct(outputs, inputs)
     _check_answers(args)
     _check_texts(args)
@@ -139,8 +126,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
 def _check_texts(args: argparse.Namespace) -> None:
     """Check how texts are cut, what they need, and how they are decoded."""
     decoding.check_options(args)
-    if args.calibration is not None and args.report_file is None:
-        raise UserError("--calibration adds fields to the report. Give --report_file.")
     for language in filter(None, (args.documents, args.sentences)):
         check_language(language)
     if args.keep is not None:
@@ -199,14 +184,12 @@ def _file_format(args: argparse.Namespace) -> FileFormat | None:
     return file_format
 
 
-def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: PartialState) -> FileOptions:
-    """Translate the input as a whole, and return how."""
+def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: PartialState) -> None:
+    """Translate the input as a whole."""
     if state.num_processes > 1:
         raise UserError(f"The input is {file_format.title}, which one process translates. Start only one.")
     file_options = _options(args).pinned()
     options = file_options.decoding
-    if file_options.calibration is not None:
-        file_options.calibration.check(calibration_settings(options, args.source_lang, args.target_lang))
     translate_file(
         TextTranslator(*options.load(decoding.device_of(args, state))),
         args.input_file or STANDARD_INPUT,
@@ -221,11 +204,9 @@ def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: Pa
         glossary=file_options.texts.glossary,
         max_tokens_per_batch=args.max_tokens_per_batch,
         report_file=args.report_file,
-        calibration=file_options.calibration,
         settings={**file_options.settings(), "format": file_format.name, "fuzzy": args.fuzzy},
         **options.generate_options(),
     )
-    return file_options
 
 
 def _options(args: argparse.Namespace) -> FileOptions:
@@ -239,7 +220,6 @@ def _options(args: argparse.Namespace) -> FileOptions:
         alignments_file=args.alignments,
         chunk_size=args.chunk_size,
         interactive=args.interactive,
-        calibration=None if args.calibration is None else Calibration.read(args.calibration),
         errors=args.errors,
         n_best=args.n_best,
     )

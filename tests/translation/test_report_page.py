@@ -161,6 +161,16 @@ def test_order_of_flags(tmp_path):
     assert counts == {"left": 1, "copies": 2, "missing_term": 1}
 
 
+def test_an_earlier_report_with_an_expected_quality(tmp_path):
+    """Its other fields are shown."""
+    earlier = {"quality": 62.0, "interval": [40.0, 80.0], "p_bad": 0.1, "low_coverage": True}
+    page, data = page_of(tmp_path, [record_of(1, **earlier), record_of(2, copies=True)])
+    assert [row["line"] for row in data["rows"]] == [2, 1]
+    assert data["rows"][1]["score"] == -0.5
+    assert earlier.keys().isdisjoint(data["rows"][1])
+    assert "2 translations, 1 with a flag" in page
+
+
 @pytest.mark.parametrize(
     "sign", [{"score": -3.0}, {"lowest": -9.0}, {"coverage": 0.1}, {"length_ratio": 0.2}, {"length_ratio": 5.0}]
 )

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hf_capsule_mt.translation.quality.judge import Judgement, judged, repeated_tokens
-from hf_capsule_mt.translation.quality.report import faults, mean_score
+from hf_capsule_mt.translation.quality.report import faults
 from hf_capsule_mt.translation.quality.signals import Signs
 
 
@@ -60,14 +60,14 @@ def test_reports_of_other_versions_are_read():
     old = {"line": 1, "score": -1.0, "limit_reached": False, "empty": True, "too_short": False, "repeats": False}
     assert faults([json.dumps(old)]) == "1 of 1 translations are marked: 1 empty. The first is of line 1."
     assert "1 of 2" in faults([json.dumps({**old, "empty": False, "strange": True}), json.dumps({**old, "line": 2})])
-    new = {**Judgement(copies=True, low_coverage=True).fields(), "line": 4}
+    new = {**Judgement(copies=True, adds_numbers=True).fields(), "line": 4}
     assert faults([json.dumps(new)]) == (
-        "1 of 1 translations are marked: 1 copying their source, 1 leaving out much of their source. "
+        "1 of 1 translations are marked: 1 copying their source, 1 with a number that their source lacks. "
         "The first is of line 4."
     )
     assert faults([json.dumps({**old, "empty": False})]) is None
     both = [json.dumps({**new, "line": line}) for line in (4, 7)]
-    assert faults(both).endswith("2 leaving out much of their source. The first is of line 4.")
+    assert faults(both).endswith("2 with a number that their source lacks. The first is of line 4.")
 
 
 def test_missing_terms_are_counted():
@@ -79,9 +79,3 @@ def test_missing_terms_are_counted():
         marked
         == "1 of 3 translations are marked: 1 empty. The first is of line 3. 3 terms of the glossary are missing."
     )
-
-
-def test_the_mean_of_the_scores_of_a_report():
-    """What was copied has none."""
-    assert mean_score(json.dumps({"score": score}) for score in (-1.0, None, -4.0)) == -2.5
-    assert mean_score([json.dumps({"score": None})]) is None

@@ -126,13 +126,6 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
         "lines of --report_file are written, too, by default to FILE.jsonl.",
     )
     group.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="A file by calibrate, of the same model. The report then has the expected quality, an interval, and the "
-        "probability of a bad translation.",
-    )
-    group.add_argument(
         "--n_best",
         type=at_least(1),
         help="Write the N best translations of each line, each in a line of its own: the number of the source from 0, "

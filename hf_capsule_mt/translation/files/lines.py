@@ -13,7 +13,6 @@ from accelerate.utils import broadcast_object_list, gather_object
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.files import replaced_file
 
-from ..quality.calibration import calibration_settings
 from ..quality.report import report_record
 from ..text_translator import Ranked, TextTranslator
 from ..translation import Sentence
@@ -95,8 +94,7 @@ def translate_windows(
 
     Raises:
         BlockingIOError: if another process writes the output file.
-        UserError: if the input cannot be read, or is not that of the interrupted run, or the calibration is of another
-            model.
+        UserError: if the input cannot be read, or is not that of the interrupted run.
     """
     if not state.is_main_process:
         _help_main_process(options, state)
@@ -116,8 +114,6 @@ def translate_windows(
             for name, file in options.more_files.items():
                 more_files[name] = stack.enter_context(replaced_file(file))
         options = options.pinned()
-        if options.calibration is not None:
-            options.calibration.check(calibration_settings(options.decoding, options.source_lang, options.target_lang))
         windows = WindowReader(options, progress)
         worker = Worker(options, state, progress)
         for window in each_one_ahead(windows.windows(lines)):

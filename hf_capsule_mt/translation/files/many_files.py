@@ -23,7 +23,6 @@ from hf_capsule_mt.files import hash_file, read_json, replaced_file, write_json
 from ..formats.base import FileFormat
 from ..formats.recognition import LINES, recognise
 from ..generation.model_options import changed_settings
-from ..quality.calibration import Calibration
 from ..terms.glossary import Glossary
 from ..text.segments import check_language
 from ..text_translator import TextTranslator
@@ -31,7 +30,6 @@ from .output_folders import RECORDS, check_input_of, name_for_record
 from .whole import TEXT, TranslatedFile, check_package, checked_direction, number_of_units, translate_file
 
 _WRITTEN = (".gz", ".zst")
-_WITHOUT_CALIBRATION = "without calibration"
 
 
 @dataclass
@@ -70,7 +68,6 @@ def translate_files(
     fuzzy: bool = False,
     glossary: Glossary | None = None,
     report_file: Path | None = None,
-    calibration: Calibration | None = None,
     **options: Any,
 ) -> Outcome:
     """Translate files of formats and plain text. A wrong file stops nothing.
@@ -90,7 +87,6 @@ def translate_files(
         fuzzy: whether fuzzy translations of catalogues are replaced.
         glossary: terms that translations must have.
         report_file: where a line of JSON for each sentence of all complete files goes.
-        calibration: adds the expected quality to the lines of the report.
         **options: more arguments of [`translate_file`].
 
     Raises:
@@ -99,27 +95,25 @@ def translate_files(
     """
     check_language(language)
     outcome = Outcome()
-    report_kind = None
-    if report_file is not None:
-        report_kind = calibration.digest() if calibration is not None else _WITHOUT_CALIBRATION
+    has_report = report_file is not None
     files = []
     for path, found in _formats(outcome, outputs, file_format).items():
         of_format = {"format": found.name, "fuzzy": fuzzy and found.has_fuzzy}
-        files.append(_File(path, outputs[path], output_dir, found, {**settings, **of_format}, report_kind))
+        files.append(_File(path, outputs[path], output_dir, found, {**settings, **of_format}, has_report))
     waiting, num_units = _waiting(outcome, files, target_lang, fuzzy)
     if waiting:
         translator = load()
         # What is wrong for all files is said once.
         checked_direction(translator, source_lang, target_lang, glossary)
         languages = {"source_lang": source_lang, "target_lang": target_lang}
-        texts = {"fuzzy": fuzzy, "glossary": glossary, "calibration": calibration}
+        texts = {"fuzzy": fuzzy, "glossary": glossary}
         with tqdm(total=num_units, unit=" units") as progress:
             for file in waiting:
                 with outcome.noting(file.path):
                     outcome.files[file.path] = file.translate(
                         translator, language, **languages, **texts, **options, advance=progress.update
                     )
-    if report_file is not None:
+    if has_report:
         _join([file.report_file for file in files if file.path in outcome.files], report_file)
     return outcome
 
@@ -188,8 +182,8 @@ class _File:
     output_dir: Path
     file_format: FileFormat
     settings: dict[str, Any]
-    report_kind: str | None
-    """The digest of the calibration of its report, another word without one, or None if no report is asked for."""
+    has_report: bool
+    """Whether a report is asked for."""
 
     @property
     def format_name(self) -> str:
@@ -230,8 +224,8 @@ class _File:
         changed = changed_settings(record["settings"], self.settings)
         if record["input_sha256"] != hash_file(self.path):
             changed.append(str(self.path))
-        has_report = record.get("report") == self.report_kind and self.report_file.is_file()
-        if self.report_kind is not None and not has_report:
+        was_reported = record.get("report") and self.report_file.is_file()
+        if self.has_report and not was_reported:
             changed.append("report")
         if not changed:
             return TranslatedFile(record["units"], record["left"], record.get("kept", {}))
@@ -250,7 +244,7 @@ class _File:
         self.output.parent.mkdir(parents=True, exist_ok=True)
         self.record_file.parent.mkdir(parents=True, exist_ok=True)
         report_file = None
-        if self.report_kind is not None:
+        if self.has_report:
             report_file = self.report_file
         translated = translate_file(
             translator,
@@ -259,7 +253,7 @@ class _File:
             language,
             file_format=self.format_name,
             report_file=report_file,
-            settings={**self.settings, "report": self.report_kind},
+            settings={**self.settings, "report": self.has_report},
             **options,
         )
         record = {
@@ -271,7 +265,7 @@ class _File:
             "input_sha256": input_sha256,
             "output_sha256": hash_file(self.output),
             "settings": self.settings,
-            "report": self.report_kind,
+            "report": self.has_report,
             "environment": environment(translator.model.device),
         }
         write_json(self.record_file, record)

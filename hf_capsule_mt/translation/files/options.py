@@ -9,7 +9,6 @@ from hf_capsule_mt.files import hash_text
 
 from ..generation.model_options import DecodingOptions
 from ..preparation import TextOptions
-from ..quality.calibration import Calibration
 from ..terms.glossary import Glossary
 from .partial_output import kept_settings
 
@@ -34,7 +33,6 @@ class FileOptions:
         interactive: whether each line is translated as soon as it arrives.
         source_lang: source language, for NLLB, M2M-100 and mBART.
         target_lang: language to write with these, and with multilingual OPUS-MT and MADLAD, until a text names another.
-        calibration: adds the expected quality to the lines of the report.
         errors: "strict", or "replace" for bytes that are not UTF-8.
         n_best: number of translations of each line, in lines of their own. None is one, without its number and score.
     """
@@ -50,7 +48,6 @@ class FileOptions:
     interactive: bool = False
     source_lang: str | None = None
     target_lang: str | None = None
-    calibration: Calibration | None = None
     errors: str = "strict"
     n_best: int | None = None
 
@@ -89,8 +86,6 @@ class FileOptions:
             settings["report_file"] = str(self.report_file.resolve())
         if self.alignments_file is not None:
             settings["alignments"] = str(self.alignments_file.resolve())
-        if self.calibration is not None:
-            settings["calibration"] = self.calibration.digest()
         return settings
 
     def _settings_of_texts(self) -> dict[str, object]:

@@ -21,7 +21,6 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.translation.files.partial_output import PartialOutput, held_folder
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.quality.calibration import Calibration
 from hf_capsule_mt.translation.quality.report import report_record
 from hf_capsule_mt.translation.terms.forcing import check_glossary
 from hf_capsule_mt.translation.terms.glossary import Glossary
@@ -80,7 +79,6 @@ def translate_file(
     glossary: Glossary | None = None,
     max_tokens_per_batch: int = 4096,
     report_file: str | Path | None = None,
-    calibration: Calibration | None = None,
     settings: Mapping[str, Any] | None = None,
     advance: Callable[[int], Any] | None = None,
     **options: Any,
@@ -106,7 +104,6 @@ def translate_file(
         glossary: terms that translations must have.
         max_tokens_per_batch: source tokens that are decoded together, with padding.
         report_file: where a line of JSON for each sentence goes, with the name of its unit in the file.
-        calibration: adds the expected quality to the lines of the report. It must be of the same model and options.
         settings: everything that the translations depend on. With it, finished texts are kept in a folder next to the
             output file until all are done, and a call with the same settings continues after an interruption.
         advance: is told the number of units that were translated, each time.
@@ -137,8 +134,6 @@ def translate_file(
         written = mark + document.written([text.translation for text in translated])
         if has_report:
             records = _report(input_file, document, translated)
-            if calibration is not None:
-                calibration.add_to(records)
             lines = [json.dumps(record, ensure_ascii=False) for record in records]
             _write(text_bytes(lines), report_file)
         _write(written, output_file)

@@ -18,7 +18,6 @@ from hf_capsule_mt.errors import UserError
 from ..alignment.links import pharaoh_links
 from ..generation.model_options import DecodingOptions
 from ..preparation import TextReader
-from ..quality.calibration import Calibration
 from ..quality.report import report_record
 from ..terms.forcing import check_glossary
 from ..text.segments import Segment
@@ -59,14 +58,13 @@ class Window:
             return unbroken(texts, "translations")
         return "".join(texts).removesuffix("\n").split("\n")
 
-    def report(self, finished: Sequence[TranslatedSentence], calibration: Calibration | None = None) -> list[str]:
-        """Return the lines of a report, one for each sentence, with the expected quality if there is a calibration."""
-        records = []
+    def report(self, finished: Sequence[TranslatedSentence]) -> list[str]:
+        """Return the lines of a report, one for each sentence."""
+        lines = []
         for index, number, place in self._places():
-            records.append({"line": number, "sentence": place, **(finished[index].record or {})})
-        if calibration is not None:
-            calibration.add_to(records)
-        return [json.dumps(record, ensure_ascii=False) for record in records]
+            record = {"line": number, "sentence": place, **(finished[index].record or {})}
+            lines.append(json.dumps(record, ensure_ascii=False))
+        return lines
 
     def ranked_output(self, finished: Sequence[TranslatedSentence]) -> list[str]:
         """Return the lines of the output with several translations of each line, as Moses and Marian write them.
@@ -305,7 +303,7 @@ class WindowReader:
         options = self._options
         more_lines = {}
         if options.report_file is not None:
-            more_lines["report"] = window.report(finished, options.calibration)
+            more_lines["report"] = window.report(finished)
         if options.alignments_file is not None:
             written = window.alignments
             if is_pharaoh(options.alignments_file):

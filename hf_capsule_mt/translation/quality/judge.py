@@ -43,7 +43,6 @@ class Judgement:
     copies: bool = False  # Half of its words or more stand in the source.
     adds_numbers: bool = False  # It has a number that its source lacks.
     other_script: bool = False  # It is in the script of another language.
-    low_coverage: bool = False  # Its source gets less attention than almost all sources of the calibration.
     signs: Signs = field(default_factory=Signs)
 
     def fields(self) -> dict[str, Any]:

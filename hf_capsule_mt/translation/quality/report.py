@@ -23,7 +23,6 @@ _FAULTS = {
     "copies": "copying their source",
     "adds_numbers": "with a number that their source lacks",
     "other_script": "in the script of another language",
-    "low_coverage": "leaving out much of their source",
     "left": "left out, because a placeholder or a mark would get lost",
 }
 """What may be wrong with a translation, and the words for it."""
@@ -82,15 +81,6 @@ def is_report(path: Path) -> bool:
     except ValueError:
         return False
     return isinstance(record, dict) and record.keys() >= _OF_LINES
-
-
-def mean_score(report: Iterable[str]) -> float | None:
-    """Return the mean of the scores in the lines of a report, or None if there is none."""
-    scores = [json.loads(line)["score"] for line in report]
-    scores = [score for score in scores if score is not None]
-    if not scores:
-        return None
-    return sum(scores) / len(scores)
 
 
 def faults(report: Iterable[str]) -> str | None:

@@ -69,10 +69,6 @@ function placeOf(row) {
 
 function numbersOf(row) {
   const numbers = [];
-  if (row.quality !== undefined) {
-    const [low, high] = row.interval;
-    numbers.push(`quality ${row.quality} (${low} to ${high})`, `bad with probability ${row.p_bad}`);
-  }
   if (row.score !== undefined) numbers.push(`score ${row.score.toFixed(2)}`);
   if (row.coverage !== undefined) numbers.push(`coverage ${row.coverage.toFixed(2)}`);
   if (row.length_ratio !== undefined) numbers.push(`length × ${row.length_ratio.toFixed(2)}`);

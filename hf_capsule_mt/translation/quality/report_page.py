@@ -32,7 +32,6 @@ FLAGS = {
     "copies": "copies its source",
     "adds_numbers": "adds a number",
     "other_script": "in another script",
-    "low_coverage": "leaves out much of its source",
 }
 """Flags of a line of a report, and the words for one translation."""
 HINTS = {
@@ -42,7 +41,7 @@ HINTS = {
     "lacks_numbers": "lacks a number",
 }
 """What else a reader may look for."""
-_NUMBERS = ("score", "lowest", "lowest_word", "coverage", "length_ratio", "quality", "interval", "p_bad")
+_NUMBERS = ("score", "lowest", "lowest_word", "coverage", "length_ratio")
 _HERE = Path(__file__).parent
 
 

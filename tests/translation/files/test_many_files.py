@@ -9,13 +9,12 @@ import pytest
 from stand_in_translator import UpperCase, Writes
 from tiny_marian import save_tiny_marian
 
-from hf_capsule_mt.cli import calibrate
 from hf_capsule_mt.cli import many_files as command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file, whole
 from hf_capsule_mt.translation.files.many_files import translate_files
-from hf_capsule_mt.translation.files.output_folders import output_paths
+from hf_capsule_mt.translation.files.output_folders import RECORDS, output_paths
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 CATALOGUE = """msgid "a %s"
@@ -447,6 +446,19 @@ def test_a_report_that_an_earlier_run_did_not_write(project, run):
     assert "README.md" in Path("report.jsonl").read_text()
 
 
+@pytest.mark.parametrize("kind", ["without calibration", "1f8ac10f23c5b5bc"])
+def test_a_report_of_an_earlier_version_is_complete(project, run, kind):
+    """Its record named the calibration of the report."""
+    run("README.md", "--report_file", "report.jsonl")
+    record_file = Path("out", RECORDS, "README.md.json")
+    record = json.loads(record_file.read_text())
+    record_file.write_text(json.dumps({**record, "report": kind}))
+
+    printed = run("README.md", "--report_file", "report.jsonl").out
+
+    assert "1 of them since an earlier run" in printed
+
+
 def test_the_lines_of_a_page_replace_no_other_file(project, run, capsys):
     write("data.jsonl", '{"text": "mine"}\n')
     with pytest.raises(SystemExit, match="2"):
@@ -460,19 +472,6 @@ def test_the_lines_of_a_page_replace_no_other_file(project, run, capsys):
     for _ in range(2):
         run("README.md", "--report_page", "page.html")
         assert len(Path("page.jsonl").read_text().splitlines()) == 2
-
-
-def test_a_report_with_expected_quality(project, run, tmp_path):
-    lines = "".join(f"a b {word}\n" for word in 3 * "cdefghijklmnopqrstuvwxyz")
-    write("sources", lines)
-    write("references", lines)
-    options = ["--num_beams", "1"]
-    made = ["--input_file", "sources", "--references", "references", "--output_file", "c.json"]
-    calibrate.main(["--model", str(tmp_path / "model"), *made, *options])
-    run("README.md", "--report_file", "report.jsonl", *options)
-    assert "quality" not in json.loads(Path("report.jsonl").read_text().splitlines()[0])
-    run("README.md", "--report_file", "report.jsonl", "--calibration", "c.json", *options)
-    assert "quality" in json.loads(Path("report.jsonl").read_text().splitlines()[0])
 
 
 def test_the_last_line_names_units(tmp_path):

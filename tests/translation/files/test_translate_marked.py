@@ -18,7 +18,7 @@ from hf_capsule_mt.translation.translation import Sentence, Translation
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
 FLAGS = ["limit_reached", "empty", "too_short", "repeats", "source_cut"]
-FLAGS += ["copies", "adds_numbers", "other_script", "low_coverage"]
+FLAGS += ["copies", "adds_numbers", "other_script"]
 SIGNS = ["lowest", "lowest_word", "end", "coverage", "uncovered", "entropy", "copied"]
 SIGNS += ["new_numbers", "missing_numbers", "script"]
 KEYS = ["line", "sentence", "source", "translation", "score", "source_length", "length_ratio", *FLAGS, *SIGNS]

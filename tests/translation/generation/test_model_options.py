@@ -6,10 +6,8 @@ import pytest
 from tiny_marian import save_tiny_teacher
 
 from hf_capsule_mt.cli import distill, translate
-from hf_capsule_mt.evaluation.calibration_fit import fit_calibration
 from hf_capsule_mt.translation.generation import model_options as decoding_options
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.quality.calibration import calibration_settings
 
 
 @pytest.fixture
@@ -17,10 +15,6 @@ def folder(tmp_path):
     save_tiny_teacher(tmp_path / "model")
     for name in ("a.en", "b.en"):
         (tmp_path / name).write_text("g h\nr s t\nq\ni j k l m n o p\n")
-    numbers = [index / 10 for index in range(60)]
-    settings = calibration_settings(DecodingOptions(str(tmp_path / "model"), max_new_tokens=20))
-    lengths = [1 + index % 7 for index in range(60)]
-    fit_calibration([-number for number in numbers], lengths, numbers, settings=settings).write(tmp_path / "c.json")
     return tmp_path
 
 
@@ -29,12 +23,9 @@ def folder(tmp_path):
     [
         (distill, ["--train_file", "a.en", "--output_file", "out.en", "out.de"]),
         (translate, ["--input_file", "a.en", "b.en", "--output_dir", "out", "--sentences", "en"]),
-        (
-            translate,
-            ["--input_file", "a.en", "--output_file", "out", "--report_file", "report", "--calibration", "c.json"],
-        ),
+        (translate, ["--input_file", "a.en", "--output_file", "out", "--report_file", "report"]),
     ],
-    ids=["distill", "several files", "calibration"],
+    ids=["distill", "several files", "report"],
 )
 def test_the_files_of_a_model_are_read_once_for_their_hashes(folder, monkeypatch, command, options):
     monkeypatch.chdir(folder)
