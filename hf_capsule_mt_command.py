@@ -22,7 +22,6 @@ GROUPS = {
         "distill",
         "shortlist",
         "trim",
-        "calibrate",
         "alignment_heads",
         "analyze",
         "export",

@@ -28,7 +28,7 @@ from hf_capsule_mt.translation.terms.glossary import Term
 from hf_capsule_mt.translation.text.segments import texts_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
-from . import decoding, evaluate_checks, quality
+from . import decoding, evaluate_checks, evaluate_metrics
 from .common import check_line_counts, import_code, leave_group_at_exit, report_user_errors
 from .options.evaluate_options import build_parser
 
@@ -55,10 +55,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print each table as soon as it is made, and write the record if there is an --output_file."""
     args = build_parser().parse_args(argv)
     import_code(args.imports)
-    if args.quality is not None:
-        quality.check_report(args)
-        print(quality.measure_report(args))
-        return
     evaluate_checks.check(args)
     texts = _read(args)
     # Processes that only help with translating have no translations.
@@ -72,7 +68,7 @@ def _evaluate(args: argparse.Namespace, texts: _Texts) -> None:
     settings = {
         "tokenize": args.tokenize,
         "lowercase": args.lowercase,
-        "metrics": quality.untrained(args.metrics),
+        "metrics": evaluate_metrics.untrained(args.metrics),
     }
     results: dict[str, Any] = {}
     for name, result, table in _measure(args, texts, settings):
@@ -163,9 +159,9 @@ def _scores(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, Any]
     scores = {}
     if settings["metrics"]:
         scores = score_translations(translations, texts.references, **settings)
-    for metric in quality.trained(args.metrics):
+    for metric in evaluate_metrics.trained(args.metrics):
         references = texts.references[0] if texts.references else None
-        scored = quality.score_trained(args, metric, texts.sources, translations, references)
+        scored = evaluate_metrics.score_trained(args, metric, texts.sources, translations, references)
         scores[metric] = {"score": scored.mean, "signature": scored.model}
     return {metric: scores[metric] for metric in args.metrics}
 

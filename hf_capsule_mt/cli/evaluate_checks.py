@@ -14,7 +14,7 @@ from hf_capsule_mt.evaluation.scores import make_metrics
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES
 from hf_capsule_mt.loading import commit_of
 
-from . import decoding, quality
+from . import decoding, evaluate_metrics
 from .common import check_distinct, check_output_file, check_text_file
 
 
@@ -61,9 +61,9 @@ def _check_metrics(args: argparse.Namespace) -> None:
     args.source_tokenize = args.source_tokenize or args.tokenize
     for tokenize in (args.tokenize, args.source_tokenize):
         # An unknown metric or tokenizer fails here.
-        make_metrics(quality.untrained(args.metrics), tokenize)
-    quality.check_trained_metrics(args)
-    if not args.references and (_reads_sources(args) or not quality.need_no_references(args.metrics)):
+        make_metrics(evaluate_metrics.untrained(args.metrics), tokenize)
+    evaluate_metrics.check_trained_metrics(args)
+    if not args.references and (_reads_sources(args) or not evaluate_metrics.need_no_references(args.metrics)):
         raise UserError("Give --references. Only cometkiwi, xcomet and metricx can score without them.")
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from hf_capsule_mt.evaluation.metric_models import DEFAULT_MODELS
-
 _OTHER_NAMES = {
     "--model_name_or_path": "--model",
     "--source_language": "--source_lang",
@@ -255,22 +253,3 @@ def add_columns(parser: OptionHolder) -> None:
     """Add the options that say where rows of parallel text have their two sides."""
     parser.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
     parser.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
-
-
-def add_metric_models(parser: OptionHolder, metrics: Iterable[str]) -> None:
-    """Add the options that name the models of the trained ones among metrics."""
-    for metric in metrics:
-        if metric not in DEFAULT_MODELS:
-            continue
-        default = DEFAULT_MODELS[metric] or "none, because its models forbid commercial use"
-        parser.add_argument(f"--{metric}_model", metavar="NAME", help=f"Model of {metric} (default: {default}).")
-
-
-def add_bad(parser: OptionHolder) -> None:
-    """Add the option that says which translations are bad."""
-    parser.add_argument(
-        "--bad",
-        type=finite,
-        metavar="SCORE",
-        help="A translation with a lower score by the metric is bad (default: 40 for chrf).",
-    )

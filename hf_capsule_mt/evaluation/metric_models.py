@@ -9,6 +9,3 @@ DEFAULT_MODELS = {
 """The models by metric. None: all published models forbid commercial use."""
 NEED_NO_REFERENCES = ("cometkiwi", "xcomet", "metricx")
 """Metrics that can score without references."""
-LOWER_IS_BETTER = ("metricx",)
-SENTENCE_METRICS = ("chrf", *(metric for metric in DEFAULT_MODELS if metric not in LOWER_IS_BETTER))
-"""Metrics of sentences whose higher scores are better."""

@@ -19,8 +19,6 @@ NEEDS |= {"needs Kubernetes"}
 _SMALLER = {
     r"Helsinki-NLP/opus-mt-en-de": "marian",
     r"Unbabel/wmt22-comet-da": "comet_model",
-    r"calibrate --model run/average --input_file val.en --references val.de": "calibrate --model run/average "
-    "--input_file many.en --references many.de",
     r"--size (base|big)": "--size tiny",
     r"(--max_steps |max_steps: |max_steps=)(100000|8000|3000|300)": r"\g<1>2",
     r"--max_steps 200000": "--max_steps 3",

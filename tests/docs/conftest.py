@@ -41,7 +41,7 @@ def prepared(tmp_path_factory):
 
 def _write_texts(folder):
     generator = random.Random(0)
-    for name, size in (("train", 30), ("val", 4), ("test", 6), ("general", 4), ("many", 60)):
+    for name, size in (("train", 30), ("val", 4), ("test", 6), ("general", 4)):
         lines = [generator.choices(WORDS, k=generator.randint(2, 8)) for _ in range(size)]
         _write(folder / f"{name}.en", lines)
         _write(folder / f"{name}.de", [line[::-1] for line in lines])

@@ -11,7 +11,6 @@
     hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --input_file test.en \\
         --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
     hf-capsule-mt evaluate --hypotheses out.de --references test.de --input_file test.en --metrics comet
-    hf-capsule-mt evaluate --quality test.report.jsonl --references test.de
     hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4 --terms terms.tsv
 
 Line i of all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
@@ -22,11 +21,9 @@ from pathlib import Path
 
 from hf_capsule_mt.cli.parser import (
     CommandParser,
-    add_bad,
     add_decoding,
     add_glossary_languages,
     add_languages,
-    add_metric_models,
     add_model,
     add_vocabulary,
     at_least,
@@ -43,7 +40,6 @@ def build_parser() -> argparse.ArgumentParser:
     _add_lengths(parser)
     _add_adequacy(parser)
     _add_terms(parser)
-    _add_report(parser)
     _add_trained_metrics(parser)
     _add_model(parser)
     return parser
@@ -110,7 +106,9 @@ def _add_scores(parser: argparse.ArgumentParser) -> None:
 
 def _add_trained_metrics(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("trained metrics", "Repositories or folders of their models. --device applies.")
-    add_metric_models(group, DEFAULT_MODELS)
+    for metric, model in DEFAULT_MODELS.items():
+        default = model or "none, because its models forbid commercial use"
+        group.add_argument(f"--{metric}_model", metavar="NAME", help=f"Model of {metric} (default: {default}).")
     group.add_argument("--metricx_tokenizer", metavar="NAME", help="Tokenizer of metricx (default: google/mt5-xl).")
 
 
@@ -122,12 +120,6 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     add_languages(model)
     add_vocabulary(model)
     add_decoding(parser.add_argument_group("decoding"))
-
-
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("report", "Which fields of a report by translate find bad translations?")
-    group.add_argument("--quality", type=Path, metavar="REPORT", help="Measure each field of a report by --references.")
-    add_bad(group)
 
 
 def _add_significance(parser: argparse.ArgumentParser) -> None:

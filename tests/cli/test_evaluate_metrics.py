@@ -1,4 +1,4 @@
-"""Trained metrics, and reports that are measured, on the command line."""
+"""Trained metrics on the command line."""
 
 import json
 
@@ -15,7 +15,7 @@ NAMES = {"in.en": SOURCES, "out.de": TRANSLATIONS, "ref.de": REFERENCES}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Texts, a COMET model and a CometKiwi model."""
-    folder = tmp_path_factory.mktemp("quality")
+    folder = tmp_path_factory.mktemp("metrics")
     for name, lines in NAMES.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     write_checkpoint(folder / "comet_model", "regression")
@@ -90,48 +90,7 @@ def test_cometkiwi_needs_no_references(folder, capsys):
             ["--compare", "out.de", "ref.de", "--references", "ref.de", "--metrics", "comet"],
             "--compare has no test for comet",
         ),
-        (["--quality", "r", "--references", "ref.de", "--metrics", "metricx"], "--quality takes one metric"),
-        (["--quality", "r", "--references", "ref.de", "--metrics", "bleu", "chrf"], "--quality takes one metric"),
-        (["--quality", "r", "--references", "ref.de", "--metrics", "comet"], "--bad has no default for comet"),
     ],
 )
 def test_mistakes(folder, capsys, options, words):
     assert words in " ".join(refused(capsys, folder, *options).split())
-
-
-def test_the_fields_of_a_report_are_measured(folder, capsys, tmp_path):
-    """A score that follows the quality finds all bad translations, and one that is turned round does so too."""
-    texts = ["a b c d", "a b x y", "p q r s", "t u v w"]
-    (tmp_path / "ref").write_text("a b c d\n" * 4)
-    rows = []
-    for number, text in enumerate(texts, start=1):
-        row = {
-            "line": number,
-            "sentence": 1,
-            "source": "s",
-            "translation": text,
-            "score": -number,
-            "p_bad": number / 10,
-        }
-        rows.append({**row, "uncovered": [1] * number, "copied": None, "same": 1})
-    report = tmp_path / "report.jsonl"
-    report.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = ["--quality", str(report), "--references", str(tmp_path / "ref")]
-    main([*options, "--bad", "20"])
-    first, _, header, _, *lines = capsys.readouterr().out.splitlines()
-    assert first == "50.0% of 4 translations have a chrf below 20."
-    assert header == "| field | AUROC | Spearman | ECE | sentences |"
-    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in lines}
-    assert cells.keys() == {"score", "p_bad", "uncovered"}
-    assert {values[0] for values in cells.values()} == {"1.000"}
-    assert float(cells["score"][1]) > 0.9
-    assert float(cells["uncovered"][1]) < -0.9
-    # 0.1 and 0.2 are right by so much, and 0.3 and 0.4 lack the rest to 1.
-    assert cells["p_bad"][2] == "0.400"
-    report.write_text("".join(json.dumps({**row, "line": 1}) + "\n" for row in rows))
-    assert "Each line must be one sentence" in refused(capsys, folder, *options)
-    del rows[0]["translation"]
-    report.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "has no translations" in refused(capsys, folder, *options)
-    assert "needs one file of --references" in refused(capsys, folder, "--quality", str(report))
-    assert "--model does not go with --quality" in refused(capsys, folder, *options, "--model", "x")
