@@ -28,15 +28,14 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
+from benchmarks.quality.calibration import BAD, Quality, fit_calibration
 from benchmarks.quality.damaged_references import KINDS, Pair, damage, first_only
+from benchmarks.quality.measures import auroc, expected_calibration_error, sentence_chrf
 from benchmarks.quality.trust_tables import tables_of
 from hf_capsule_mt.data.lines import read_lines
-from hf_capsule_mt.evaluation.calibration_fit import expected_calibration_error, fit_calibration, sentence_chrf
-from hf_capsule_mt.evaluation.report_fields import auroc
 from hf_capsule_mt.files import read_json, replace_text, write_json
 from hf_capsule_mt.translation.alignment.forced import forced_pass
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.quality.calibration import Quality
 from hf_capsule_mt.translation.quality.judge import judge, judged
 from hf_capsule_mt.translation.quality.signals import read_signs
 from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script
@@ -46,8 +45,6 @@ Fields = dict[str, Any]
 """The fields of a report on a translation, by name. Also a line of the file of made errors."""
 
 OMISSIONS = ("third", "clause")
-BAD = 40.0
-"""chrF below which a translation is bad."""
 SEED = 1
 BATCH = 50
 """Sentences that are read or translated together."""
@@ -345,7 +342,7 @@ def false_alarms(is_bad: np.ndarray, predicted: np.ndarray) -> float:
 def measure_calibration(translator: TextTranslator, args: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Calibrate on val, and measure on test and test_long."""
     scores, lengths, qualities = translate(translator, read_pairs(args.data_dir, "val"), args.num_beams)
-    calibration = fit_calibration(scores, lengths, qualities, settings={}, bad=BAD)
+    calibration = fit_calibration(scores, lengths, qualities)
     measured = {"val, held out": dict(calibration.held_out)}
     for name in ("test", "test_long"):
         # The sentences of a part have no order.
