@@ -13,6 +13,8 @@ The four checkpoints translate texts that stand here, through public doors only:
   glossary, int8, Transformers' own search, texts that are too long.
 * command: `translate` on lines, sentences, documents, tags, every file format, rows of JSONL and Parquet, with reports,
   n-best translations, alignments, a glossary, int8.
+* folder: `translate` on many files into a folder, with a report, a second time, and with changed files. Then on inputs
+  of every kind, again after its process was killed.
 * server: `serve` with texts, HTML, alternatives and files by LibreTranslate's protocol, and with texts, tags, documents
   and glossaries by DeepL's.
 
@@ -28,6 +30,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,6 +56,7 @@ CHANGING = (
     *("translatedFileUrl", "version"),
 )
 """Fields of answers that are new at each call."""
+SECONDS = re.compile(r"\d+\.\d seconds")
 
 SENTENCES = [
     "I like music.",
@@ -242,7 +246,7 @@ def _comparable(value: Any) -> Any:
         return round(value, DECIMALS) + 0.0
     if isinstance(value, str):
         # Messages name files in a folder that is new at each call.
-        return re.sub(r"\S*recorded_outputs_\w+/", "FOLDER/", value)
+        return SECONDS.sub("SECONDS", re.sub(r"\S*recorded_outputs_\w+/", "FOLDER/", value))
     return value
 
 
@@ -392,6 +396,148 @@ def _outputs(file: Path) -> list[Any]:
     return [json.loads(line) if line and file.suffix == ".jsonl" else line for line in lines]
 
 
+# The command with a folder, and after its end by kill -9.
+
+KILLED = """
+import os, signal, sys
+from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.translation.text_translator import TextTranslator
+
+def decode_batches(self, *arguments, **options):
+    for batch in original(self, *arguments, **options):
+        if not remaining:
+            os.kill(os.getpid(), signal.SIGKILL)
+        remaining.pop()
+        yield batch
+
+original = TextTranslator.decode_batches
+remaining = [None] * int(sys.argv[1])
+TextTranslator.decode_batches = decode_batches
+main(sys.argv[2:])
+"""
+"""A program that runs the command until so many batches are decoded, and is killed then."""
+
+
+def record_folders(recorder: Recorder, model: str, folder: Path) -> None:
+    """Record what the command `translate` makes of many files, and what it makes of them after it was killed."""
+    from hf_capsule_mt.cli import translate
+
+    if model != TRANSFORMER:
+        return
+    fixed = ["--model", str(CHECKPOINTS / model), "--device", "cpu"]
+
+    def run(*options: Any) -> list[str]:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            try:
+                translate.main([*fixed, *map(str, options)])
+            except SystemExit as error:
+                said.write(f"exit {error.code}\n")
+        return said.getvalue().splitlines()
+
+    def kill(num_batches: int, *options: Any) -> None:
+        command = [sys.executable, "-c", KILLED, str(num_batches), *fixed, *map(str, options)]
+        process = subprocess.run(command, capture_output=True, check=False)
+        assert process.returncode == -signal.SIGKILL, process.stderr.decode()
+
+    def add(name: str, call: Callable[[Path], list[Any]]) -> None:
+        place = folder / name.replace(" ", "_")
+        place.mkdir()
+        recorder.add(f"{model}/folder/{name}", lambda: call(place))
+
+    def formats(place: Path) -> tuple[Any, ...]:
+        """Write files of formats, and return the options that translate them."""
+        files = place / "in"
+        for file, contents in {**FILES, "part/text.txt": DOCUMENTS[0]}.items():
+            (files / file).parent.mkdir(parents=True, exist_ok=True)
+            (files / file).write_text(contents)
+        report = ("--report_file", place / "report.jsonl")
+        return ("--documents", "en", "--input_file", files / "**/*", "--output_dir", place / "out", *report)
+
+    def of_formats(place: Path) -> list[Any]:
+        said = run(*formats(place))
+        return [*said, *_tree(place / "out"), *_outputs(place / "report.jsonl")]
+
+    def again(place: Path) -> list[Any]:
+        options = formats(place)
+        run(*options)
+        (place / "in/page.md").write_text(f"{FILES['page.md']}\nThe dog runs.\n")
+        (place / "in/broken.po").write_bytes(b"\xff\xfe")
+        said = run(*options)
+        return [*said, *_tree(place / "out"), *run(*options)]
+
+    def changed_by_hand(place: Path) -> list[Any]:
+        options = formats(place)
+        run(*options)
+        page = place / "out/page.md"
+        page.write_text(page.read_text().replace("Hund", "Dackel"))
+        (place / "in/page.md").write_text(f"{FILES['page.md']}\nThe dog runs.\n")
+        return [*run(*options), *_tree(place / "out")]
+
+    def killed_formats(place: Path) -> list[Any]:
+        options = formats(place)
+        kill(4, *options)
+        return [*run(*options), *_tree(place / "out"), *_outputs(place / "report.jsonl")]
+
+    def killed_lines(place: Path) -> list[Any]:
+        (place / "in.en").write_text(_lines(SENTENCES))
+        output = ("--output_file", place / "out.de", "--report_file", place / "report.jsonl")
+        options = ("--input_file", place / "in.en", *output, "--chunk_size", "7", "--max_tokens_per_batch", "64")
+        kill(5, *options)
+        run(*options)
+        return [*_outputs(place / "out.de"), *_outputs(place / "report.jsonl")]
+
+    def killed_document(place: Path) -> list[Any]:
+        (place / "in.en").write_text(DOCUMENTS[0] * 5)
+        options = ("--documents", "en", "--input_file", place / "in.en", "--output_file", place / "out.de")
+        options = (*options, "--chunk_size", "5")
+        kill(2, *options)
+        run(*options)
+        return _outputs(place / "out.de")
+
+    def killed_page(place: Path) -> list[Any]:
+        (place / "in.html").write_text(PAGE.replace("</body>", "<p>The dog runs.</p>" * 200 + "</body>"))
+        options = ("--documents", "en", "--input_file", place / "in.html", "--output_file", place / "out.html")
+        options = (*options, "--max_tokens_per_batch", "256")
+        kill(3, *options)
+        run(*options)
+        return _outputs(place / "out.html")
+
+    def killed_rows(place: Path) -> list[Any]:
+        (place / "rows.jsonl").write_text(_rows_of_json() * 60)
+        columns = ("--report_column", "report", "--sentences", "en", "--num_beams", "1", "--max_tokens_per_batch", "64")
+        options = ("--input_file", place / "rows.jsonl", "--output_dir", place / "out", *columns)
+        kill(3, *options)
+        said = run(*options)
+        return [*said, *_outputs(place / "out/rows.jsonl")]
+
+    def text_and_rows(place: Path) -> list[Any]:
+        (place / "a.txt").write_text(_lines(SENTENCES[:5]))
+        (place / "b.jsonl").write_text(_rows_of_json())
+        return run("--input_file", place / "a.txt", place / "b.jsonl", "--output_dir", place / "out")
+
+    def report_of_rows(place: Path) -> list[Any]:
+        (place / "b.jsonl").write_text(_rows_of_json())
+        report = ("--report_column", "report", "--report_file", place / "report.jsonl", "--sentences", "en")
+        said = run("--input_file", place / "b.jsonl", "--output_dir", place / "out", *report)
+        return [*said, *_outputs(place / "report.jsonl")]
+
+    for call in (of_formats, again, changed_by_hand, text_and_rows, report_of_rows):
+        add(call.__name__.replace("_", " "), call)
+    for call in (killed_formats, killed_lines, killed_document, killed_page, killed_rows):
+        add(call.__name__.replace("_", " "), call)
+
+
+def _tree(folder: Path) -> list[Any]:
+    """Return the names and lines of the files of a folder, without hidden ones and the records."""
+    found: list[Any] = []
+    for file in sorted(folder.rglob("*")):
+        parts = file.relative_to(folder).parts
+        if file.is_file() and not any(part.startswith((".", "_")) for part in parts):
+            found += ["/".join(parts), *_outputs(file)]
+    return found
+
+
 # The server.
 
 
@@ -499,7 +645,12 @@ def _document(client: Any, sent: tuple[str, bytes], deepl: dict[str, str]) -> li
 
 # The script.
 
-PARTS = {"pipeline": record_pipeline, "command": record_command, "server": record_server}
+PARTS = {
+    "pipeline": record_pipeline,
+    "command": record_command,
+    "folder": record_folders,
+    "server": record_server,
+}
 
 
 def recorded(only: str = "") -> dict[str, list[dict[str, str]]]:
