@@ -77,7 +77,7 @@ def cut_lines(
     numbers: Sequence[int] | None = None,
     *,
     side: str = "text",
-) -> set[int]:
+) -> None:
     """Cut the lines that are too long, with a warning.
 
     Args:
@@ -87,24 +87,31 @@ def cut_lines(
         max_length: most tokens of a line, special tokens included.
         numbers: the number of each line, which the warning names (default: counted from 1).
         side: "text", or "text_target" for translations.
-
-    Returns:
-        The indices of the lines that were cut.
     """
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
         text = shortened(tokenizer, lines[index], max_length, side=side)
         encoded[index] = _ids(side, tokenizer, text, truncation=True, max_length=max_length)
-    if too_long:
-        first = too_long[0]
+    cut = [index + 1 if numbers is None else numbers[index] for index in too_long]
+    warn_of_cut(cut, max_length, "lines" if side == "text" else "given translations")
+
+
+def warn_of_cut(numbers: Sequence[int], max_length: int, what: str = "lines") -> None:
+    """Warn of texts that were longer than the model reads, if there are any.
+
+    Args:
+        numbers: their lines.
+        max_length: most tokens of a text.
+        what: what the texts are.
+    """
+    if numbers:
         logger.warning(
             "%d %s have more than %d tokens, the model's limit, and were cut (the first is line %d)",
-            len(too_long),
-            "lines" if side == "text" else "given translations",
+            len(numbers),
+            what,
             max_length,
-            first + 1 if numbers is None else numbers[first],
+            numbers[0],
         )
-    return set(too_long)
 
 
 def tokenize_lines(

@@ -30,6 +30,7 @@ from hf_capsule_mt.translation.alignment.forced import (
 )
 from hf_capsule_mt.translation.alignment.words import source_spans, target_spans, word_shares
 from hf_capsule_mt.translation.generation.decoder import evaluating
+from hf_capsule_mt.translation.preparation import TooLong
 from hf_capsule_mt.translation.text.words import word_spans
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
@@ -180,7 +181,7 @@ def _rows(
         encoded_targets = encode_lines(translator.tokenizer, targets, reader.limit, side="text_target")
     rows = []
     for index, (source, target_ids) in enumerate(zip(sources, encoded_targets, strict=True)):
-        [sentence] = reader.prepare(source, direction=direction, truncation=True).sentences
+        [sentence] = reader.prepare(source, direction=direction, too_long=TooLong.CUT).sentences
         if sentence.token_ids and target_ids:
             rows.append(_RatedSentence(index, sentence.segment.text, sentence.token_ids, target_ids))
     return rows

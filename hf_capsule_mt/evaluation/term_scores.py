@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import warn_of_cut
 from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 from hf_capsule_mt.data.lines import each_line, without_compression
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.preparation import RawText, TooLong
 from hf_capsule_mt.translation.terms.forcing import check_terms
 from hf_capsule_mt.translation.terms.glossary import Entry, Glossary, Term, copies, placed_forms
 from hf_capsule_mt.translation.text_translator import TextTranslator
@@ -205,15 +206,16 @@ def translate_with_terms(
     reader = translator.reader
     all_terms = [term for of_source in terms for term in of_source]
     check_terms(all_terms, translator.tokenizer, translator.model.generation_config)
-    segments = []
-    for source in sources:
-        segments += reader.segments(source, TextOptions(), direction)
-    numbers = range(1, len(segments) + 1)
-    sentences = []
-    for sentence, of_source in zip(reader.encode(segments, direction, numbers), terms, strict=True):
-        # The model does not read a sentence without letters.
+    prepared = reader.prepare_all([RawText(source) for source in sources], direction, TooLong.CUT)
+    texts = []
+    for text, of_source in zip(prepared, terms, strict=True):
+        # A text without options is one sentence. The model does not read one without letters.
+        [sentence] = text.sentences
         needed = tuple(of_source) if sentence.token_ids else ()
-        sentences.append(replace(sentence, terms=needed))
+        texts.append(replace(text, sentences=[replace(sentence, terms=needed)]))
+    sentences = [text.sentences[0] for text in texts]
+    warn_of_cut([number for number, sentence in enumerate(sentences, 1) if sentence.is_cut], reader.limit)
+
     batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
     ranked = translator.decode(sentences, batches, **options)
-    return [translator.restored(*pair).text for pair in zip(sentences, ranked, strict=True)]
+    return [translator.join(text, [of_text]).text for text, of_text in zip(texts, ranked, strict=True)]

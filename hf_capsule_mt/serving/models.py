@@ -1,6 +1,6 @@
 """The models of a server: one for each pair of languages, and how their texts are prepared."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.generation.settings import engine_takes, settings_of
-from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.preparation import TextOptions, TooLong, TooLongError
 from hf_capsule_mt.translation.tags.markup import Run
 from hf_capsule_mt.translation.tags.placement import Node
 from hf_capsule_mt.translation.text.segments import Segment, check_language, language_code
 from hf_capsule_mt.translation.text_translator import TextTranslator
-from hf_capsule_mt.translation.translation import PreparedText, Sentence
+from hf_capsule_mt.translation.translation import PreparedText
 
 from .queue.batcher import Decode
 
@@ -57,32 +57,20 @@ class ServedModel:
         Raises:
             UserError: if a tag is wrong, or a sentence is too long or has too many elements.
         """
-        options = options or TextOptions(split="lines")
-        if options.split == "never":
-            sentences = self._sentences([text], replace(options, language=None))
-            if not any(self._is_too_long(sentence) for sentence in sentences):
-                return PreparedText(sentences)
-        parts = _lines(text) if options.split == "lines" and not options.tags else [text]
-        sentences = self._sentences(parts, replace(options, language=self.sentence_language), markup)
-        for sentence in sentences:
-            if self._is_too_long(sentence):
-                raise UserError("A sentence is too long for the model, and it cannot be cut.")
-        return PreparedText(sentences)
-
-    def _sentences(
-        self, parts: Iterable[str], options: TextOptions, markup: Sequence[Run] | None = None
-    ) -> list[Sentence]:
-        reader = self.translator.reader
-        segments: list[Segment] = []
-        for part in parts:
-            segments += reader.segments(part, options, self.direction, markup)
-        for segment in segments:
-            if _count_elements(segment) > MOST_ELEMENTS:
+        options = replace(options or TextOptions(split="lines"), language=self.sentence_language)
+        if options.tags and options.split == "lines":
+            # A tag may end in another line.
+            options = replace(options, split="paragraphs")
+        try:
+            prepared = self.translator.reader.prepare(
+                text, options, direction=self.direction, too_long=TooLong.SPLIT, markup=markup
+            )
+        except TooLongError as error:
+            raise UserError("A sentence is too long for the model, and it cannot be cut.") from error
+        for sentence in prepared.sentences:
+            if _count_elements(sentence.segment) > MOST_ELEMENTS:
                 raise UserError(f"A sentence has over {MOST_ELEMENTS} tags or kept parts.")
-        return reader.encode(segments, self.direction, glossary=options.glossary)
-
-    def _is_too_long(self, sentence: Sentence) -> bool:
-        return len(sentence.token_ids) > self.translator.reader.limit
+        return prepared
 
 
 def load_models(specifications: Sequence[str], decoding: DecodingOptions, device: torch.device) -> list[ServedModel]:
@@ -191,13 +179,6 @@ def _sentence_language(source: str) -> str | None:
     except UserError:
         return None
     return language
-
-
-def _lines(text: str) -> list[str]:
-    """Return the lines of a text with their ends."""
-    lines = [f"{line}\n" for line in text.split("\n")]
-    lines[-1] = lines[-1].removesuffix("\n")
-    return [line for line in lines if line] or [""]
 
 
 def _count_elements(segment: Segment) -> int:

@@ -25,7 +25,7 @@ from .alignment.links import NOT_ALIGNABLE
 from .generation.model_options import engine_computes_in, is_of_engine, name_of
 from .generation.settings import ENGINES
 from .portable_pipeline import flat_results, languages_of_task, list_or_generator, sorted_options
-from .preparation import PreparedText, TextOptions
+from .preparation import PreparedText, TextOptions, TooLong, TooLongError
 from .terms.glossary import Glossary
 from .text.segments import language_code
 from .text.words import keep_pattern, with_addresses
@@ -276,7 +276,14 @@ class TranslationPipeline(ChunkPipeline):
         if (documents or tags) and not translate_addresses:
             keep = with_addresses(keep)
         options = TextOptions(language, tags, keep, glossary)
-        prepared = reader.prepare(text, options, direction=direction, truncation=truncation)
+        too_long = TooLong.CUT if truncation else TooLong.REFUSE
+        try:
+            prepared = reader.prepare(text, options, direction=direction, too_long=too_long)
+        except TooLongError as error:
+            raise UserError(
+                f"A text has over {error.limit} tokens, and the model reads {error.limit}. Give documents, such as "
+                "documents='en', to translate its sentences one by one, or truncation=True to cut it."
+            ) from error
         self._warn_of_missing_codes(prepared)
         for number, sentence in enumerate(prepared.sentences, 1):
             yield {"sentence": sentence, "text": prepared.text, "is_last": number == len(prepared.sentences)}

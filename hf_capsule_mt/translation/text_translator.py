@@ -4,8 +4,8 @@
     decoded = translator.decode(prepared.sentences, num_beams=4)  # generation/decoder.py: what the model writes
     translation = translator.join(prepared, decoded)            # tags, terms and white space back in their places
 
-The pipeline does these three steps. Files, corpora and the server put sentences of several texts into a batch, and
-judge each sentence. So they call what these steps are made of: `reader.encode`, `decode_batches` and `restored`.
+Pipeline, server, files, corpora and the evaluation of terms do these three steps, and nobody cuts, encodes or joins
+texts in another way. Files share batches among processes, so they `finish` each sentence where it was decoded.
 """
 
 import copy
@@ -25,6 +25,7 @@ from .alignment.links import NOT_ALIGNABLE, Align, linked_words
 from .alignment.words import aligner
 from .generation.decoder import Decoded, Decoder, evaluating
 from .preparation import TextReader
+from .quality.report import report_record
 from .terms.forcing import TermWriter
 from .translation import PreparedText, Sentence, Translation, with_alternatives
 
@@ -199,7 +200,7 @@ class TextTranslator:
         return decoded
 
     def join(
-        self, prepared: PreparedText, decoded: Sequence[Ranked], *, has_links: bool = False, **cleaning: Any
+        self, prepared: PreparedText, decoded: Sequence[Ranked], *, has_links: bool = False, **options: Any
     ) -> Translation:
         """Return the translation of a text.
 
@@ -207,33 +208,38 @@ class TextTranslator:
             prepared: the text.
             decoded: what the model wrote for each of its sentences, nothing for those without token ids.
             has_links: whether the words of the text are aligned. Then all words of the sentences can be aligned.
-            **cleaning: `clean_up_tokenization_spaces`, as when the sentences were decoded.
+            **options: of [`finish`].
         """
-        of_sentences = []
+        sentences = []
         for sentence, ranked in zip(prepared.sentences, decoded, strict=True):
             next_step()
-            of_sentences.append(self.restored(sentence, ranked, has_links=has_links, **cleaning))
-        return prepared.joined(of_sentences, has_links=has_links)
+            sentences.append(self.finish(sentence, ranked, has_links=has_links, **options))
+        return prepared.join(sentences, has_links=has_links)
 
-    def restored(
+    def finish(
         self,
         sentence: Sentence,
         ranked: Ranked,
         *,
         has_links: bool = False,
+        has_record: bool = False,
         clean_up_tokenization_spaces: bool | None = None,
     ) -> Translation:
         """Return the translation of a sentence with its tags and kept parts. The others are its alternatives.
+
+        Processes that share the sentences of a text do it where they were decoded, and one joins them.
 
         Args:
             sentence: the sentence.
             ranked: what the model wrote, nothing for a sentence without token ids.
             has_links: whether its words are aligned.
+            has_record: whether it is judged.
             clean_up_tokenization_spaces: as when the sentence was decoded.
         """
         segment = sentence.segment
         if not ranked:
-            return sentence.unread(has_links=has_links)
+            return finish_unread(self.reader, sentence, has_links=has_links, has_record=has_record)
+
         translations = []
         for one in ranked:
             align = None
@@ -243,7 +249,10 @@ class TextTranslator:
             links = None
             if has_links:
                 links = linked_words(segment.text, text, align)
-            translations.append(Translation(text, one.score, links, places=places))
+            record = None
+            if has_record and one is ranked[0]:
+                record = report_record(self.reader, sentence, one, text, places)
+            translations.append(Translation(text, one.score, links, record=record))
         return with_alternatives(translations)
 
     def align(self, sentence: Sentence, decoded: Decoded, clean_up: bool | None) -> Align:
@@ -257,6 +266,32 @@ class TextTranslator:
             return weigh(source_words, target_words)
 
         return weigh_words
+
+
+def first_equal_sentences(sentences: Sequence[Sentence]) -> list[int]:
+    """Return for each sentence the index of the first one with an equal translation, often its own.
+
+    Sentences with tags or kept parts have equal ones too, but these stand at other places.
+    """
+    first_of: dict[tuple, int] = {}
+    indices = []
+    for index, sentence in enumerate(sentences):
+        first = index
+        if not sentence.segment.has_parts:
+            key = (tuple(sentence.token_ids), sentence.segment.code, sentence.terms)
+            first = first_of.setdefault(key, index)
+        indices.append(first)
+    return indices
+
+
+def finish_unread(
+    reader: TextReader, sentence: Sentence, *, has_links: bool = False, has_record: bool = False
+) -> Translation:
+    """Return the translation of a sentence without token ids. Arguments: [`TextTranslator.finish`]."""
+    translation = sentence.unread(has_links=has_links)
+    if not has_record:
+        return translation
+    return replace(translation, record=report_record(reader, sentence, None, translation.text))
 
 
 def check_alignable(sentences: Iterable[Sentence]) -> None:

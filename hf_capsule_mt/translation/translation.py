@@ -7,7 +7,7 @@ from typing import Any
 from hf_capsule_mt.data.languages import ONE_PAIR, Direction
 
 from .alignment.links import WordLink, copied_words, joined_links
-from .text.segments import Place, Segment
+from .text.segments import Segment
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,9 @@ class Translation:
     score: float | None = None  # None if nobody asked for it, or nothing was decoded.
     links: tuple[WordLink, ...] | None = None  # One for each aligned word of the translation. None if not asked for.
     alternatives: tuple["Translation", ...] = ()  # Other translations, the best first.
-    places: tuple[Place, ...] | None = None  # Of a sentence: where the words of the model stand, as in [`Restored`].
+    # The next ones are of a sentence, and of a text.
+    record: dict[str, Any] | None = None  # What a report says of it, without its place. None if not asked for.
+    sentences: tuple["Translation", ...] = ()  # Of its sentences, if their records were asked for.
 
     def number(self, index: int) -> "Translation":
         """Return this translation for 0, and an alternative for others. There may be fewer: then it is the last."""
@@ -71,7 +73,7 @@ class PreparedText:
     sentences: Sequence[Sentence]
     text: str = ""  # The source.
 
-    def joined(self, translations: Sequence[Translation], *, has_links: bool = False) -> Translation:
+    def join(self, translations: Sequence[Translation], *, has_links: bool = False) -> Translation:
         """Return the translation of the text. Its alternative k has alternative k of each sentence.
 
         Args:
@@ -92,7 +94,10 @@ class PreparedText:
                 links = self._links(chosen, text)
             score = score_of_text([translation.score for translation in chosen], lengths)
             ranked.append(Translation(text, score, links))
-        return with_alternatives(ranked)
+        best = with_alternatives(ranked)
+        if any(translation.record is not None for translation in translations):
+            best = replace(best, sentences=tuple(translations))
+        return best
 
     def _links(self, translations: Sequence[Translation], target: str) -> tuple[WordLink, ...]:
         """Return which words of the text and of its translation belong together."""

@@ -156,7 +156,7 @@ def test_alternatives(serve, translator, beams):
     found = client.post("/translate", json={"q": page, "format": "html", "alternatives": 3, **EN_DE}).json()
     sentences = model.prepare(page, TextOptions(tags=True, split="paragraphs")).sentences
     ranked = [translator.decode([each], num_beams=4, num_return_sequences=4)[0] for each in sentences]
-    restored = [translator.restored(*pair) for pair in zip(sentences, ranked, strict=True)]
+    restored = [translator.finish(*pair) for pair in zip(sentences, ranked, strict=True)]
     expected = [" ".join(one.number(number).text for one in restored) for number in range(4)]
     assert [found["translatedText"], *found["alternatives"]] == list(dict.fromkeys(expected))
     assert len(found["alternatives"]) > 1

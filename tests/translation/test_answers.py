@@ -126,7 +126,7 @@ def test_sentences_that_are_decoded_together(translator, model):
     sentences = [together.reader.prepare(text).sentences[0] for text in TEXTS]
     found = together.decode(sentences, return_scores=True, return_alignments=True, **BEAMS)
     for text, sentence, decoded in zip(TEXTS, sentences, found, strict=True):
-        translation = together.restored(sentence, decoded, has_links=True)
+        translation = together.finish(sentence, decoded, has_links=True)
         expected = translator.translate(text, return_alignments=True, **BEAMS)
         ranked = [translation, *translation.alternatives]
         for one, other in zip(ranked, [expected, *expected.alternatives], strict=True):
@@ -164,7 +164,7 @@ def test_characters_and_words_of_a_text_in_segments(model):
         links = linked_words(sentence.segment.text, words, in_order)
         read = Translation(words, -1.0, links)
         translations.append(read if sentence.token_ids else sentence.unread(has_links=True))
-    found = prepared.joined(translations, has_links=True)
+    found = prepared.join(translations, has_links=True)
     pairs = [(text[slice(*link.source_span)], found.text[slice(*link.target_span)]) for link in found.links]
     sources = ["A", "bc", ",", "d", ".", "e", ".", "12", "%", "F", "g", "!", "=", "7"]
     targets = ["AA", "BBCC", ",", "DD", ".", "EE", ".", "12", "%", "FF", "GG", "!", "=", "7"]
@@ -177,7 +177,7 @@ def test_a_sentence_with_fewer_translations_repeats_its_last():
     sentences = [Sentence(Segment("", "A.", " "), [5]), Sentence(Segment("", "B.", ""), [5])]
     first = Translation("a", alternatives=(Translation("b"), Translation("c")))
     second = Translation("x", alternatives=(Translation("y"),))
-    found = PreparedText(sentences).joined([first, second])
+    found = PreparedText(sentences).join([first, second])
     assert [found.text, *(each.text for each in found.alternatives)] == ["a x", "b y", "c y"]
 
 

@@ -27,7 +27,7 @@ from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.files.rows import CorpusTranslator
 from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.preparation import TextOptions, TextReader
+from hf_capsule_mt.translation.preparation import TextReader, TooLong
 from hf_capsule_mt.translation.quality.judge import judge
 
 PAIRS = {
@@ -172,8 +172,8 @@ def test_threads_with_different_languages(often_switched):
     directions = [reader.languages.direction(source, target) for source, target in zip(codes, reversed(codes))]
 
     def first_id(direction):
-        segments = reader.segments("the old house", TextOptions(), direction)
-        return reader.encode(segments, direction)[0].token_ids[0]
+        [sentence] = reader.prepare("the old house", direction=direction).sentences
+        return sentence.token_ids[0]
 
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(first_id, directions * 4))
@@ -258,8 +258,8 @@ def test_a_cut_source_keeps_its_language(checkpoint, caplog):
     options = DecodingOptions(checkpoint)
     reader = TextReader(options.config(), options.tokenizer())
     direction = reader.languages.direction("fra_Latn", "deu_Latn")
-    segments = reader.segments("the old house " * 90, TextOptions(), direction)
-    [sentence] = reader.encode(segments, direction, numbers=[1])
+    prepared = reader.prepare("the old house " * 90, direction=direction, too_long=TooLong.CUT)
+    [sentence] = prepared.sentences
     assert sentence.is_cut
     assert len(sentence.token_ids) == reader.limit
     assert sentence.token_ids[0] == reader.languages.ids["fra_Latn"]

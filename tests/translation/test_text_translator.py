@@ -11,7 +11,7 @@ from transformers import pipeline
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.data.languages import Direction
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.preparation import TextOptions, TextReader
+from hf_capsule_mt.translation.preparation import TextOptions, TextReader, TooLong
 from hf_capsule_mt.translation.tags.markup import read_markup
 from hf_capsule_mt.translation.tags.segments import marked_segments
 from hf_capsule_mt.translation.text.words import keep_pattern
@@ -78,7 +78,7 @@ def test_a_copy_keeps_its_tags(tmp_path):
     )
     assert [sentence.token_ids for sentence in prepared.sentences] == [[]]
     [sentence] = prepared.sentences
-    assert prepared.joined([sentence.unread()]).text == "<p><b>1984</b></p>"
+    assert prepared.join([sentence.unread()]).text == "<p><b>1984</b></p>"
 
 
 def test_attention_is_that_of_the_sentence(translator):
@@ -164,7 +164,7 @@ def test_languages(kind):
     )
     [[translation]] = translator.decode([sentence], max_new_tokens=6)
     assert translation.text == tokenizer.decode(generated[0], skip_special_tokens=True)
-    [cut] = translator.reader.prepare("the old house " * 90, truncation=True, **options).sentences
+    [cut] = translator.reader.prepare("the old house " * 90, too_long=TooLong.CUT, **options).sentences
     assert cut.is_cut
     assert len(cut.token_ids) == translator.reader.limit
     assert cut.direction.first_token == sentence.direction.first_token
@@ -185,7 +185,7 @@ def test_a_model_without_positions_reads_all():
 def test_a_prefix_stays_in_front_of_a_text_that_is_cut():
     tokenizer = tiny_tokenizer()
     reader = TextReader(tiny_model().config, tokenizer, prefix="c d ")
-    [sentence] = reader.prepare("a " * 40, truncation=True).sentences
+    [sentence] = reader.prepare("a " * 40, too_long=TooLong.CUT).sentences
     whole = tokenizer("c d " + "a " * 40)["input_ids"]
     assert sentence.is_cut
     assert sentence.token_ids == [*whole[: reader.limit - 1], tokenizer.eos_token_id]
@@ -223,9 +223,10 @@ def test_a_part_of_a_document_has_room_for_its_code(tmp_path, limit):
     """Otherwise a part that just fits would lose its last words."""
     tokenizer = marian_tokenizer(tmp_path, False)
     reader = TextReader(preset_config("transformer", "tiny", max_position_embeddings=limit), tokenizer)
-    segments = reader.segments("the old house is green " * 6, TextOptions("en"), Direction(">>de<<"))
-    assert len(segments) > 1
-    lengths = [len(sentence.token_ids) for sentence in reader.encode(segments)]
+    text = "the old house is green " * 6
+    sentences = reader.prepare(text, TextOptions("en"), direction=Direction(">>de<<")).sentences
+    assert len(sentences) > 1
+    lengths = [len(sentence.token_ids) for sentence in sentences]
     assert max(lengths) <= limit
 
 

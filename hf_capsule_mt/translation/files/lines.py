@@ -13,12 +13,11 @@ from accelerate.utils import broadcast_object_list, gather_object
 from hf_capsule_mt.data.reading_ahead import each_one_ahead
 from hf_capsule_mt.files import replaced_file
 
-from ..quality.report import report_record
 from ..text_translator import Ranked, TextTranslator
-from ..translation import Sentence
+from ..translation import Sentence, Translation
 from .options import STANDARD_INPUT, FileOptions
 from .partial_output import held_folder
-from .windows import Progress, TranslatedSentence, Window, WindowReader, input_lines
+from .windows import Progress, Window, WindowReader, input_lines
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Worker:
     def _translator(self) -> TextTranslator:
         return TextTranslator(*self._decoding.load(self._device))
 
-    def translate(self, window: Window) -> dict[int, TranslatedSentence]:
+    def translate(self, window: Window) -> dict[int, Translation]:
         """Return the translations of this process by the index of their sentence."""
         processes = self._state.num_processes
         batches = window.batches[self._state.process_index :: processes]
@@ -57,22 +56,20 @@ class Worker:
         # Before anything is written: the checkpoint may be damaged.
         translator = self._translator
         options = self._decoding.generate_options()
+        sentences = window.sentences
         translated = {}
-        for batch in translator.decode_batches(window.sentences, batches, **self._answers, **options):
+        for batch in translator.decode_batches(sentences, batches, **self._answers, **options):
             for index, ranked in batch.items():
-                translated[index] = self._finished(translator, window.sentences[index], ranked)
-            tokens = sum(len(window.sentences[index].token_ids) for index in batch)
+                translated[index] = self._finished(translator, sentences[index], ranked)
+            tokens = sum(len(sentences[index].token_ids) for index in batch)
             # Only this process shows progress. The others have shares of the same size, and are about as far.
             self._progress.add(len(batch) * processes, tokens * processes)
         return translated
 
-    def _finished(self, translator: TextTranslator, sentence: Sentence, ranked: Ranked) -> TranslatedSentence:
-        """Return the translation of a sentence, and what the report says of it."""
-        translation = translator.restored(sentence, ranked, has_links=self._answers["return_alignments"])
-        record = None
-        if self._answers["rereads"]:
-            record = report_record(translator.reader, sentence, ranked[0], translation)
-        return TranslatedSentence(translation, record)
+    def _finished(self, translator: TextTranslator, sentence: Sentence, ranked: Ranked) -> Translation:
+        """Return the translation of a sentence, with what the report says of it."""
+        has_links = self._answers["return_alignments"]
+        return translator.finish(sentence, ranked, has_links=has_links, has_record=self._answers["rereads"])
 
 
 def translate_windows(
@@ -132,7 +129,7 @@ def _help_main_process(options: FileOptions, state: PartialState) -> None:
         pass
 
 
-def _translate_together(worker: Worker, window: Window | None) -> dict[int, TranslatedSentence] | None:
+def _translate_together(worker: Worker, window: Window | None) -> dict[int, Translation] | None:
     """Translate a window of the main process on all processes, and return all translations.
 
     The other processes give None as the window. If the main process does, the work ends, and all get None.
@@ -144,7 +141,7 @@ def _translate_together(worker: Worker, window: Window | None) -> dict[int, Tran
     own_share = worker.translate(window)
     with _telling_of_long_waits():
         shares = gather_object([own_share])
-    translated: dict[int, TranslatedSentence] = {}
+    translated: dict[int, Translation] = {}
     for share in shares:
         translated.update(share)
     return translated

@@ -1,23 +1,24 @@
 """Translation of the rows of a corpus, as `datasets.map`, Ray Data, datatrove and the command `translate` call it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from typing import Any
 
 import torch
 
 from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import warn_of_cut
 from hf_capsule_mt.data.languages import ONE_PAIR
 from hf_capsule_mt.errors import UserError
 
 from ..formats.messages import without_halves
 from ..generation.model_options import DecodingOptions
-from ..preparation import TextOptions
-from ..quality.judge import judge
-from ..text.segments import Segment, check_language
+from ..preparation import RawText, TextOptions, TooLong
+from ..text.segments import check_language
 from ..text.words import keep_pattern, with_addresses
-from ..text_translator import Ranked, TextTranslator
-from ..translation import Sentence
+from ..text_translator import TextTranslator, first_equal_sentences
+from ..translation import PreparedText, Translation
 
 _NAMES = ("source_lang", "target_lang")
 
@@ -105,7 +106,7 @@ class CorpusTranslator:
             pattern = keep_pattern(keep)
         if not translate_addresses:
             pattern = with_addresses(pattern)
-        self.options = TextOptions(sentences, tags, pattern)
+        self.options = TextOptions(sentences, tags, pattern, split="lines")
         self.decoding = DecodingOptions(str(model), **decoding).pinned()
         self._translator: TextTranslator | None = None
         self._direction = ONE_PAIR
@@ -159,64 +160,51 @@ class CorpusTranslator:
 
     def translate(self, texts: Iterable[str | None]) -> tuple[list[str | None], list[RowCounts]]:
         """Return the translation of each text, None for None, and the numbers of each row."""
-        rows = [_Row(text) for text in texts]
-        sentences = _DifferentSentences()
-        for number, row in enumerate(rows):
-            for line in row.lines:
-                segments = self._segments(line)
-                row.segments.append(sentences.add(segments, number + 1))
-        translated = self._decode(sentences)
-        translations = [row.translation(translated) for row in rows]
-        counts = [row.counts(translated) for row in rows]
+        rows = [_readable(text) for text in texts]
+        filled = [number for number, text in enumerate(rows) if text is not None]
+        prepared = self._prepared([rows[number] for number in filled], filled)
+        translated = self._translated(prepared, filled)
+
+        translations: list[str | None] = [None] * len(rows)
+        counts = [RowCounts()] * len(rows)
+        for number, text, translation in zip(filled, prepared, translated, strict=True):
+            translations[number] = translation.text
+            counts[number] = _counts(text, translation)
         return translations, counts
 
-    def _segments(self, line: str) -> list[Segment]:
-        """Return the segments of a line, with all of its white space around them."""
-        words = line.strip()
-        before = line[: len(line) - len(line.lstrip())]
-        after = line[len(before) + len(words) :]
-        translator = self._loaded()
-        segments = translator.reader.segments(words, self.options, self._direction)
-        segments[0] = replace(segments[0], before=before + segments[0].before)
-        segments[-1] = replace(segments[-1], after=segments[-1].after + after)
-        return segments
+    def _prepared(self, texts: Sequence[str], rows: Sequence[int]) -> list[PreparedText]:
+        """Return the sentences of texts. Warn of those that are cut, by the numbers of their rows."""
+        reader = self._loaded().reader
+        sources = [RawText(text, self.options) for text in texts]
+        prepared = reader.prepare_all(sources, self._direction, TooLong.CUT)
+        sentences = [sentence for text in prepared for sentence in text.sentences]
+        if reader.codes.are_missing(sentence.segment.source for sentence in sentences):
+            raise UserError(f"{reader.codes.missing()}, or give target_lang.")
 
-    def _decode(self, different: "_DifferentSentences") -> list[tuple[str, RowCounts]]:
-        """Return the translation of every different sentence, and its numbers."""
+        cut = []
+        for row, text in zip(rows, prepared, strict=True):
+            cut += [row + 1 for sentence in text.sentences if sentence.is_cut]
+        warn_of_cut(cut, reader.limit)
+        return prepared
+
+    def _translated(self, prepared: Sequence[PreparedText], rows: Sequence[int]) -> list[Translation]:
+        """Return the translations of texts, with what is judged of their sentences."""
         translator = self._loaded()
-        codes = translator.reader.codes
-        if codes.are_missing(segment.source for segment in different.segments):
-            raise UserError(f"{codes.missing()}, or give target_lang.")
-        sentences = translator.reader.encode(different.segments, self._direction, different.rows)
-        lengths = [len(sentence.token_ids) for sentence in sentences]
-        batches = batch_by_tokens(lengths, self.decoding.max_tokens_per_batch, different.rows)
+        sentences = [sentence for text in prepared for sentence in text.sentences]
+        numbers = [row + 1 for row, text in zip(rows, prepared, strict=True) for _ in text.sentences]
+        first_of = first_equal_sentences(sentences)
+        lengths = []
+        for index, sentence in enumerate(sentences):
+            lengths.append(len(sentence.token_ids) if first_of[index] == index else 0)
+        batches = batch_by_tokens(lengths, self.decoding.max_tokens_per_batch, numbers)
         ranked = translator.decode(sentences, batches, **self.decoding.generate_options())
-        translated = []
-        for sentence, of_sentence in zip(sentences, ranked, strict=True):
-            translated.append(self._translated(sentence, of_sentence))
-        return translated
 
-    def _translated(self, sentence: Sentence, ranked: Ranked) -> tuple[str, RowCounts]:
-        """Return the translation of a sentence, with its tags and kept parts, and its numbers."""
-        translator = self._loaded()
-        counts = RowCounts(
-            segments=1,
-            words=len(sentence.segment.text.split()),
-            copied=int(sentence.copy is not None),
-            cut=int(sentence.is_cut),
-        )
-        translation = translator.restored(sentence, ranked)
-        if ranked:
-            written = sentence.segment.without_tags(translation.text)
-            judgement = judge(translator.reader, sentence, ranked[0], written, translation.places)
-            counts = replace(
-                counts,
-                limit_reached=int(judgement.limit_reached),
-                empty=int(judgement.empty),
-                too_short=int(judgement.too_short),
-                repeats=int(judgement.repeats),
-            )
-        return translation.text, counts
+        remaining = iter(first_of)
+        translated = []
+        for text in prepared:
+            of_text = [ranked[index] for index in islice(remaining, len(text.sentences))]
+            translated.append(translator.join(text, of_text, has_record=True))
+        return translated
 
     def _loaded(self) -> TextTranslator:
         if self._translator is None:
@@ -229,61 +217,30 @@ class CorpusTranslator:
         return self._translator
 
 
-class _Row:
-    """The lines of a text, and the segments of each line with the indices of their sentences."""
-
-    def __init__(self, text: str | None) -> None:
-        if text is not None and not isinstance(text, str):
-            raise UserError(f"{text!r:.80} is not a text. A column of texts has only texts and nulls.")
-        self.is_null = text is None
-        self.lines = []
-        if text is not None:
-            self.lines = without_halves(text).split("\n")
-        self.segments: list[list[tuple[Segment, int]]] = []
-
-    def translation(self, translated: Sequence[tuple[str, RowCounts]]) -> str | None:
-        """Return the translation of the text."""
-        if self.is_null:
-            return None
-        lines = []
-        for line in self.segments:
-            parts = []
-            for segment, index in line:
-                text, _ = translated[index]
-                parts.append(segment.around(text))
-            lines.append("".join(parts))
-        return "\n".join(lines)
-
-    def counts(self, translated: Sequence[tuple[str, RowCounts]]) -> RowCounts:
-        """Return the numbers of the row."""
-        counts = RowCounts()
-        for line in self.segments:
-            for segment, index in line:
-                if segment.text:
-                    counts += translated[index][1]
-        return counts
+def _readable(text: Any) -> str | None:
+    """Return the text of a row as UTF-8 can spell it, or None for a null."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise UserError(f"{text!r:.80} is not a text. A column of texts has only texts and nulls.")
+    return without_halves(text)
 
 
-class _DifferentSentences:
-    """The different sentences of a call, in the order in which they come."""
-
-    def __init__(self) -> None:
-        self.segments: list[Segment] = []
-        self.rows: list[int] = []
-        """The row, from 1, in which each comes first."""
-        self._index_of: dict[str, int] = {}
-
-    def add(self, segments: Iterable[Segment], row: int) -> list[tuple[Segment, int]]:
-        """Return segments with the indices of their sentences."""
-        with_index = []
-        for segment in segments:
-            index = self._index_of.get(segment.source)
-            # Tags and kept parts stand at other places of the same words.
-            if index is None or segment.has_parts:
-                index = len(self.segments)
-                self.segments.append(segment)
-                self.rows.append(row)
-                if not segment.has_parts:
-                    self._index_of[segment.source] = index
-            with_index.append((segment, index))
-        return with_index
+def _counts(text: PreparedText, translation: Translation) -> RowCounts:
+    """Return the numbers of a row."""
+    counts = RowCounts()
+    for sentence, translated in zip(text.sentences, translation.sentences, strict=True):
+        if not sentence.segment.text:
+            continue
+        record = translated.record
+        counts += RowCounts(
+            segments=1,
+            words=len(sentence.segment.text.split()),
+            copied=int(sentence.copy is not None),
+            cut=int(record["source_cut"]),
+            limit_reached=int(record["limit_reached"]),
+            empty=int(record["empty"]),
+            too_short=int(record["too_short"]),
+            repeats=int(record["repeats"]),
+        )
+    return counts

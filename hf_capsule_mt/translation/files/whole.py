@@ -4,7 +4,7 @@ import codecs
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
@@ -20,14 +20,12 @@ from hf_capsule_mt.environment import check_installed
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.translation.files.partial_output import PartialOutput, held_folder
-from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.quality.report import report_record
+from hf_capsule_mt.translation.preparation import RawText, TextOptions, TooLong, named_in_errors
 from hf_capsule_mt.translation.terms.forcing import check_glossary
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses, with_own_flags
-from hf_capsule_mt.translation.text_translator import Ranked, TextTranslator
-from hf_capsule_mt.translation.translation import PreparedText, Sentence, Translation
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 from ..formats.base import Document, FileFormat, Text, lines_kept, lines_left, unit_starts, warn_of_left
 from ..formats.recognition import HEAD_BYTES, LINES, recognise_contents
@@ -129,7 +127,7 @@ def translate_file(
             stack.enter_context(held_folder(Path(output_file)))
             more_files = {"report": Path(report_file)} if has_report else None
             kept = PartialOutput(Path(output_file), settings, more_files)
-        with _named_in_errors(input_file):
+        with named_in_errors(str(input_file)):
             translated = _resumed(translate, document.texts, kept, has_report, advance)
         written = mark + document.written([text.translation for text in translated])
         if has_report:
@@ -190,17 +188,8 @@ def _read(path: Path, file_format: str | None, target_lang: str | None, fuzzy: b
     if fuzzy:
         recognised = recognised.with_fuzzy()
     mark = byte_order_mark(data)
-    with _named_in_errors(path):
+    with named_in_errors(str(path)):
         return mark, recognised.read(data.removeprefix(mark), target_lang)
-
-
-@contextmanager
-def _named_in_errors(path: Path) -> Iterator[None]:
-    """Put the name of a file in front of a UserError. The formats and the reader of texts do not know it."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def _resumed(
@@ -341,35 +330,19 @@ def _translations(
     texts: Sequence[Text],
 ) -> list[ReportedText]:
     """Return the translation of each text. Sentences of all texts are decoded together."""
-    reader = translator.reader
-    prepared = []
-    sentences: list[Sentence] = []
-    for text in texts:
-        text_options = options_of(text, reading)
-        read = reader.prepare(text.text, text_options, direction=direction, truncation=True, markup=text.markup)
-        prepared.append(read)
-        sentences += read.sentences
+    sources = [RawText(text.text, options_of(text, reading), text.markup) for text in texts]
+    prepared = translator.reader.prepare_all(sources, direction, TooLong.CUT)
+    sentences = [sentence for text in prepared for sentence in text.sentences]
     batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], max_tokens_per_batch)
     ranked = iter(translator.decode(sentences, batches, rereads=has_report, **options))
+
     translated = []
     for text in prepared:
         of_text = list(islice(ranked, len(text.sentences)))
-        of_sentences = [translator.restored(*of_sentence) for of_sentence in zip(text.sentences, of_text, strict=True)]
+        translation = translator.join(text, of_text, has_record=has_report)
         records = []
-        if has_report:
-            records = _records(translator, text, of_text, of_sentences)
-        translated.append(ReportedText(text.joined(of_sentences).text, records))
+        for sentence, of_sentence in zip(text.sentences, translation.sentences):
+            if sentence.segment.text:
+                records.append((sentence.segment.line, of_sentence.record))
+        translated.append(ReportedText(translation.text, records))
     return translated
-
-
-def _records(
-    translator: TextTranslator, text: PreparedText, ranked: Sequence[Ranked], translations: Sequence[Translation]
-) -> list[tuple[int, dict[str, Any]]]:
-    """Return the line of each sentence with words in its text, from 0, and what the report says of it."""
-    records = []
-    for sentence, of_sentence, translation in zip(text.sentences, ranked, translations, strict=True):
-        if sentence.segment.text:
-            best = of_sentence[0] if of_sentence else None
-            record = report_record(translator.reader, sentence, best, translation)
-            records.append((sentence.segment.line, record))
-    return records

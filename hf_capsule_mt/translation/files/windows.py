@@ -7,20 +7,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from tqdm import tqdm
 
 from hf_capsule_mt.data.batching import batch_by_tokens
+from hf_capsule_mt.data.encoding import warn_of_cut
 from hf_capsule_mt.data.lines import byte_lines, text_bytes, unbroken
 from hf_capsule_mt.errors import UserError
 
 from ..alignment.links import pharaoh_links
 from ..generation.model_options import DecodingOptions
-from ..preparation import TextReader
-from ..quality.report import report_record
+from ..preparation import RawText, TextReader, TooLong
 from ..terms.forcing import check_glossary
-from ..text.segments import Segment
+from ..text_translator import finish_unread
 from ..translation import PreparedText, Sentence, Translation
 from .options import STANDARD_INPUT, FileOptions, is_pharaoh
 from .partial_output import PartialOutput
@@ -28,52 +28,50 @@ from .partial_output import PartialOutput
 logger = logging.getLogger(__name__)
 
 
-class TranslatedSentence(NamedTuple):
-    """A sentence that was translated, as processes give it to each other."""
-
-    translation: Translation
-    record: dict[str, Any] | None
-    """What the report says of it, without its place, if there is a report."""
-
-
 @dataclass(frozen=True)
 class Window:
     """A window of lines."""
 
     lines: list[str]  # The input.
-    sentences: list[Sentence]  # Of the lines, or of the texts in them.
-    numbers: list[int]  # Their lines in the input, from 1.
+    texts: list[PreparedText]  # The lines, or all of them as one text.
+    numbers: list[int]  # The lines of all sentences in the input, from 1.
     batches: list[list[int]]  # Indices of the sentences that the model reads.
     decoding: DecodingOptions  # Those of the main process, with the commit of the model.
     code: str  # The code of the language of the last text.
-    is_of_lines: bool  # Whether each line is one sentence.
+    is_document: bool = False  # Whether the lines are one text.
+    keeps_returns: bool = False  # Whether carriage returns at the ends of lines stay.
     lines_before: int = 0  # Lines of the input before this window.
 
-    def output(self, finished: Sequence[TranslatedSentence]) -> list[str]:
-        """Return the lines of the output."""
-        texts = []
-        for sentence, of_sentence in zip(self.sentences, finished, strict=True):
-            texts.append(sentence.segment.around(of_sentence.translation.text))
-        if self.is_of_lines:
-            return unbroken(texts, "translations")
-        return "".join(texts).removesuffix("\n").split("\n")
+    @property
+    def sentences(self) -> list[Sentence]:
+        """The sentences of all texts."""
+        return [sentence for text in self.texts for sentence in text.sentences]
 
-    def report(self, finished: Sequence[TranslatedSentence]) -> list[str]:
+    def output(self, finished: Sequence[Translation]) -> list[str]:
+        """Return the lines of the output."""
+        texts = [translation.text for translation in self._joined(finished)]
+        if self.is_document:
+            [text] = texts
+            return text.removesuffix("\n").split("\n")
+        if self.keeps_returns:
+            return texts
+        return unbroken(texts, "translations")
+
+    def report(self, finished: Sequence[Translation]) -> list[str]:
         """Return the lines of a report, one for each sentence."""
         lines = []
         for index, number, place in self._places():
-            record = {"line": number, "sentence": place, **(finished[index].record or {})}
+            record = {"line": number, "sentence": place, **finished[index].record}
             lines.append(json.dumps(record, ensure_ascii=False))
         return lines
 
-    def ranked_output(self, finished: Sequence[TranslatedSentence]) -> list[str]:
+    def ranked_output(self, finished: Sequence[Translation]) -> list[str]:
         """Return the lines of the output with several translations of each line, as Moses and Marian write them.
 
         A line has the number of its source from 0, the translation, and the score twice: as a feature, and in all.
         """
         lines = []
-        for number, (line, indices) in enumerate(self._of_lines(), self.lines_before):
-            translation = self._joined(line, indices, finished)
+        for number, translation in enumerate(self._joined(finished), self.lines_before):
             for ranked in (translation, *translation.alternatives):
                 # What is copied is certain.
                 score = f"{ranked.score or 0.0:.4f}"
@@ -81,28 +79,28 @@ class Window:
                 lines.append(f"{number} ||| {text} ||| score= {score} ||| {score}")
         return lines
 
-    def pharaoh(self, finished: Sequence[TranslatedSentence]) -> list[str]:
+    def pharaoh(self, finished: Sequence[Translation]) -> list[str]:
         """Return a line for each line of the input, with the numbers of words that belong together, such as "0-0 1-2".
 
         Words stand between white space.
         """
         lines = []
-        for line, indices in self._of_lines():
-            translation = self._joined(line, indices, finished, has_links=True)
+        for line, translation in zip(self.lines, self._joined(finished, has_links=True), strict=True):
             pairs = pharaoh_links(translation.links, line, translation.text)
             lines.append(" ".join(f"{source}-{target}" for source, target in pairs))
         return lines
 
-    def alignments(self, finished: Sequence[TranslatedSentence]) -> list[str]:
+    def alignments(self, finished: Sequence[Translation]) -> list[str]:
         """Return a line of JSON for each sentence, with its words and the places of their characters."""
         lines = []
+        sentences = self.sentences
         for index, number, place in self._places():
-            translation = finished[index].translation
+            translation = finished[index]
             links = translation.links or ()
             record = {
                 "line": number,
                 "sentence": place,
-                "source": self.sentences[index].segment.text,
+                "source": sentences[index].segment.text,
                 "translation": translation.text,
                 "words": [(link.source, link.target) for link in links],
                 "characters": [(link.source_span, link.target_span) for link in links],
@@ -116,18 +114,11 @@ class Window:
             for place, index in enumerate(indices, 1):
                 yield index, number, place
 
-    def _of_lines(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield each line with the indices of its sentences, at least one."""
-        groups = groupby(range(len(self.numbers)), key=self.numbers.__getitem__)
-        for line, (_, indices) in zip(self.lines, groups, strict=True):
-            yield line, list(indices)
-
-    def _joined(
-        self, line: str, indices: Sequence[int], finished: Sequence[TranslatedSentence], *, has_links: bool = False
-    ) -> Translation:
-        """Return the translation of a line from those of its sentences."""
-        prepared = PreparedText([self.sentences[index] for index in indices], line)
-        return prepared.joined([finished[index].translation for index in indices], has_links=has_links)
+    def _joined(self, finished: Sequence[Translation], *, has_links: bool = False) -> Iterator[Translation]:
+        """Yield the translations of the texts from those of their sentences."""
+        remaining = iter(finished)
+        for text in self.texts:
+            yield text.join(list(islice(remaining, len(text.sentences))), has_links=has_links)
 
 
 class Progress(tqdm):
@@ -221,52 +212,55 @@ class WindowReader:
 
     def _window(self, window: list[str], done: int) -> Window:
         """Return the window of some lines, before which `done` lines are."""
-        segments = self._segments(window, done)
+        texts = self._prepared(window, done)
+        sentences = [sentence for text in texts for sentence in text.sentences]
         if self._options.is_document:
             # A document has the code of the text before it.
-            self._direction = replace(self._direction, code=segments[-1].code)
-        self._warn_of_missing_codes(segments)
-        numbers = [done + 1 + segment.line for segment in segments]
-        sentences = self._reader.encode(segments, self._direction, numbers, self._texts.glossary)
+            self._direction = replace(self._direction, code=sentences[-1].segment.code)
+        numbers = self._numbers(texts, done)
+        self._warn_of_missing_codes(sentences)
+        warn_of_cut([number for number, sentence in zip(numbers, sentences) if sentence.is_cut], self._reader.limit)
         lengths = [len(sentence.token_ids) for sentence in sentences]
         batches = batch_by_tokens(lengths, self._options.decoding.max_tokens_per_batch, numbers)
         self._progress.skip(lengths.count(0))
         return Window(
             lines=window,
-            sentences=sentences,
+            texts=texts,
             numbers=numbers,
             batches=batches,
             decoding=self._options.decoding,
             code=self._direction.code,
-            is_of_lines=not self._texts.has_segments,
+            is_document=self._options.is_document,
+            keeps_returns=self._options.texts.tags,
             lines_before=done,
         )
 
-    def _segments(self, window: Sequence[str], done: int) -> list[Segment]:
-        """Return the segments of a window with their lines in it."""
+    def _prepared(self, window: Sequence[str], done: int) -> list[PreparedText]:
+        """Return the lines of a window, or its text."""
+        options = replace(self._texts, split="paragraphs")
         if self._options.is_document:
-            text = "".join(f"{line}\n" for line in window)
-            return self._reader.segments(text, self._texts, self._direction)
-        segments = []
-        for number, line in enumerate(window):
-            text = line
-            if self._texts.has_segments:
-                text = f"{line}\n"
-            try:
-                of_line = self._reader.segments(text, self._texts, self._direction)
-            except ValueError as error:
-                raise UserError(f"line {done + 1 + number} of the input: {error}") from error
-            segments += [replace(segment, line=segment.line + number) for segment in of_line]
-        return segments
+            sources = [RawText("".join(f"{line}\n" for line in window), options)]
+        else:
+            sources = []
+            for number, line in enumerate(window, done + 1):
+                sources.append(RawText(line, options, name=f"line {number} of the input"))
+        return self._reader.prepare_all(sources, self._direction, TooLong.CUT)
 
-    def _warn_of_missing_codes(self, segments: Sequence[Segment]) -> None:
+    def _numbers(self, texts: Sequence[PreparedText], done: int) -> list[int]:
+        """Return the lines of the sentences in the input."""
+        numbers = []
+        for number, text in enumerate(texts, done + 1):
+            numbers += [number + sentence.segment.line for sentence in text.sentences]
+        return numbers
+
+    def _warn_of_missing_codes(self, sentences: Sequence[Sentence]) -> None:
         codes = self._reader.codes
-        if not self._has_warned and codes.are_missing(segment.source for segment in segments):
+        if not self._has_warned and codes.are_missing(sentence.segment.source for sentence in sentences):
             self._has_warned = True
             logger.warning("%s, or give --target_lang %s.", codes.missing(), codes.languages[0])
 
     def keep(
-        self, window: Window, translated: Mapping[int, TranslatedSentence], more_files: Mapping[str, BinaryIO]
+        self, window: Window, translated: Mapping[int, Translation], more_files: Mapping[str, BinaryIO]
     ) -> list[str] | None:
         """Keep the lines of a window for the output file, or return them if there is none.
 
@@ -293,12 +287,17 @@ class WindowReader:
             file.write(text_bytes(more_lines[name]))
         return lines
 
-    def _unread(self, sentence: Sentence) -> TranslatedSentence:
+    def _unread(self, sentence: Sentence) -> Translation:
         """Return a sentence that the model does not read."""
-        translation = sentence.unread(has_links=self._options.alignments_file is not None)
-        return TranslatedSentence(translation, report_record(self._reader, sentence, None, translation))
+        options = self._options
+        return finish_unread(
+            self._reader,
+            sentence,
+            has_links=options.alignments_file is not None,
+            has_record=options.report_file is not None,
+        )
 
-    def _more_lines(self, window: Window, finished: Sequence[TranslatedSentence]) -> dict[str, list[str]]:
+    def _more_lines(self, window: Window, finished: Sequence[Translation]) -> dict[str, list[str]]:
         """Return the lines of the files next to the output."""
         options = self._options
         more_lines = {}

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from ..generation.decoder import Decoded
 from ..preparation import TextReader
 from ..tags.segments import MarkedSegment
 from ..terms.forcing import PlacedTerm
-from ..translation import Sentence, Translation
+from ..text.segments import Place
+from ..translation import Sentence
 from .judge import Judgement, aligned_terms, judge
 
 _FAULTS = {
@@ -31,7 +32,11 @@ _OF_LINES = {"line", "sentence", "source", "translation"}
 
 
 def report_record(
-    reader: TextReader, sentence: Sentence, decoded: Decoded | None, written: Translation
+    reader: TextReader,
+    sentence: Sentence,
+    decoded: Decoded | None,
+    written: str,
+    places: Sequence[Place] | None = None,
 ) -> dict[str, Any]:
     """Return what a report says of a sentence and its best translation, without its place.
 
@@ -40,12 +45,13 @@ def report_record(
         sentence: the sentence.
         decoded: what the model wrote, or None for a sentence without token ids.
         written: the translation with its tags and kept parts.
+        places: where words of the model stand in it, as in [`Restored`]. By default all stand there.
     """
     segment = sentence.segment
-    translation = segment.without_tags(written.text)
+    translation = segment.without_tags(written)
     judgement = Judgement(source_cut=sentence.is_cut)
     if decoded is not None:
-        judgement = judge(reader, sentence, decoded, translation, written.places)
+        judgement = judge(reader, sentence, decoded, translation, places)
     record = {"source": segment.text, "translation": translation, **judgement.fields()}
     if decoded is not None and decoded.terms:
         record["terms"] = [_term(term, translation) for term in aligned_terms(reader, sentence, decoded)]

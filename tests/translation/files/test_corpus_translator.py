@@ -100,7 +100,7 @@ def test_each_number_of_a_row_is_its_own(checkpoint, monkeypatch):
     def judge(reader, sentence, *translation):
         return judgements["abcd".index(sentence.segment.text)]
 
-    monkeypatch.setattr("hf_capsule_mt.translation.files.rows.judge", judge)
+    monkeypatch.setattr("hf_capsule_mt.translation.quality.report.judge", judge)
     report = translate({"text": ["a", "b", "c", "d", "a\na"]})["report"]
     names = ["limit_reached", "empty", "too_short", "repeats"]
     assert [[row[name] for name in names] for row in report] == [

@@ -420,9 +420,7 @@ def test_all_processes_load_the_commit_of_the_first(checkpoint, monkeypatch):
     options = FileOptions(DecodingOptions(checkpoint, revision="main"), device="cpu")
     progress = file_translation.Progress(None, shown=False)
     worker = file_translation.Worker(options, PartialState(cpu=True), progress)
-    job = file_translation.Window(
-        [], [], [], [], decoding=replace(options.decoding, revision="abc"), code="", is_of_lines=True
-    )
+    job = file_translation.Window([], [], [], [], decoding=replace(options.decoding, revision="abc"), code="")
     assert worker.translate(job) == {}
     assert loaded == ["abc"]
 
@@ -434,9 +432,9 @@ def test_a_process_translates_its_share_of_the_batches(checkpoint, monkeypatch):
     progress = SimpleNamespace(add=lambda lines, tokens: counted.append((lines, tokens)))
     state = SimpleNamespace(device="cpu", num_processes=3, process_index=1)
     worker = file_translation.Worker(FileOptions(decoding), state, progress)
-    sentences = [worker._translator.reader.prepare(text).sentences[0] for text in "abcdef"]
+    texts = [worker._translator.reader.prepare(text) for text in "abcdef"]
     batches = [[4], [0, 5], [1], [2], [3]]
-    job = file_translation.Window([], sentences, [], batches, decoding=decoding, code="", is_of_lines=True)
+    job = file_translation.Window([], texts, [], batches, decoding=decoding, code="")
     assert sorted(worker.translate(job)) == [0, 3, 5]
     # A letter and its end are two tokens.
     assert counted == [(6, 12), (3, 6)]

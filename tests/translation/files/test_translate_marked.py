@@ -9,11 +9,6 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.translation.files.windows import TranslatedSentence, Window
-from hf_capsule_mt.translation.generation.model_options import DecodingOptions
-from hf_capsule_mt.translation.tags.markup import read_markup
-from hf_capsule_mt.translation.tags.segments import marked_segments
-from hf_capsule_mt.translation.translation import Sentence, Translation
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
@@ -107,16 +102,6 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
     with pytest.raises(SystemExit):
         translate(checkpoint, source, tmp_path / "other", "--documents", "en", "--max_tokens_per_batch", "10", *marked)
     assert "Line 5 has 14 tokens" in capsys.readouterr().err
-
-
-def test_tags_around_what_the_tokenizer_makes_nothing_of():
-    segments = [
-        marked_segments(line, read_markup(line), None, None)[0] for line in ("<td><b>&lt;s&gt;</b></td>\n", "a\n")
-    ]
-    sentences = [Sentence(segments[0], []), Sentence(segments[1], [5])]
-    options = {"numbers": [1, 2], "batches": [[1]], "decoding": DecodingOptions(""), "code": "", "is_of_lines": False}
-    finished = [TranslatedSentence(sentences[0].unread(), None), TranslatedSentence(Translation("b"), None)]
-    assert Window([], sentences, **options).output(finished) == ["<td><b></b></td>", "b"]
 
 
 def test_a_report_has_what_was_copied(checkpoint, source, tmp_path):
