@@ -16,12 +16,12 @@ def sentence_chrf(translations: Sequence[str], references: Sequence[str]) -> lis
     return [metric.sentence_score(translation, [reference]).score for translation, reference in pairs]
 
 
-def auroc(is_bad: np.ndarray, signs: np.ndarray) -> float | None:
-    """Return the probability that a bad translation has a larger sign than a good one, equal signs counting half.
+def auroc(is_bad: np.ndarray, signals: np.ndarray) -> float | None:
+    """Return the probability that a bad translation has a larger sign than a good one, equal signals counting half.
 
     Args:
         is_bad: `[n]` bool.
-        signs: `[n]`, larger for worse translations.
+        signals: `[n]`, larger for worse translations.
 
     Returns:
         0 to 1, or None if there are only good ones or only bad ones.
@@ -30,7 +30,7 @@ def auroc(is_bad: np.ndarray, signs: np.ndarray) -> float | None:
     num_good = len(is_bad) - num_bad
     if not num_bad or not num_good:
         return None
-    ranks = rankdata(signs)
+    ranks = rankdata(signals)
     return float((ranks[is_bad].sum() - num_bad * (num_bad + 1) / 2) / (num_bad * num_good))
 
 

@@ -37,7 +37,7 @@ from hf_capsule_mt.files import read_json, replace_text, write_json
 from hf_capsule_mt.translation.alignment.forced import forced_pass
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.judge import judge, judged
-from hf_capsule_mt.translation.quality.signals import read_signs
+from hf_capsule_mt.translation.quality.signals import read_signals
 from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
@@ -60,7 +60,7 @@ FIELDS = {
     "copied words": ("copied", 1),
     "repeats": ("repeats", 1),
 }
-"""Fields by their names in the table, and whether larger ones are signs of errors."""
+"""Fields by their names in the table, and whether larger ones are signals of errors."""
 COMBINED = ("score", "lowest", "end", "length_ratio", "coverage", "uncovered", "entropy")
 BEGIN = "<!-- The tables are made by benchmarks/quality/trust.py. -->"
 END = "<!-- The end of the tables. -->"
@@ -187,9 +187,9 @@ def fields_of(translator: TextTranslator, sources: Sequence[str], targets: Seque
             words = target_ids[index][:-1]
             source = (sources[index], source_ids[index])
             target = (targets[index], words)
-            signs = read_signs(forced, tokenizer, source, target, has_end=True)
+            signals = read_signals(forced, tokenizer, source, target, has_end=True)
             score = forced.mean_log_probability
-            judgement = judged(source_ids[index], words, True, targets[index], score, signs)
+            judgement = judged(source_ids[index], words, True, targets[index], score, signals)
             records[index] = judgement.fields()
     return records
 
@@ -254,7 +254,7 @@ def area_of(pairs: Sequence[Damaged], kind: str, field: str, direction: int) -> 
         pairs: damaged references of all kinds.
         kind: one of `KINDS`.
         field: of a report.
-        direction: 1 if larger values are signs of errors, else -1.
+        direction: 1 if larger values are signals of errors, else -1.
     """
     of_kind = [pair for pair in pairs if pair.kind == kind]
     bad = values_of([pair.damaged for pair in of_kind], field)

@@ -13,8 +13,9 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.translation.files.output_folders import output_paths
 from hf_capsule_mt.translation.files.row_files import report_of_rows, share_of, translate_row_files
-from hf_capsule_mt.translation.files.rows import CorpusTranslator, RowCounts
+from hf_capsule_mt.translation.files.rows import CorpusTranslator
 from hf_capsule_mt.translation.formats import recognise
+from hf_capsule_mt.translation.quality.faults import named_with_numbers
 from hf_capsule_mt.translation.quality.report_page import write_report_page
 
 from . import decoding
@@ -22,13 +23,6 @@ from .common import check_distinct, check_output_file, check_output_folder, leav
 
 logger = logging.getLogger(__name__)
 
-_FAULTS = {
-    "cut": "longer than the model reads, and were cut",
-    "limit_reached": "at the limit of their length",
-    "empty": "empty",
-    "too_short": "far too short",
-    "repeats": "repeating",
-}
 _OF_TEXT_FILES = (*("output_file", "interactive", "glossary", "fuzzy", "n_best", "alignments"),)
 
 
@@ -62,10 +56,10 @@ def translate_rows(args: argparse.Namespace) -> None:
     )
     counts = translate_row_files(outputs, args.output_dir, translator)
     files = "1 file is" if len(outputs) == 1 else f"{len(outputs)} files are"
-    print(f"{files} complete: {counts.segments} sentences, {counts.words} words.")
-    warning = _faults(counts)
-    if warning:
-        logger.warning("%s", warning)
+    print(f"{files} complete: {counts['segments']} sentences, {counts['words']} words.")
+    faults = named_with_numbers(counts)
+    if faults:
+        logger.warning("Of %d sentences there are %s.", counts["segments"], faults)
     if args.report_file is not None:
         _write_report(args, outputs, translator)
     leave_group_at_exit()
@@ -136,13 +130,3 @@ def check_no_rows(args: argparse.Namespace, reason: str) -> None:
     for name, default in (("text_column", "text"), ("translation_column", "translation"), ("report_column", None)):
         if getattr(args, name) != default:
             raise UserError(f"--{name} is for rows, and {reason}. Leave it out.")
-
-
-def _faults(counts: RowCounts) -> str:
-    """Return a sentence about the translations that look wrong, or nothing."""
-    kinds = []
-    for name, words in _FAULTS.items():
-        number = getattr(counts, name)
-        if number:
-            kinds.append(f"{number} are {words}")
-    return f"Of {counts.segments} sentences {', '.join(kinds)}." if kinds else ""

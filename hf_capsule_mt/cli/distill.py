@@ -26,6 +26,7 @@ from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, locked, read_json, write_json
 from hf_capsule_mt.translation.files.lines import translate_windows
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
+from hf_capsule_mt.translation.quality.faults import faults_in
 
 from . import decoding
 from .common import check_distinct, check_output_file, import_code, leave_group_at_exit, report_user_errors
@@ -33,12 +34,6 @@ from .options.distill_options import build_parser
 
 logger = logging.get_logger(__name__)
 
-_FAILURES = {
-    "source_cut": "source too long for the teacher",
-    "limit_reached": "no end within the limit",
-    "empty": "empty translation",
-}
-"""Why a translation is left out, by what the report of `translate` says of it."""
 _TRANSLATIONS = "translations"
 _REPORT = "report"
 """Files of the folder for what is unfinished."""
@@ -192,10 +187,12 @@ class _Choice:
                 yield source, translation
 
     def _is_kept(self, number: int, translation: str, judged: dict[str, Any]) -> bool:
-        for name, reason in _FAILURES.items():
-            if judged[name]:
-                self.failures[number] = reason
-                return False
+        certain = [fault for fault in faults_in(judged) if fault.is_certain]
+        # What is wrong with the source is why its translation is wrong.
+        certain.sort(key=lambda fault: not fault.is_of_source)
+        if certain:
+            self.failures[number] = certain[0].words
+            return False
         if not translation:
             self.failures[number] = "empty source"
             return False

@@ -16,7 +16,7 @@ from hf_capsule_mt.translation.files.options import STANDARD_INPUT, FileOptions,
 from hf_capsule_mt.translation.files.whole import check_readable
 from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise
 from hf_capsule_mt.translation.preparation import TextOptions
-from hf_capsule_mt.translation.quality.report import faults, is_report
+from hf_capsule_mt.translation.quality.report import is_report, summary
 from hf_capsule_mt.translation.quality.report_page import write_report_page
 from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
@@ -94,7 +94,7 @@ def _finish_report(args: argparse.Namespace) -> None:
     if args.report_page is not None:
         title = args.output_dir or args.input_file or "standard input"
         write_report_page([report], args.report_page, str(title))
-    warning = faults(each_line(report))
+    warning = summary(each_line(report))
     if warning is not None:
         logger.warning("%s See %s.", warning, args.report_page or report)
 

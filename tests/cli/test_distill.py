@@ -72,7 +72,7 @@ def test_training_reads_what_comes_out(teacher, expected, corpus, tmp_path, name
     assert manifest["teacher"] == str(teacher)
     assert manifest["kept"] == len(expected[0])
     assert [failed["sentence"] for failed in manifest["failed"]] == expected[1]
-    assert {"sentence": 3, "reason": "source too long for the teacher"} in manifest["failed"]
+    assert {"sentence": 3, "reason": "the source was cut"} in manifest["failed"]
     assert manifest["data"] == {"files": list(map(str, corpus)), "dataset_name": None, "sentences": 7}
     assert manifest["settings"]["num_beams"] == 2
     assert manifest["settings"]["data"] == hashlib.sha256(corpus[0].read_bytes()).hexdigest()
@@ -157,7 +157,7 @@ def error_of(arguments, capsys):
     ("change", "words"),
     [
         (["--train_file", "empty.en"], "empty.en holds no usable sentence"),
-        (["--train_file", "long.en"], "The first reason: source too long for the teacher"),
+        (["--train_file", "long.en"], "The first reason: the source was cut"),
         (["--output_file", "a.en", "./a.en"], "--output_file names a.en, another file"),
         (["--output_file", "train.en", "train.de"], "--output_file names train.en, another file"),
         (["--vocabulary", "long.en", "--output_file", "long.en", "b.en"], "--output_file names long.en, another file"),
@@ -177,6 +177,6 @@ def test_mistakes(teacher, corpus, tmp_path, monkeypatch, capsys, change, words)
 def test_failures(teacher, tmp_path, capsys):
     (tmp_path / "in").write_text("a b\n\n12:30\n")
     main(options(teacher, [tmp_path / "in"], [tmp_path / "out.tsv"], "--max_new_tokens", "1"))
-    failed = [{"sentence": 1, "reason": "no end within the limit"}, {"sentence": 2, "reason": "empty source"}]
+    failed = [{"sentence": 1, "reason": "cut at the limit of its length"}, {"sentence": 2, "reason": "empty source"}]
     assert manifest_of(tmp_path / "out.tsv")["failed"] == failed
     assert (tmp_path / "out.tsv").read_text() == "12:30\t12:30\n"

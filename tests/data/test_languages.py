@@ -253,7 +253,7 @@ def test_judgements_know_the_language_of_a_code(checkpoint, target):
     [sentence] = translator.reader.prepare("the house", direction=direction).sentences
     [[translation]] = translator.decode([sentence], rereads=True, max_new_tokens=30)
     assert sum(map(str.isalpha, translation.text)) > 9
-    assert judge(translator.reader, sentence, translation).signs.script == (None if target == "de" else "Latin")
+    assert judge(translator.reader, sentence, translation).signals.script == (None if target == "de" else "Latin")
 
 
 def test_alignment_by_attention(checkpoint, tmp_path, monkeypatch):

@@ -18,18 +18,18 @@ from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality import report_page
 from hf_capsule_mt.translation.quality.judge import Judgement
 from hf_capsule_mt.translation.quality.report_page import write_report_page
-from hf_capsule_mt.translation.quality.signals import Signs
+from hf_capsule_mt.translation.quality.signals import Signals
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 CHECKPOINT = Path(__file__).parents[2] / "checkpoints" / "tatoeba-en-de-transformer"
 HARMFUL = '</script><script>alert(1)</script><!-- <img src=x onerror="alert(1)"> &amp; \u2028 😀'
 
 
-def record_of(number, source="a b", translation="x y", signs=None, **fields):
+def record_of(number, source="a b", translation="x y", signals=None, **fields):
     """Return a line of a report."""
-    judgement = Judgement(score=-0.5, source_length=2, length_ratio=1.0, signs=Signs(lowest=-1.0, coverage=0.8))
+    judgement = Judgement(score=-0.5, source_length=2, length_ratio=1.0, signals=Signals(lowest=-1.0, coverage=0.8))
     place = {"line": number, "sentence": 1, "source": source, "translation": translation}
-    return {**place, **judgement.fields(), **(signs or {}), **fields}
+    return {**place, **judgement.fields(), **(signals or {}), **fields}
 
 
 def page_of(tmp_path, records, title="de.po"):
@@ -112,7 +112,7 @@ def test_nothing_is_loaded_and_no_other_script_runs(tmp_path):
 
 def test_marks(tmp_path):
     """Places count characters, also behind one that JavaScript counts as two."""
-    signs = {
+    signals = {
         "uncovered": [{"word": "old", "start": 10, "end": 13}],
         "new_numbers": ["7"],
         "missing_numbers": ["3"],
@@ -122,7 +122,7 @@ def test_marks(tmp_path):
         1,
         "😀 %s, the old 3 dogs",
         "😀 %s, Haus 7 Hunde",
-        signs,
+        signals,
         placeholders=[{"text": "%s", "start": 2, "end": 4, "state": "placed"}],
         terms=[
             {"source": "Dogs", "target": "Hund", "form": "Hunde", "state": "forced"},
@@ -156,7 +156,7 @@ def test_order_of_flags(tmp_path):
     ]
     page, data = page_of(tmp_path, records)
     assert [row["line"] for row in data["rows"]] == [4, 3, 2, 1, 5, 7]
-    assert "6 translations, 3 with a flag" in page
+    assert "6 translations, 3 with a fault" in page
     counts = {kind["name"]: kind["count"] for kind in data["kinds"]}
     assert counts == {"left": 1, "copies": 2, "missing_term": 1}
 
@@ -168,14 +168,14 @@ def test_an_earlier_report_with_an_expected_quality(tmp_path):
     assert [row["line"] for row in data["rows"]] == [2, 1]
     assert data["rows"][1]["score"] == -0.5
     assert earlier.keys().isdisjoint(data["rows"][1])
-    assert "2 translations, 1 with a flag" in page
+    assert "2 translations, 1 with a fault" in page
 
 
 @pytest.mark.parametrize(
     "sign", [{"score": -3.0}, {"lowest": -9.0}, {"coverage": 0.1}, {"length_ratio": 0.2}, {"length_ratio": 5.0}]
 )
 def test_what_is_unlike_the_others_is_first(tmp_path, sign):
-    records = [record_of(number, signs={"score": -0.5 - number / 100}) for number in range(1, 20)]
+    records = [record_of(number, signals={"score": -0.5 - number / 100}) for number in range(1, 20)]
     records[10] |= sign
     _, data = page_of(tmp_path, records)
     assert data["rows"][0]["line"] == 11
@@ -187,14 +187,14 @@ def test_a_large_report_shows_its_worst(tmp_path, monkeypatch):
     records[4]["empty"] = records[1]["repeats"] = True
     page, data = page_of(tmp_path, records)
     assert [row["line"] for row in data["rows"]] == [5, 2]
-    assert "6 translations, 2 with a flag. The page has the 2 worst." in page
+    assert "6 translations, 2 with a fault. The page has the 2 worst." in page
     assert [data["files"][row["file"]] for row in data["rows"]] == ["b.po", "a.po"]
 
 
 def test_an_empty_report(tmp_path):
     page, data = page_of(tmp_path, [])
     assert data["rows"] == []
-    assert "0 translations, 0 with a flag" in page
+    assert "0 translations, 0 with a fault" in page
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,15 @@ import json
 
 import pytest
 
-from hf_capsule_mt.translation.quality.judge import Judgement, judged, repeated_tokens
-from hf_capsule_mt.translation.quality.report import faults
-from hf_capsule_mt.translation.quality.signals import Signs
+from hf_capsule_mt.translation.files import rows as rows_module
+from hf_capsule_mt.translation.quality import faults as faults_module
+from hf_capsule_mt.translation.quality import judge as judge_module
+from hf_capsule_mt.translation.quality import report_page
+from hf_capsule_mt.translation.quality.faults import FAULTS, Evidence, Fault, named_with_numbers, repeated_tokens
+from hf_capsule_mt.translation.quality.judge import Judgement, judged
+from hf_capsule_mt.translation.quality.report import summary
+from hf_capsule_mt.translation.quality.report_page import write_report_page
+from hf_capsule_mt.translation.quality.signals import Signals
 
 
 @pytest.mark.parametrize(
@@ -22,59 +28,91 @@ def test_repetitions(ids, copies):
 
 
 def test_judgements():
-    plain = {"ended": True, "text": "x", "score": -1.23456}
-    assert judged([5, 6, 2], [7], **plain) == Judgement(-1.2346, 2, 0.5)
-    assert judged([5, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 1, 8.0, repeats=True)
+    def judgement(source, target, text="x", **more):
+        return judged(Evidence(source, target, text, **more), -1.23456)
+
+    def faults(*evidence, **more):
+        return judgement(*evidence, **more).faults
+
+    assert judgement([5, 6, 2], [7]) == Judgement(-1.2346, 2, 0.5)
+    assert judgement([5, 2], [7, 8] * 4) == Judgement(-1.2346, 1, 8.0, ("repeats",))
     # Four copies are many, and three are not.
-    assert judged([5, 2], [6, 7, 7, 7, 7, 7], **plain).repeats
-    assert not judged([5, 2], [6, 7, 7, 7, 7], **plain).repeats
-    assert judged([5, 6, 7, 2], [7], **plain).length_ratio == 0.3333
+    assert faults([5, 2], [6, 7, 7, 7, 7, 7]) == ("repeats",)
+    assert faults([5, 2], [6, 7, 7, 7, 7]) == ()
+    assert judgement([5, 6, 7, 2], [7]).length_ratio == 0.3333
     # A source that is only its end.
-    assert judged([2], [7], **plain) == Judgement(-1.2346, 1, 1.0)
+    assert judgement([2], [7]) == Judgement(-1.2346, 1, 1.0)
     # As its source does.
-    assert judged([*[5, 6] * 4, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 8, 1.0)
-    assert judged([5, 2], [7], **{**plain, "ended": False}).limit_reached
-    assert judged([5, 2], [], **{**plain, "text": " "}).empty
-    assert judged([5] * 20 + [2], [7] * 2, **plain).too_short
+    assert judgement([*[5, 6] * 4, 2], [7, 8] * 4) == Judgement(-1.2346, 8, 1.0)
+    assert faults([5, 2], [7], has_end=False) == ("limit_reached",)
+    assert faults([5, 2], [], " ") == ("empty",)
+    assert faults([5] * 20 + [2], [7] * 2) == ("too_short",)
     # Ten tokens are long, and three are less than 0.4 of them.
-    assert judged([*range(10), 2], [7, 8, 9], **plain).too_short
-    assert not judged([*range(10), 2], [7, 8, 9, 7], **plain).too_short
-    assert not judged([*range(9), 2], [7, 8, 9], **plain).too_short
-    assert not judged([5] * 5 + [2], [7], **plain).too_short
+    assert faults([*range(10), 2], [7, 8, 9]) == ("too_short",)
+    assert faults([*range(10), 2], [7, 8, 9, 7]) == ()
+    assert faults([*range(9), 2], [7, 8, 9]) == ()
+    assert faults([5] * 5 + [2], [7]) == ()
+    assert faults([5, 2], [7], is_source_cut=True) == ("source_cut",)
 
 
-def test_signs_become_flags():
-    def flags(text, **signs):
-        judgement = judged([5, 2], [7], ended=True, text=text, score=-1.0, signs=Signs(**signs))
-        return [name for name in ("copies", "adds_numbers", "other_script") if getattr(judgement, name)]
+def test_signals_become_faults():
+    def faults(text, **signals):
+        return judged(Evidence([5, 2], [7], text, signals=Signals(**signals)), -1.0).faults
 
-    assert flags("a b c d", copied=0.5) == ["copies"]
-    assert flags("a b c d", copied=0.4) == []
-    assert flags("a", new_numbers=["3"], missing_numbers=["4"]) == ["adds_numbers"]
-    assert flags("a", missing_numbers=["4"]) == []
-    assert flags("a", script="Cyrillic") == ["other_script"]
+    assert faults("a b c d", copied=0.5) == ("copies",)
+    assert faults("a b c d", copied=0.4) == ()
+    assert faults("a", new_numbers=["3"], missing_numbers=["4"]) == ("adds_numbers",)
+    assert faults("a", missing_numbers=["4"]) == ()
+    assert faults("a", script="Cyrillic") == ("other_script",)
+
+
+def test_a_fault_of_the_table_is_everywhere(monkeypatch, tmp_path):
+    """In a report, its page, the numbers of rows, and the words of commands."""
+    shouts = Fault("shouts", "shouts", "shouting", lambda evidence: evidence.text.isupper())
+    more = (*FAULTS, shouts)
+    for module in (faults_module, judge_module, report_page):
+        monkeypatch.setattr(module, "FAULTS", more)
+    monkeypatch.setattr(rows_module, "COUNTED", (*rows_module.COUNTED, "shouts"))
+
+    loud = judged(Evidence([5, 2], [7], "HELLO"), -1.0).fields()
+    quiet = judged(Evidence([5, 2], [7], "hello"), -1.0).fields()
+    assert (loud["shouts"], quiet["shouts"]) == (True, False)
+
+    texts = {"source": "hallo", "translation": "HELLO", "sentence": 1}
+    lines = [json.dumps({**texts, **fields, "line": line}) for line, fields in enumerate((quiet, loud), 1)]
+    assert summary(lines) == "1 of 2 translations are marked: 1 shouting. The first is of line 2."
+
+    (tmp_path / "report.jsonl").write_text("\n".join(lines))
+    write_report_page([tmp_path / "report.jsonl"], tmp_path / "page.html", "title")
+    page = (tmp_path / "page.html").read_text()
+    assert '{"name":"shouts","words":"shouts","count":1}' in page
+    assert "2 translations, 1 with a fault" in page
+
+    counts = rows_module.RowCounts({"segments": 1, "shouts": 1}) + rows_module.RowCounts({"segments": 1})
+    assert (counts["segments"], counts["shouts"]) == (2, 1)
+    assert named_with_numbers(counts) == "1 shouting"
 
 
 def test_reports_of_other_versions_are_read():
     """An earlier report has fewer fields, and a later one may have more."""
     old = {"line": 1, "score": -1.0, "limit_reached": False, "empty": True, "too_short": False, "repeats": False}
-    assert faults([json.dumps(old)]) == "1 of 1 translations are marked: 1 empty. The first is of line 1."
-    assert "1 of 2" in faults([json.dumps({**old, "empty": False, "strange": True}), json.dumps({**old, "line": 2})])
-    new = {**Judgement(copies=True, adds_numbers=True).fields(), "line": 4}
-    assert faults([json.dumps(new)]) == (
+    assert summary([json.dumps(old)]) == "1 of 1 translations are marked: 1 empty. The first is of line 1."
+    assert "1 of 2" in summary([json.dumps({**old, "empty": False, "strange": True}), json.dumps({**old, "line": 2})])
+    new = {**Judgement(faults=("copies", "adds_numbers")).fields(), "line": 4}
+    assert summary([json.dumps(new)]) == (
         "1 of 1 translations are marked: 1 copying their source, 1 with a number that their source lacks. "
         "The first is of line 4."
     )
-    assert faults([json.dumps({**old, "empty": False})]) is None
+    assert summary([json.dumps({**old, "empty": False})]) is None
     both = [json.dumps({**new, "line": line}) for line in (4, 7)]
-    assert faults(both).endswith("2 with a number that their source lacks. The first is of line 4.")
+    assert summary(both).endswith("2 with a number that their source lacks. The first is of line 4.")
 
 
 def test_missing_terms_are_counted():
     terms = [{"state": state} for state in ("missing", "model", "missing", "forced")]
     lines = [json.dumps({"line": 1, "terms": terms}), json.dumps({"line": 2, "terms": terms[:1]})]
-    assert faults(lines) == "3 terms of the glossary are missing."
-    marked = faults([*lines, json.dumps({"line": 3, "empty": True})])
+    assert summary(lines) == "3 terms of the glossary are missing."
+    marked = summary([*lines, json.dumps({"line": 3, "empty": True})])
     assert (
         marked
         == "1 of 3 translations are marked: 1 empty. The first is of line 3. 3 terms of the glossary are missing."

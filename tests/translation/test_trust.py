@@ -1,4 +1,4 @@
-"""Scores are those of `generate()`, attention is that of the model, and signs tell what is wrong with a translation."""
+"""Scores are those of `generate()`, attention is that of the model, and signals tell what is wrong."""
 
 import json
 
@@ -18,7 +18,7 @@ from hf_capsule_mt.translation.generation.decoder import Decoded, before_end
 from hf_capsule_mt.translation.preparation import TextOptions, TextReader
 from hf_capsule_mt.translation.quality import signals
 from hf_capsule_mt.translation.quality.judge import judge
-from hf_capsule_mt.translation.quality.signals import read_signs
+from hf_capsule_mt.translation.quality.signals import read_signals
 from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script
 from hf_capsule_mt.translation.text.words import keep_pattern
 
@@ -154,9 +154,9 @@ def test_a_model_without_attention_has_scores():
     model = load_model(tiny_checkpoint("caps_nmt")).eval()
     [forced] = forced_pass(model, [[5, 6, 2]], [[7, 2]])
     assert forced.mean_log_probability < 0
-    signs = read_signs(forced, tiny_tokenizer(), ("c d", [5, 6, 2]), ("e", [7]), has_end=True)
-    assert (signs.coverage, signs.uncovered, signs.entropy) == (None, None, None)
-    assert signs.lowest == round(min(forced.log_probabilities), 4)
+    signals = read_signals(forced, tiny_tokenizer(), ("c d", [5, 6, 2]), ("e", [7]), has_end=True)
+    assert (signals.coverage, signals.uncovered, signals.entropy) == (None, None, None)
+    assert signals.lowest == round(min(forced.log_probabilities), 4)
 
 
 def test_signs_of_a_translation():
@@ -165,14 +165,14 @@ def test_signs_of_a_translation():
     attention = torch.tensor([[0.9, 0.1, 0.0, 0.0], [0.5, 0.3, 0.1, 0.1], [0.0, 0.1, 0.0, 0.9]])
     forced = ForcedTarget([-0.5, -2.25, -0.125], mean_attention=attention)
     source = "a b c", tokenizer("a b c")["input_ids"]
-    signs = read_signs(forced, tokenizer, source, ("d e", tokenizer("d e")["input_ids"][:2]), has_end=True)
-    assert (signs.lowest, signs.lowest_word, signs.end) == (-2.25, "e", -0.125)
+    signals = read_signals(forced, tokenizer, source, ("d e", tokenizer("d e")["input_ids"][:2]), has_end=True)
+    assert (signals.lowest, signals.lowest_word, signals.end) == (-2.25, "e", -0.125)
     # The first token has more than 1, which counts as 1. The ends of both sentences do not count.
-    assert signs.coverage == pytest.approx((1 * 0.4 * 0.1) ** (1 / 3), abs=1e-4)
-    assert signs.uncovered == [{"word": "c", "start": 4, "end": 5}]
+    assert signals.coverage == pytest.approx((1 * 0.4 * 0.1) ** (1 / 3), abs=1e-4)
+    assert signals.uncovered == [{"word": "c", "start": 4, "end": 5}]
     by_step = [torch.distributions.Categorical(row).entropy().item() for row in attention]
-    assert signs.entropy == pytest.approx(sum(by_step) / 3, abs=1e-4)
-    unfinished = read_signs(
+    assert signals.entropy == pytest.approx(sum(by_step) / 3, abs=1e-4)
+    unfinished = read_signals(
         ForcedTarget([-0.5, -2.25]), tokenizer, source, ("d e", tokenizer("d e")["input_ids"][:2]), has_end=False
     )
     assert (unfinished.lowest_word, unfinished.end, unfinished.coverage) == ("e", None, None)
@@ -183,8 +183,8 @@ def test_the_lowest_word_behind_a_code_of_the_language():
     tokenizer = tiny_tokenizer()
     source = "a b c", tokenizer("a b c")["input_ids"]
     target = "d e f", tokenizer("g d e f")["input_ids"][:4]
-    signs = read_signs(ForcedTarget([-0.5, -2.0, -0.25, -0.125]), tokenizer, source, target, has_end=True)
-    assert signs.lowest_word == "e"
+    signals = read_signals(ForcedTarget([-0.5, -2.0, -0.25, -0.125]), tokenizer, source, target, has_end=True)
+    assert signals.lowest_word == "e"
 
 
 def test_what_is_judged_is_what_is_written():
@@ -203,12 +203,12 @@ def test_what_is_judged_is_what_is_written():
 
     assert text == "d b f"
     assert judgement.score == pytest.approx(-(0.5 + 1.5 + 0.25) / 3, abs=1e-4)
-    assert (judgement.signs.lowest, judgement.signs.lowest_word, judgement.signs.end) == (-1.5, "f", -0.25)
+    assert (judgement.signals.lowest, judgement.signals.lowest_word, judgement.signals.end) == (-1.5, "f", -0.25)
     # The kept part is there in any case, so it is no source that a translation must cover.
-    assert judgement.signs.coverage == pytest.approx((1.0 * 0.6) ** 0.5, abs=1e-4)
-    assert judgement.signs.uncovered == []
-    assert not judgement.repeats
-    assert judge(reader, sentence, decoded).repeats
+    assert judgement.signals.coverage == pytest.approx((1.0 * 0.6) ** 0.5, abs=1e-4)
+    assert judgement.signals.uncovered == []
+    assert "repeats" not in judgement.faults
+    assert "repeats" in judge(reader, sentence, decoded).faults
 
 
 def test_each_lowest_word_stands_in_the_translation(tmp_path):
@@ -232,8 +232,8 @@ def test_the_end_of_a_source_that_was_cut_is_not_uncovered():
     tokenizer = tiny_tokenizer()
     forced = ForcedTarget([-0.5, -0.5], mean_attention=torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
     source = "a b c d", [*tokenizer("a b")["input_ids"][:2], 2]
-    signs = read_signs(forced, tokenizer, source, ("d", tokenizer("d")["input_ids"][:1]), has_end=True)
-    assert [word["word"] for word in signs.uncovered] == ["b"]
+    signals = read_signals(forced, tokenizer, source, ("d", tokenizer("d")["input_ids"][:1]), has_end=True)
+    assert [word["word"] for word in signals.uncovered] == ["b"]
 
 
 def test_the_lowest_word_is_whole():
@@ -300,12 +300,12 @@ def test_scripts(translation, language, script):
 
 def test_what_has_no_tokens_has_no_signs():
     tokenizer = tiny_tokenizer()
-    nothing = read_signs(ForcedTarget([]), tokenizer, ("a 7", [5, 2]), ("", []), has_end=False)
+    nothing = read_signals(ForcedTarget([]), tokenizer, ("a 7", [5, 2]), ("", []), has_end=False)
     assert (nothing.lowest, nothing.lowest_word, nothing.end) == (None, None, None)
     assert nothing.missing_numbers == ["7"]
     # Only the end of the source was read.
     forced = ForcedTarget([-0.5, -0.25], mean_attention=torch.tensor([[1.0], [1.0]]))
-    unread = read_signs(forced, tokenizer, ("a", [2]), ("d", [6]), has_end=True)
+    unread = read_signals(forced, tokenizer, ("a", [2]), ("d", [6]), has_end=True)
     assert (unread.coverage, unread.uncovered) == (None, [])
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,11 @@ from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, r
 from ..formats.messages import without_halves
 from ..generation.model_options import changed_settings
 from .output_folders import RECORDS, check_input_of, name_for_record, with_common_int8
-from .rows import CorpusTranslator, RowCounts
+from .rows import COUNTED, CorpusTranslator, RowCounts
 
 _UNFINISHED = ".unfinished"
 _SETTINGS = "settings.json"
 _RECORD = "record.json"
-_FAULTS = {
-    "cut": "source_cut",
-    **{name: name for name in ("limit_reached", "empty", "too_short", "repeats")},
-}
-"""Numbers of [`RowCounts`], and the flags of a report that say the same of a sentence."""
 
 
 def translate_row_files(outputs: Mapping[Path, Path], output_dir: Path, translator: CorpusTranslator) -> RowCounts:
@@ -89,7 +83,7 @@ def report_of_rows(outputs: Mapping[Path, Path], translator: CorpusTranslator) -
                 place = {"file": str(path), "line": number, "sentence": 1}
                 # JSON can spell half of a character, which UTF-8 cannot. The model has read U+FFFD.
                 texts = {"source": without_halves(source or ""), "translation": translation or ""}
-                faults = {fault: counts[name] > 0 for name, fault in _FAULTS.items()}
+                faults = {name: RowCounts(counts)[name] > 0 for name in COUNTED}
                 yield {**place, **texts, "segments": counts["segments"], **faults}
 
 
@@ -136,7 +130,7 @@ class _FileOfRows:
         _check_same(self.record_file, record["settings"], self.settings)
         if record["input_sha256"] != hash_file(self.rows.path):
             raise UserError(f"{self.output} is of another {self.rows.path}. Delete it to translate the file again.")
-        return RowCounts(**record["counts"])
+        return RowCounts(record["counts"])
 
     def translate(self) -> None:
         """Translate the parts that are not finished, join all, and write the record."""
@@ -190,13 +184,13 @@ class _FileOfRows:
         _check_translations(self.rows.path, texts, translations)
         columns: dict[str, list[Any]] = {self.translator.translation_column: translations}
         if self.translator.report_column is not None:
-            columns[self.translator.report_column] = [asdict(of_row) for of_row in counts]
-        examples = {self.translator.translation_column: "", self.translator.report_column: asdict(RowCounts())}
+            columns[self.translator.report_column] = counts
+        examples = {self.translator.translation_column: "", self.translator.report_column: RowCounts()}
         with replaced_file(data_file) as file:
             file.write(self.rows.new_part(rows, columns, examples))
         record = {
             "rows": len(rows),
-            "counts": asdict(sum(counts, RowCounts())),
+            "counts": sum(counts, RowCounts()),
             "seconds": time.monotonic() - started,
         }
         write_json(record_file, record)
@@ -219,13 +213,13 @@ class _FileOfRows:
             raise RuntimeError(f"{self.output} does not have the rows of {self.rows.path}.")
 
     def _record(self, parts: Sequence[dict[str, Any]], input_sha256: str, output_sha256: str) -> dict[str, Any]:
-        counts = sum((RowCounts(**part["counts"]) for part in parts), RowCounts())
+        counts = sum((RowCounts(part["counts"]) for part in parts), RowCounts())
         seconds = sum(part["seconds"] for part in parts)
         return {
             "rows": sum(part["rows"] for part in parts),
-            "counts": asdict(counts),
+            "counts": counts,
             "seconds": round(seconds, 1),
-            "words_per_second": round(counts.words / max(seconds, 1e-9), 1),
+            "words_per_second": round(counts["words"] / max(seconds, 1e-9), 1),
             "input": name_for_record(self.rows.path, self.output_dir),
             "input_bytes": self.rows.path.stat().st_size,
             "input_sha256": input_sha256,

@@ -1,7 +1,7 @@
 """Translation of the rows of a corpus, as `datasets.map`, Ray Data, datatrove and the command `translate` call it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from hf_capsule_mt.errors import UserError
 from ..formats.messages import without_halves
 from ..generation.model_options import DecodingOptions
 from ..preparation import RawText, TextOptions, TooLong
+from ..quality.faults import FAULTS
 from ..text.segments import check_language
 from ..text.words import keep_pattern, with_addresses
 from ..text_translator import TextTranslator, first_equal_sentences
@@ -23,24 +24,25 @@ from ..translation import PreparedText, Translation
 _NAMES = ("source_lang", "target_lang")
 
 
-@dataclass(frozen=True)
-class RowCounts:
-    """What became of the sentences of a row. Sums are those of a corpus."""
+COUNTED = tuple(fault.name for fault in FAULTS if fault.holds is not None and not fault.needs_pass)
+"""The faults that are counted in rows: those that are found without another pass of the model."""
 
-    segments: int = 0  # Sentences, also those that were translated for another row.
-    words: int = 0  # Words of the source, between white space.
-    copied: int = 0  # They have no letters.
-    cut: int = 0  # They were longer than the model reads, so that the rest is not translated.
-    limit_reached: int = 0  # The translation was cut at the limit to its length.
-    empty: int = 0  # The translation has no words.
-    too_short: int = 0  # A part must be missing.
-    repeats: int = 0  # The translation repeats a phrase many times.
 
-    def __add__(self, other: "RowCounts") -> "RowCounts":
-        sums = {}
-        for field in fields(self):
-            sums[field.name] = getattr(self, field.name) + getattr(other, field.name)
-        return RowCounts(**sums)
+class RowCounts(dict[str, int]):
+    """What became of the sentences of a row: numbers by their names. Sums are those of a corpus.
+
+    "segments" is the number of sentences, also of those that were translated for another row. "words" are those of the
+    source, between white space. "copied" sentences have no letters. The others are the faults of [`COUNTED`].
+    """
+
+    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
+        super().__init__(dict.fromkeys(("segments", "words", "copied", *COUNTED), 0))
+        for name, number in (counts or {}).items():
+            # As finished outputs of earlier clones call it.
+            self["source_cut" if name == "cut" else name] = number
+
+    def __add__(self, other: Mapping[str, int]) -> "RowCounts":
+        return RowCounts({name: number + other[name] for name, number in self.items()})
 
 
 class CorpusTranslator:
@@ -155,7 +157,7 @@ class CorpusTranslator:
         columns = {name: list(column) for name, column in batch.items()}
         columns[self.translation_column] = translations
         if self.report_column is not None:
-            columns[self.report_column] = [asdict(of_row) for of_row in counts]
+            columns[self.report_column] = [dict(of_row) for of_row in counts]
         return columns
 
     def translate(self, texts: Iterable[str | None]) -> tuple[list[str | None], list[RowCounts]]:
@@ -232,15 +234,7 @@ def _counts(text: PreparedText, translation: Translation) -> RowCounts:
     for sentence, translated in zip(text.sentences, translation.sentences, strict=True):
         if not sentence.segment.text:
             continue
-        record = translated.record
-        counts += RowCounts(
-            segments=1,
-            words=len(sentence.segment.text.split()),
-            copied=int(sentence.copy is not None),
-            cut=int(record["source_cut"]),
-            limit_reached=int(record["limit_reached"]),
-            empty=int(record["empty"]),
-            too_short=int(record["too_short"]),
-            repeats=int(record["repeats"]),
-        )
+        faults = {name: int(translated.record[name]) for name in COUNTED}
+        words = len(sentence.segment.text.split())
+        counts += RowCounts({"segments": 1, "words": words, "copied": int(sentence.copy is not None), **faults})
     return counts

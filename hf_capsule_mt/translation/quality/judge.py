@@ -15,41 +15,25 @@ from ..terms.forcing import PlacedTerm
 from ..terms.glossary import places_of_terms
 from ..text.segments import Place
 from ..translation import Sentence
-from .signals import Signs, read_signs, written_tokens
-
-_LONG_SOURCE = 10
-_LEAST_SHARE = 0.4
-"""A translation is too short if its source has so many tokens, and it has less than this share of them."""
-_LONGEST_PHRASE = 16
-_TIMES_IN_A_ROW = 3
-_REPEATED_TOKENS = 4
-"""A repetition: the longest phrase, how often it stands in a row, and how many tokens are copies."""
-_COPIED_SHARE = 0.5
-"""A translation copies its source if this share of its words stands in the source. Names are copied too."""
+from .faults import FAULTS, Evidence, faults_of
+from .signals import Signals, read_signals, written_tokens
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judgement on a translation. A blank line has no score, no ratio and no signs."""
+    """The judgement on a translation. A blank line has no score, no ratio and no signals."""
 
     score: float | None = None  # The mean log-probability of its tokens, with its end.
     source_length: int | None = None  # Tokens of its source without the end.
     length_ratio: float | None = None  # Its number of tokens divided by its source's, without the ends.
-    limit_reached: bool = False  # It was cut at the limit to its length.
-    empty: bool = False  # It has no words.
-    too_short: bool = False  # A part must be missing, as happens to lines with several sentences.
-    repeats: bool = False  # It repeats a phrase many times, and its source does not.
-    source_cut: bool = False  # Its source was too long for the model, so that the rest is not translated.
-    copies: bool = False  # Half of its words or more stand in the source.
-    adds_numbers: bool = False  # It has a number that its source lacks.
-    other_script: bool = False  # It is in the script of another language.
-    signs: Signs = field(default_factory=Signs)
+    faults: tuple[str, ...] = ()  # The names of those in `FAULTS` that it has.
+    signals: Signals = field(default_factory=Signals)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a line of the report."""
-        record = asdict(self)
-        signs = record.pop("signs")
-        return {**record, **signs}
+        numbers = {"score": self.score, "source_length": self.source_length, "length_ratio": self.length_ratio}
+        faults = {fault.name: fault.name in self.faults for fault in FAULTS if fault.holds is not None}
+        return {**numbers, **faults, **asdict(self.signals)}
 
 
 def judge(
@@ -66,7 +50,7 @@ def judge(
     Args:
         reader: has prepared the sentence.
         sentence: the sentence.
-        decoded: its translation. If the model has read it again, the judgement has a score and signs.
+        decoded: its translation. If the model has read it again, the judgement has a score and signals.
         text: the translation with its kept parts, if it has any.
         places: where words of the model stand in it, as in [`Restored`]. By default all stand there.
     """
@@ -76,11 +60,11 @@ def judge(
     are_written = written_tokens(reader.tokenizer, decoded.token_ids, decoded.text, places)
     forced = decoded.forced
     score = None
-    signs = None
+    signals = Signals()
     if forced is not None and forced.log_probabilities is not None:
         forced = forced.of_tokens([*are_written, True] if has_end else are_written)
         score = forced.mean_log_probability
-        signs = read_signs(
+        signals = read_signals(
             forced,
             reader.tokenizer,
             (sentence.segment.text, sentence.token_ids),
@@ -91,9 +75,16 @@ def judge(
             are_written=are_written,
             places=places,
         )
-    written = list(compress(decoded.token_ids, are_written))
-    judgement = judged(sentence.token_ids, decoded.token_ids, has_end, text, score, signs, written)
-    return replace(judgement, source_cut=sentence.is_cut)
+    evidence = Evidence(
+        sentence.token_ids,
+        decoded.token_ids,
+        text,
+        has_end=has_end,
+        written=list(compress(decoded.token_ids, are_written)),
+        is_source_cut=sentence.is_cut,
+        signals=signals,
+    )
+    return judged(evidence, score)
 
 
 def aligned_terms(reader: TextReader, sentence: Sentence, decoded: Decoded) -> tuple[PlacedTerm, ...]:
@@ -127,55 +118,17 @@ def _language_of(reader: TextReader, sentence: Sentence) -> str | None:
     return sentence.direction.target or getattr(reader.tokenizer, "target_lang", None) or None
 
 
-def judged(
-    source: Sequence[int],
-    target: Sequence[int],
-    ended: bool,
-    text: str,
-    score: float | None,
-    signs: Signs | None = None,
-    written: Sequence[int] | None = None,
-) -> Judgement:
+def judged(evidence: Evidence, score: float | None) -> Judgement:
     """Judge a translation.
 
     Args:
-        source: token ids of its source, with the end.
-        target: its token ids without the end.
-        ended: whether the model wrote an end.
-        text: the translation.
+        evidence: what is known of it.
         score: the mean log-probability of its tokens, or None if it was not computed.
-        signs: what else is known. By default nothing.
-        written: those of the token ids that stand in the text. By default all.
     """
-    signs = signs or Signs()
-    copies = repeated_tokens(target if written is None else written)
-    # Without the end.
-    source_length = max(len(source) - 1, 1)
-    is_long = source_length >= _LONG_SOURCE
     return Judgement(
         score=None if score is None else round(score, 4),
-        source_length=source_length,
-        length_ratio=round(len(target) / source_length, 4),
-        limit_reached=not ended,
-        empty=not text.strip(),
-        too_short=is_long and len(target) < _LEAST_SHARE * source_length,
-        repeats=copies >= _REPEATED_TOKENS and copies > repeated_tokens(source),
-        copies=(signs.copied or 0.0) >= _COPIED_SHARE,
-        adds_numbers=bool(signs.new_numbers),
-        other_script=signs.script is not None,
-        signs=signs,
+        source_length=evidence.source_length,
+        length_ratio=round(len(evidence.target) / evidence.source_length, 4),
+        faults=faults_of(evidence),
+        signals=evidence.signals,
     )
-
-
-def repeated_tokens(ids: Sequence[int]) -> int:
-    """Return how many tokens are copies of the phrase before them, for phrases three times in a row or more."""
-    most = 0
-    longest = min(_LONGEST_PHRASE, len(ids) // _TIMES_IN_A_ROW)
-    for length in range(1, longest + 1):
-        copies = 0
-        for index in range(length, len(ids)):
-            is_copy = ids[index] == ids[index - length]
-            copies = copies + 1 if is_copy else 0
-            if copies >= length * (_TIMES_IN_A_ROW - 1):
-                most = max(most, copies)
-    return most

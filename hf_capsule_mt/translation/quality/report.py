@@ -13,20 +13,9 @@ from ..tags.segments import MarkedSegment
 from ..terms.forcing import PlacedTerm
 from ..text.segments import Place
 from ..translation import Sentence
+from .faults import faults_in, named_with_numbers
 from .judge import Judgement, aligned_terms, judge
 
-_FAULTS = {
-    "empty": "empty",
-    "too_short": "far too short",
-    "limit_reached": "at the limit of their length",
-    "repeats": "repeating",
-    "source_cut": "of a source that was cut",
-    "copies": "copying their source",
-    "adds_numbers": "with a number that their source lacks",
-    "other_script": "in the script of another language",
-    "left": "left out, because a placeholder or a mark would get lost",
-}
-"""What may be wrong with a translation, and the words for it."""
 _OF_LINES = {"line", "sentence", "source", "translation"}
 """What each line of a report has."""
 
@@ -49,7 +38,7 @@ def report_record(
     """
     segment = sentence.segment
     translation = segment.without_tags(written)
-    judgement = Judgement(source_cut=sentence.is_cut)
+    judgement = Judgement()
     if decoded is not None:
         judgement = judge(reader, sentence, decoded, translation, places)
     record = {"source": segment.text, "translation": translation, **judgement.fields()}
@@ -89,7 +78,7 @@ def is_report(path: Path) -> bool:
     return isinstance(record, dict) and record.keys() >= _OF_LINES
 
 
-def faults(report: Iterable[str]) -> str | None:
+def summary(report: Iterable[str]) -> str | None:
     """Return a sentence about the translations of a report that look wrong, or None if all look right.
 
     `report` has the lines of the report, in JSON. Earlier reports lack some fields, and others may have more.
@@ -100,31 +89,26 @@ def faults(report: Iterable[str]) -> str | None:
     total = 0
     missing_terms = 0
     for line in report:
-        judged = json.loads(line)
+        record = json.loads(line)
         total += 1
-        kinds = [kind for kind in _FAULTS if judged.get(kind)]
-        missing_terms += sum(term["state"] == "missing" for term in judged.get("terms", ()))
-        counts.update(kinds)
-        if kinds:
+        missing_terms += sum(term["state"] == "missing" for term in record.get("terms", ()))
+        faults = faults_in(record)
+        counts.update(fault.name for fault in faults)
+        if faults:
             num_marked += 1
-            first_marked = first_marked or _place(judged)
-    terms = None
+            first_marked = first_marked or _place(record)
+
+    sentences = []
+    if num_marked:
+        sentences.append(f"{num_marked} of {total} translations are marked: {named_with_numbers(counts)}.")
+        sentences.append(f"The first is of {first_marked}.")
     if missing_terms:
-        terms = f"{missing_terms} terms of the glossary are missing."
-    if not num_marked:
-        return terms
-    parts = []
-    for kind, words in _FAULTS.items():
-        if counts[kind]:
-            parts.append(f"{counts[kind]} {words}")
-    marked = f"{num_marked} of {total} translations are marked: {', '.join(parts)}. The first is of {first_marked}."
-    if terms is None:
-        return marked
-    return f"{marked} {terms}"
+        sentences.append(f"{missing_terms} terms of the glossary are missing.")
+    return " ".join(sentences) or None
 
 
-def _place(judged: Mapping[str, Any]) -> str:
+def _place(record: Mapping[str, Any]) -> str:
     """Return where a translation of a report stands, such as "line 3" or "line 3 of de.po"."""
-    line = f"line {judged['line']}"
-    file = judged.get("file")
+    line = f"line {record['line']}"
+    file = record.get("file")
     return line if file is None else f"{line} of {file}"

@@ -2,7 +2,7 @@
 const STEP = 100;
 const data = JSON.parse(document.getElementById("data").textContent);
 const words = Object.fromEntries(data.kinds.map((kind) => [kind.name, kind.words]));
-const flags = new Set(data.flags);
+const faults = new Set(data.faults);
 const explanations = {
   uncovered: "uncovered: the model almost did not look at it",
   term: "from the glossary",
@@ -86,7 +86,7 @@ function drawn(row) {
   texts.append(textOf(row.source, "Source"), textOf(row.translation, "Translation"));
   item.append(texts);
   for (const kind of row.kinds) {
-    item.append(element("span", flags.has(kind) ? "flag" : "hint", words[kind]));
+    item.append(element("span", faults.has(kind) ? "fault" : "hint", words[kind]));
   }
   item.append(numbersOf(row));
   return item;
@@ -112,7 +112,7 @@ function turn(step) {
 }
 
 function isShown(row, kind, file, search) {
-  const hasKind = kind === "" || (kind === "*" ? row.kinds.some((name) => flags.has(name)) : row.kinds.includes(kind));
+  const hasKind = kind === "" || (kind === "*" ? row.kinds.some((name) => faults.has(name)) : row.kinds.includes(kind));
   return hasKind && (file === "" || row.file === Number(file)) && search.every((word) => searched(row).includes(word));
 }
 

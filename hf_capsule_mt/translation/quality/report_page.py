@@ -18,22 +18,11 @@ from jinja2 import Environment
 from hf_capsule_mt.data.lines import each_line
 from hf_capsule_mt.files import replace_text
 
-from .suspicion import of_flags, signs_of, suspicion
+from .faults import FAULTS, faults_in
+from .suspicion import of_faults, signals_of, suspicion
 
 MOST_ROWS = 20_000
 """A page has so many translations at most, the worst ones. A browser opens it in about two seconds."""
-FLAGS = {
-    "left": "left in the source language",
-    "empty": "empty",
-    "limit_reached": "cut at the limit of its length",
-    "source_cut": "the source was cut",
-    "too_short": "far too short",
-    "repeats": "repeats itself",
-    "copies": "copies its source",
-    "adds_numbers": "adds a number",
-    "other_script": "in another script",
-}
-"""Flags of a line of a report, and the words for one translation."""
 HINTS = {
     "missing_term": "a term is missing",
     "placed": "a placeholder was put in",
@@ -61,22 +50,23 @@ def write_report_page(reports: Sequence[Path], page: Path, title: str) -> None:
         page: the page. It is written whole or not at all.
         title: what was translated.
     """
-    flags: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     files: dict[str, int] = {}
-    signs = []
+    signals = []
     extra = []
     marked = 0
+    names = {fault.name for fault in FAULTS}
     for record in _records(reports):
         kinds = kinds_of(record)
-        flags.update(kinds)
-        marked += not FLAGS.keys().isdisjoint(kinds)
+        counts.update(kinds)
+        marked += not names.isdisjoint(kinds)
         files.setdefault(record.get("file") or title, len(files))
-        signs.append(signs_of(record))
-        extra.append(of_flags(record, tuple(FLAGS)))
-    total = len(signs)
+        signals.append(signals_of(record))
+        extra.append(of_faults(record))
+    total = len(signals)
     suspicions = np.array(extra)
     if total:
-        suspicions = suspicions + suspicion(np.array(signs))
+        suspicions = suspicions + suspicion(np.array(signals))
     # Equal ones stay in the order of the files.
     worst = np.argsort(-suspicions, kind="stable")[:MOST_ROWS]
     rank_of = {int(number): rank for rank, number in enumerate(worst)}
@@ -85,9 +75,13 @@ def write_report_page(reports: Sequence[Path], page: Path, title: str) -> None:
         if number in rank_of:
             file = files[record.get("file") or title]
             rows[rank_of[number]] = {"number": number, "file": file, **row_of(record)}
-    labels = {name: words for name, words in {**FLAGS, **HINTS}.items() if flags[name]}
-    kinds = [{"name": name, "words": words, "count": flags[name]} for name, words in labels.items()]
-    data = {"files": list(files), "kinds": kinds, "flags": list(FLAGS), "rows": rows}
+
+    words_of = {fault.name: fault.words for fault in FAULTS} | HINTS
+    kinds = []
+    for name, words in words_of.items():
+        if counts[name]:
+            kinds.append({"name": name, "words": words, "count": counts[name]})
+    data = {"files": list(files), "kinds": kinds, "faults": sorted(names), "rows": rows}
     replace_text(page, _page(title, data, total, marked))
 
 
@@ -102,8 +96,8 @@ def _records(reports: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def kinds_of(record: Mapping[str, Any]) -> list[str]:
-    """Return the flags and hints of a line of a report."""
-    kinds = [flag for flag in FLAGS if record.get(flag)]
+    """Return the names of the faults and hints of a line of a report."""
+    kinds = [fault.name for fault in faults_in(record)]
     states = {
         "missing_term": any(term["state"] == "missing" for term in record.get("terms", ())),
         "placed": any(part["state"] == "placed" for part in record.get("placeholders", ())),

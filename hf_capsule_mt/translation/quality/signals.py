@@ -29,7 +29,7 @@ token."""
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signals:
     """What may tell a good translation from a bad one. None is what cannot be known."""
 
     lowest: float | None = None  # The log-probability of the least likely token.
@@ -44,7 +44,7 @@ class Signs:
     script: str | None = None  # Its script, only if the language is not written in it.
 
 
-def read_signs(
+def read_signals(
     forced: ForcedTarget,
     tokenizer: PreTrainedTokenizerBase,
     source: tuple[str, Sequence[int]],
@@ -55,8 +55,8 @@ def read_signs(
     kept: Sequence[Span] = (),
     are_written: Sequence[bool] | None = None,
     places: Sequence[Place] | None = None,
-) -> Signs:
-    """Return the signs of one translation.
+) -> Signals:
+    """Return the signals of one translation.
 
     Args:
         forced: of the translation, by [`forced_pass`], only of its tokens that are written.
@@ -73,7 +73,7 @@ def read_signs(
     target_text, target_ids = target
     kept_parts = [source_text[start:end] for start, end in kept]
     new_numbers, missing_numbers = compare_numbers(source_text, target_text)
-    signs = Signs(
+    signals = Signals(
         copied=_rounded(copied_share(source_text, target_text, kept_parts)),
         new_numbers=new_numbers,
         missing_numbers=missing_numbers,
@@ -81,7 +81,7 @@ def read_signs(
     )
     scores = forced.log_probabilities
     if not scores:
-        return signs
+        return signals
     lowest = min(scores)
     scored = list(range(len(target_ids) + has_end))
     written_text = None
@@ -91,14 +91,14 @@ def read_signs(
     # A code of the language is not among the scores.
     left_out = len(scored) - len(scores)
     index = scored[scores.index(lowest) + left_out]
-    signs = replace(
-        signs,
+    signals = replace(
+        signals,
         lowest=_rounded(lowest),
         lowest_word=_word_of(tokenizer, target_ids, index, written_text),
         end=_rounded(scores[-1]) if has_end else None,
     )
     if forced.mean_attention is None:
-        return signs
+        return signals
     # The step that writes the end looks for what is left, and would hide what is missing.
     writing = forced.mean_attention
     if has_end:
@@ -106,7 +106,7 @@ def read_signs(
     received = writing.sum(0).tolist()
     spans = _outside_of(kept, source_spans(tokenizer, source_text, source_ids))
     return replace(
-        signs,
+        signals,
         coverage=_rounded(_coverage(received, spans)),
         uncovered=_uncovered_words(received, spans, source_text),
         entropy=_rounded(torch.special.entr(forced.mean_attention).sum(-1).mean().item()),

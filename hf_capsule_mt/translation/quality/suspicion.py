@@ -4,16 +4,16 @@ No threshold fits all models and texts. So each number is compared with its medi
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-CERTAIN = ("empty", "limit_reached", "source_cut", "left")
-"""Flags that are never wrong: something is missing."""
+from .faults import faults_in
+
 _OF_CERTAIN = 10.0
-_OF_FLAG = 5.0
-"""How many usual deviations a flag counts as. A name that was copied rightly is marked too, so most count less."""
+_OF_FAULT = 5.0
+"""How many usual deviations a fault counts as. A name that was copied rightly is marked too, so most count less."""
 _TO_DEVIATION = 1.4826
 """From the median deviation of numbers with a normal distribution to their standard deviation."""
 _LEAST_DEVIATION = 1e-3
@@ -22,7 +22,7 @@ _LEAST_SHARE = 1e-3
 """A smaller coverage or ratio counts as this one, so that its logarithm is finite."""
 
 
-def signs_of(record: Mapping[str, Any]) -> tuple[float, float, float, float]:
+def signals_of(record: Mapping[str, Any]) -> tuple[float, float, float, float]:
     """Return numbers that are higher for worse translations, and the logarithm of the length's ratio.
 
     Args:
@@ -48,33 +48,27 @@ def _logarithm(number: float | None) -> float:
     return math.log(max(number, _LEAST_SHARE))
 
 
-def of_flags(record: Mapping[str, Any], flags: Sequence[str]) -> float:
-    """Return how suspicious the flags of a line and its missing terms are.
-
-    Args:
-        record: a line of a report.
-        flags: the names of all flags.
-    """
+def of_faults(record: Mapping[str, Any]) -> float:
+    """Return how suspicious the faults in a line of a report, and its missing terms, are."""
     total = 0.0
-    for flag in flags:
-        if record.get(flag):
-            total += _OF_CERTAIN if flag in CERTAIN else _OF_FLAG
+    for fault in faults_in(record):
+        total += _OF_CERTAIN if fault.is_certain else _OF_FAULT
     num_missing = sum(term["state"] == "missing" for term in record.get("terms", ()))
     return total + _OF_CERTAIN * num_missing
 
 
-def suspicion(signs: np.ndarray) -> np.ndarray:
+def suspicion(signals: np.ndarray) -> np.ndarray:
     """Return how far translations are from the usual ones of their report, in the direction of bad ones.
 
     Args:
-        signs: of each translation, by [`signs_of`], `[n, 4]`.
+        signals: of each translation, by [`signals_of`], `[n, 4]`.
 
     Returns:
         The sum of their deviations in usual deviations, `[n]`. A ratio of lengths counts in both directions.
     """
-    deviations = np.zeros_like(signs)
-    for column in range(signs.shape[1]):
-        values = signs[:, column]
+    deviations = np.zeros_like(signals)
+    for column in range(signals.shape[1]):
+        values = signals[:, column]
         known = values[~np.isnan(values)]
         if len(known):
             middle = np.median(known)

@@ -90,12 +90,12 @@ def test_the_numbers_of_a_row(checkpoint):
     assert [row["segments"] for row in report] == [2, 1, 0, 1]
     assert [row["words"] for row in report] == [4, 40, 0, 2]
     assert [row["copied"] for row in report] == [1, 0, 0, 0]
-    assert [row["cut"] for row in report] == [0, 1, 0, 0]
+    assert [row["source_cut"] for row in report] == [0, 1, 0, 0]
 
 
 def test_each_number_of_a_row_is_its_own(checkpoint, monkeypatch):
     translate = CorpusTranslator(checkpoint, report_column="report")
-    judgements = [Judgement(**{name: True}) for name in ("limit_reached", "empty", "too_short", "repeats")]
+    judgements = [Judgement(faults=(name,)) for name in ("limit_reached", "empty", "too_short", "repeats")]
 
     def judge(reader, sentence, *translation):
         return judgements["abcd".index(sentence.segment.text)]
@@ -241,7 +241,7 @@ def test_nothing_is_lost_of_a_hard_document(copying, name):
     assert (before, null, after) == ("before", None, "after")
     whole = text.replace("\ud800", "\ufffd").replace("\udc00", "\ufffd")
     assert [line.split() for line in translation.split("\n")] == [line.split() for line in whole.split("\n")]
-    assert columns["report"][1]["cut"] == 0
+    assert columns["report"][1]["source_cut"] == 0
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_nothing_is_lost_of_files_with_hard_documents(copying, tmp_path, name):
     total = translate_row_files({tmp_path / name: tmp_path / "out" / name}, tmp_path / "out", copying)
     new_rows = read_rows(tmp_path / "out" / name)
     assert [{key: row[key] for key in ("id", "text", "score")} for row in new_rows] == rows
-    assert total.cut == 0
+    assert total["source_cut"] == 0
     for row in new_rows:
         if row["text"] is None:
             assert row["translation"] is None

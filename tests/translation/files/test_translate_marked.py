@@ -12,7 +12,7 @@ from hf_capsule_mt.cli.translate import main
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
-FLAGS = ["limit_reached", "empty", "too_short", "repeats", "source_cut"]
+FLAGS = ["empty", "limit_reached", "source_cut", "too_short", "repeats"]
 FLAGS += ["copies", "adds_numbers", "other_script"]
 SIGNS = ["lowest", "lowest_word", "end", "coverage", "uncovered", "entropy", "copied"]
 SIGNS += ["new_numbers", "missing_numbers", "script"]
