@@ -35,6 +35,7 @@ def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
     for name in _NAMED:
         with suppress(PackageNotFoundError):
             packages[name] = version(name)
+
     return {
         "python": platform.python_version(),
         # The version of PyTorch names its build: +cpu, +cu130.

@@ -48,12 +48,14 @@ def replaced_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
     the old one.
     """
     unfinished = [path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in paths]
+
     try:
         with ExitStack() as stack:
             files = []
             for new, path in zip(unfinished, paths):
                 files.append(stack.enter_context(_written(new, path)))
             yield files
+
         # A new file next to an old one would look like a pair.
         for path in paths[1:]:
             path.unlink(missing_ok=True)
@@ -134,6 +136,7 @@ def locked(folder: Path) -> Iterator[None]:
     is_new = not folder.exists()
     path = folder / LOCK
     folder.mkdir(parents=True, exist_ok=True)
+
     # A soft lock would outlive a killed process, and refuse a new one on another machine for ever.
     lock = FileLock(path.resolve(), is_singleton=True, fallback_to_soft=False)
     try:
@@ -143,6 +146,7 @@ def locked(folder: Path) -> Iterator[None]:
         raise BlockingIOError(refusal) from error
     except (OSError, NotImplementedError) as error:
         logger.warning("%s cannot be locked (%s). Make sure that no other process writes there.", path, error)
+
     try:
         yield
     finally:

@@ -74,12 +74,14 @@ def known_code(code: str, known: Iterable[str]) -> str | None:
     wanted = _tag(code)
     if wanted in by_tag:
         return by_tag[wanted]
+
     language = wanted.partition("-")[0]
     if language in by_tag:
         return by_tag[language]
     if language != wanted:
         # pt-PT is not pt-BR.
         return None
+
     for tag in sorted(by_tag):
         if tag.partition("-")[0] == language:
             return by_tag[tag]
@@ -102,9 +104,11 @@ def written_like(code: str, example: str) -> str | None:
         return None
     if not language.is_valid():
         return None
+
     _, _, part = example.partition("_")
     if not part:
         return language.language
+
     # The most likely script and country, where the code says none.
     whole = language.maximize()
     if len(part) == 4:
