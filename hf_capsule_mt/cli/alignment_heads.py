@@ -20,16 +20,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     import_code(args.imports)
     _check_arguments(args)
+
     sources, targets = read_pairs(args)
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
+
     options = decoding.decoding_options(args)
     translator = TextTranslator(*options.load(decoding.device_of(args, state), decodes=False))
     direction = KnownLanguages(translator.tokenizer).direction(args.source_lang, args.target_lang)
     rated = rate_heads(
         translator, sources, targets, direction=direction, max_tokens_per_batch=args.max_tokens_per_batch
     )
+
     if not rated:
         raise UserError(f"{args.input_file} has no sentences.")
     store_heads(Path(args.model), rated[0].heads)

@@ -25,25 +25,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     import_code(args.imports)
     _check_arguments(args)
+
     options = decoding.decoding_options(args).pinned()
     config = options.config()
     if not has_routing(config) and not mixes_layers(config):
         raise UserError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
+
     references = None
     if args.references is None:
         lines = read_lines(args.input_file)
     else:
         lines, references = read_pairs(args)
+
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise UserError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
     model, tokenizer = options.load(decoding.device_of(args, state), decodes=references is None)
+
     limit = {"max_tokens_per_batch": args.max_tokens_per_batch}
     if references is None:
         corpus = translate_corpus(model, tokenizer, lines, **limit, **options.generate_options())
     else:
         corpus = encode_references(model, tokenizer, lines, references)
     statistics = measure_routing(model, corpus, **limit)
+
     record = {
         "settings": {**vars(args), **options.settings()},
         "sentences": len(corpus.lines),
@@ -53,10 +58,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         **record_routing(statistics, tokenizer),
         "environment": environment(model.device),
     }
+
     sentences = {}
     for index in _lines_to_draw(args, corpus):
         pair = corpus.sources[index], corpus.targets[index]
         sentences[f"line {index + 1}"] = read_encoded(model, tokenizer, *pair)
+
     with new_folder(args.output_dir) as folder:
         write_report(folder, statistics, record, sentences)
     print(f"The report: {args.output_dir / 'index.html'}\n")

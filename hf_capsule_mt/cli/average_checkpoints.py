@@ -16,10 +16,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     import_code(args.imports)
     if (args.run_dir is None) != (args.last is None and args.best is None):
         parser.error("--run_dir needs --last N or --best N, and --checkpoints takes neither.")
+
     checkpoints = args.checkpoints
     if args.last is not None:
         checkpoints = last_checkpoints(args.run_dir, args.last)
     elif args.best is not None:
         checkpoints = best_checkpoints(args.run_dir, args.best, args.metric)
+
     average_checkpoints(checkpoints, args.output_dir)
     print(f"{args.output_dir} is the average of {', '.join(map(str, checkpoints))}")

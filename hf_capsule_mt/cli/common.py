@@ -75,12 +75,14 @@ def check_output_file(path: Path | None) -> None:
     """Raise an error if no file can be written at `path`, before the work that fills it."""
     if path is None:
         return
+
     # A file would take the place of /dev/stdout, for every process of the machine.
     is_of_system = any(parent in (Path("/dev"), Path("/proc")) for parent in path.absolute().parents)
     if path.exists() and (is_of_system or not path.is_file()):
         raise OSError(f"{path} is not a file that can be replaced. Name a file.")
     if path.suffix in (".bz2", ".xz"):
         raise UserError(f"{path}: only .gz and .zst are written compressed.")
+
     folder = path.absolute().parent
     if not folder.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist. Create it first.")
@@ -132,8 +134,10 @@ def import_code(names: Iterable[str]) -> None:
         if name.endswith(".py"):
             _import_file(Path(name))
             continue
+
         if not all(part.isidentifier() for part in name.split(".")):
             raise UserError(f"--import: {name!r} is no name of a module. Name a file that ends with .py, or a module.")
+
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -149,14 +153,17 @@ def _import_file(path: Path) -> None:
     """Import a file as a module of its name, which processes find that are started with Python's path."""
     if not path.is_file():
         raise FileNotFoundError(f"--import: there is no file {path}.")
+
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         # Not in front: files beside this one must not take the place of installed modules.
         sys.path.append(folder)
+
     spec = None
     # The module of the program itself cannot be looked up.
     if path.stem.isidentifier() and path.stem != "__main__":
         spec = importlib.util.find_spec(path.stem)
+
     if spec is None or spec.origin is None or Path(spec.origin).resolve() != path.resolve():
         raise UserError(
             f"--import: {path} cannot be imported as {path.stem}. Give the file another name, of letters, digits and "
@@ -272,6 +279,7 @@ def report_user_errors() -> Iterator[None]:
     """
     _limit_caches()
     _open_closed_streams()
+
     try:
         try:
             yield
@@ -330,8 +338,10 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     if is_of_group or (isinstance(error, RuntimeError) and text.startswith("DataLoader worker")):
         first = text.partition("\n")[0]
         return f"Another process of this command died or does not answer: {first} Start all processes again.", 1
+
     if not _is_of_user(error):
         return None, 1
+
     if text.startswith("Caught ") and "Original Traceback" in text:
         # PyTorch raises errors of a loader's process again, with their traceback as text.
         text = text.rstrip().rpartition("\n")[2].partition(": ")[2]
@@ -350,6 +360,7 @@ def _is_of_user(error: Exception) -> bool:
         return True
     if not isinstance(error, OSError):
         return False
+
     # Libraries raise a sentence without a number. The system gives a number, and the file if there is one.
     is_sentence = error.errno is None
     return is_sentence or error.filename is not None or error.errno in _FULL

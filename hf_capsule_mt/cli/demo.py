@@ -28,9 +28,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Serve the page until interrupted."""
     args = build_parser().parse_args(argv)
     import_code(args.imports)
+
     host = args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     if not is_loopback(host) and not args.models:
         raise UserError(f"Others can open a page at {host}. Name the checkpoints that it offers with --models.")
+
     fixed = args.fixed_models or not is_loopback(host)
     page = build_demo(
         args.models,

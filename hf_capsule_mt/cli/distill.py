@@ -44,12 +44,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate as `translate` does, and write what comes out as a corpus."""
     args = build_parser().parse_args(argv)
     import_code(args.imports)
+
     decoding.check_options(args)
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
     outputs = [("--output_file", Path(file)) for file in args.output_file]
     check_distinct(outputs, [*_files(args), *_files_of_dataset(args), args.vocabulary])
+
     state = decoding.process_state(args.device)
     # The first process writes for all.
     folder = Path(f"{args.output_file[0]}.distilling")
@@ -64,11 +66,13 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
         if not is_translated:
             _translate(args, decoding.decoding_options(args), state, folder, iter(()), 0)
         return
+
     started = time.time()
     options = decoding.decoding_options(args).pinned()
     # A decoder-only model is refused before the data is read.
     options.config()
     tokenizer = options.tokenizer()
+
     pair = languages_of_columns(tokenizer, args.source_lang, args.target_lang)
     # A code that is given stands in front of each source that has none.
     codes = None if pair[1] is not None else LanguageCodes(tokenizer)
@@ -76,13 +80,16 @@ def _distill(args: argparse.Namespace, state: PartialState, folder: Path) -> Non
     settings = {"data": digest, **options.settings()}
     if any(pair):
         settings["languages"] = list(pair)
+
     finished = folder / "finished.json"
     if finished.is_file() and read_json(finished) != settings:
         raise UserError(f"{folder} is of other data or other settings. Repeat that command, or delete the folder.")
+
     [is_translated] = broadcast_object_list([finished.is_file()])
     if not is_translated:
         _translate(args, options, state, folder, _sources(args), sentences, pair)
         write_json(finished, settings)
+
     manifest = {
         **_write_corpus(args, folder, sentences),
         "settings": settings,
@@ -124,6 +131,7 @@ def _translate(
         source_lang=source_lang,
         target_lang=target_lang,
     )
+
     # The lines go to the file, so there are no windows.
     list(translate_windows(options, state, sources, sentences))
 
@@ -136,6 +144,7 @@ def _look_through(args: argparse.Namespace, codes: LanguageCodes | None) -> tupl
     sources = _sources(args)
     if codes is not None:
         sources = each_checked(codes, sources, name, partial(logger.warning, "%s"))
+
     for source in sources:
         digest.update(source.encode() + b"\n")
         sentences += 1
@@ -196,6 +205,7 @@ class _Choice:
         if not translation:
             self.failures[number] = "empty source"
             return False
+
         # Copies have no score, and are right.
         score = judged["score"]
         if self._args.min_score is not None and score is not None and score < self._args.min_score:
@@ -214,23 +224,27 @@ def _write_corpus(args: argparse.Namespace, folder: Path, sentences: int) -> dic
         if not choice.unlikely:
             reason = f"The first reason: {next(iter(choice.failures.values()))}"
         raise UserError(f"None of {sentences} sentences has a translation to keep. {reason}.")
+
     # Both sides are taken in turns, so that only one pair is held.
     of_sources, of_targets = tee(chain([first], pairs))
     sources = (source for source, _ in of_sources)
     targets = (target for _, target in of_targets)
     write_parallel_text(args.output_file, sources, targets, args.source_lang, args.target_lang)
+
     left_out = len(choice.failures) + len(choice.unlikely)
     kept = sentences - left_out
     summary = f"{', '.join(args.output_file)}: {kept} of {sentences} sentences, {left_out} left out"
     if choice.unlikely:
         summary += f", {len(choice.unlikely)} of them with a score below {args.min_score}"
     print(summary)
+
     fields = {
         "teacher": args.model,
         "data": {"files": args.train_file, "dataset_name": args.dataset_name, "sentences": sentences},
         "output": {file: hash_file(Path(file)) for file in args.output_file},
         "kept": kept,
     }
+
     if args.min_score is not None:
         fields["min_score"] = args.min_score
         fields["below_min_score"] = len(choice.unlikely)

@@ -70,14 +70,17 @@ def _evaluate(args: argparse.Namespace, texts: _Texts) -> None:
         "lowercase": args.lowercase,
         "metrics": evaluate_metrics.untrained(args.metrics),
     }
+
     results: dict[str, Any] = {}
     for name, result, table in _measure(args, texts, settings):
         if results:
             print()
         print(table, flush=True)
         results[name] = result
+
     if args.output_file is None:
         return
+
     record = {"kind": "evaluation", "version": 2, **results, "settings": settings, **_provenance(args)}
     if "scores" in results and "bleu" in args.metrics:
         [hypotheses] = texts.systems.values()
@@ -93,6 +96,7 @@ def _read(args: argparse.Namespace) -> _Texts | None:
         files = evaluate_checks.compared_files(args) or [args.hypotheses]
     systems = {str(file): read_lines(file) for file in files}
     references = [read_lines(file) for file in args.references]
+
     sources = None
     texts = dict(systems)
     if args.input_file is not None:
@@ -101,19 +105,23 @@ def _read(args: argparse.Namespace) -> _Texts | None:
     for file, reference in zip(args.references, references, strict=True):
         texts[f"--references {file}"] = reference
     check_line_counts(texts)
+
     if sources is not None and args.length_buckets is not None:
         # Too many buckets are refused before the model translates.
         quantile_edges(_lengths(args, sources), args.length_buckets)
+
     terms = None
     if args.terms is not None:
         terms = read_terms(args.terms, sources, *(args.glossary_languages or ()))
         if args.term_mode not in (None, "none", *terms):
             raise UserError(f"--term_mode {args.term_mode} needs a .jsonl file. All terms of a glossary are proper.")
+
     if evaluate_checks.translates(args):
         translations = _translate(args)
         if translations is None:
             return None
         systems = {args.model: translations}
+
     return _Texts(systems, references, sources, terms)
 
 
@@ -140,14 +148,17 @@ def _measure(
     else:
         comparison = _comparison(args, texts, settings)
         yield "comparison", comparison, comparison_report(comparison)
+
     if args.length_buckets or args.length_edges:
         by_length = _scores_by_length(args, texts)
         if args.figure_file is not None:
             save_figure(draw_lengths(by_length), args.figure_file)
         yield "by_length", by_length, length_report(by_length)
+
     if args.adequacy:
         adequacy = _adequacy(args, texts)
         yield "adequacy", adequacy, adequacy_report(adequacy)
+
     if texts.terms is not None:
         terms = _terms(args, texts)
         yield "terms", terms, term_report(terms)
@@ -172,9 +183,11 @@ def _comparison(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, 
     for files in args.compare:
         name = ",".join(map(str, files))
         runs_by_system[name] = [texts.systems[str(file)] for file in files]
+
     (baseline, baseline_runs), *systems = runs_by_system.items()
     samples = {"num_samples": args.num_samples, "seed": args.seed}
     has_runs = evaluate_checks.has_runs(args)
+
     compared = {}
     # One system takes seconds, and needs no progress bar.
     for name, runs in tqdm(systems, desc="comparing", unit=" systems", disable=len(systems) < 2):
@@ -186,6 +199,7 @@ def _comparison(args: argparse.Namespace, texts: _Texts, settings: Mapping[str, 
         compared[name] = compare_systems(
             translations, others, texts.references, test=args.significance, **settings, **samples
         )
+
     # sacreBLEU's bootstrap of one run each looks in one direction.
     two_sided = has_runs or args.significance != "bootstrap"
     test = {"test": args.significance, "two_sided": two_sided, **samples}
@@ -228,6 +242,7 @@ def _terms(args: argparse.Namespace, texts: _Texts) -> dict[str, dict[str, Any]]
         systems = {"without terms": translations}
         if args.term_mode != "none":
             systems[f"{args.term_mode} terms"] = _translate_with_terms(args, texts)
+
     counted = texts.terms["proper"]
     record = {}
     for name, translations in systems.items():
@@ -236,6 +251,7 @@ def _terms(args: argparse.Namespace, texts: _Texts) -> dict[str, dict[str, Any]]
             scores = score_translations(translations, texts.references, lowercase=args.lowercase, metrics=["chrf"])
             chrf = scores["chrf"]["score"]
         record[name] = {**asdict(measure_terms(translations, counted)), "chrf": chrf}
+
     for file, references in zip(args.references, texts.references, strict=True):
         record[str(file)] = {**asdict(measure_terms(references, counted)), "chrf": None}
     return record
@@ -246,6 +262,7 @@ def _translate_with_terms(args: argparse.Namespace, texts: _Texts) -> list[str]:
     state = decoding.process_state(args.device)
     options = decoding.decoding_options(args)
     translator = TextTranslator(*options.load(decoding.device_of(args, state)))
+
     return translate_with_terms(
         translator,
         texts.sources,
@@ -277,6 +294,7 @@ def _align_by_attention(args: argparse.Namespace, texts: _Texts) -> list[list[al
     loaded = decoding.decoding_options(args)
     decodes = evaluate_checks.translates(args)
     model, tokenizer = loaded.load(decoding.device_of(args, state), decodes=decodes)
+
     targets = [*texts.references, *texts.systems.values()]
     languages = KnownLanguages(tokenizer)
     direction = languages.direction(args.source_lang, args.target_lang)
@@ -292,9 +310,11 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     if evaluate_checks.translates(args):
         translation = {name: getattr(args, name) for name in _TRANSLATION}
         translation["vocabulary"] = _description(args.vocabulary)
+
     systems = None
     if args.compare is not None:
         systems = [_description(file) for file in evaluate_checks.compared_files(args)]
+
     return {
         "hypotheses": _description(args.hypotheses or args.translations_file),
         "translation": translation,

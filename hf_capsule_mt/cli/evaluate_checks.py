@@ -73,11 +73,13 @@ def _check_comparison(args: argparse.Namespace) -> None:
         return
     if len(args.compare) < 2:
         raise UserError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
+
     files = set()
     for file in compared_files(args):
         if file.resolve() in files:
             raise UserError(f"--compare names {file} twice. Name each file once.")
         files.add(file.resolve())
+
     if has_runs(args) and args.significance != "bootstrap":
         raise UserError(f"--significance {args.significance} compares one run of each system. Use bootstrap.")
     if args.significance == "sign" and args.metrics != ["bleu"]:
@@ -110,6 +112,7 @@ def _check_files(args: argparse.Namespace) -> None:
         *compared_files(args),
         *(args.alignment_data or ()),
     ]
+
     outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "figure_file", "translations_file")]
     for _, path in outputs:
         check_output_file(path)
@@ -127,10 +130,12 @@ def _check_edges(edges: Sequence[int]) -> None:
 def _check_adequacy(args: argparse.Namespace) -> None:
     if len(args.references) > 1:
         raise UserError(f"--adequacy compares with one reference, and --references names {len(args.references)}.")
+
     if args.aligner is None:
         # A model that translates nothing is there for its attention.
         only_aligns = args.model is not None and not translates(args)
         args.aligner = "eflomal" if alignment.has_eflomal() and not only_aligns else "attention"
+
     if args.aligner == "eflomal":
         check_installed("eflomal", "align")
     if args.aligner == "attention":
@@ -148,10 +153,12 @@ def _check_terms(args: argparse.Namespace) -> None:
         if args.term_mode is not None or args.glossary_languages is not None:
             raise UserError("--term_mode and --glossary_languages need --terms.")
         return
+
     if args.input_file is None:
         raise UserError("--terms needs --input_file. Terms are looked for in the sources.")
     if args.term_mode is not None and not translates(args):
         raise UserError("--term_mode is for translations by --model. Leave it out.")
+
     if translates(args):
         args.term_mode = args.term_mode or "proper"
         if args.term_mode != "none" and args.vocabulary is not None:

@@ -101,6 +101,7 @@ def check_option_names(parser: argparse.ArgumentParser, words: Sequence[str], ot
         # argparse takes a word with a space for a value.
         if not name.startswith("--") or " " in name or name in known:
             continue
+
         wanted = "--" + name.removeprefix("--").replace("-", "_")
         similar = difflib.get_close_matches(wanted, known, n=1)
         right = _OTHER_NAMES.get(wanted) or next(iter(similar), None)
@@ -163,6 +164,7 @@ def add_decoding(parser: OptionHolder, max_tokens_per_batch: int | None = None) 
         help="Longest translation, in tokens (default: 20 more than twice the source, and at most what "
         "generation_config.json allows).",
     )
+
     parser.add_argument(
         "--dtype",
         choices=["auto", "float32", "bfloat16", "float16", "int8"],

@@ -20,9 +20,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     import_code(args.imports)
     _write_card(args)
+
     if args.dry_run:
         print(f"The card is {args.model / CARD}. These files would be sent: {', '.join(files_to_push(args.model))}")
         return
+
     options = {name: getattr(args, name) for name in ("private", "revision", "commit_message")}
     pushed = push_checkpoint(args.model, args.repo_id, **options)
     print(
@@ -37,16 +39,19 @@ def _write_card(args: argparse.Namespace) -> None:
     wanted = args.run_record or args.evaluations or given
     if not wanted and (args.model / CARD).is_file():
         return
+
     places = [args.run_record] if args.run_record else [args.model / _RECORD, args.model.absolute().parent / _RECORD]
     record = next((path for path in places if path.is_file()), None)
     if record is None:
         if wanted or args.dry_run:
             raise FileNotFoundError(f"{places[0]} does not exist. Name the run's record with --run_record.")
         return
+
     if averaged := averaged_checkpoints(args.model):
         given["weights"] = f"the mean of {', '.join(averaged)}"
     elif args.model.name.startswith("checkpoint-"):
         given["weights"] = f"those of {args.model.name}"
+
     evaluations = [read_json(path) for path in args.evaluations]
     card = make_model_card(read_json(record), evaluations, CardDetails(repo_id=args.repo_id, **given))
     replace_text(args.model / CARD, str(card))

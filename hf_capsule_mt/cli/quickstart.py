@@ -53,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     check_output_folder(args.output_dir)
     _use_free_processors()
+
     corpus = args.output_dir / "corpus"
     tokenizer = args.output_dir / "tokenizer"
     model = args.output_dir / "model"
@@ -64,21 +65,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     else:
         _say(f"Translating with a ready model: {ready_model.name}")
         _show_ready_model(ready_model)
+
     _say(f"The corpus: {corpus}")
     write_corpus(corpus)
+
     _say("The tokenizer")
     train_tokenizer.main(
         ["--train_file", f"{corpus}/train.en", f"{corpus}/train.de", "--vocab_size", str(VOCABULARY)]
         + ["--output_dir", str(tokenizer), "--overwrite_output_dir"]
     )
+
     threads = "one thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} threads"
     _say(f"Training: {args.method}, tiny, {args.max_steps} updates, {threads}")
     _train(args, corpus, tokenizer, model)
+
     _say("Translating the test sentences")
     translate.main(["--model", str(model), "--input_file", f"{corpus}/test.en", "--output_file", str(translations)])
     _show(corpus, translations)
+
     _say("Scores on the test sentences")
     evaluate.main(["--hypotheses", str(translations), "--references", f"{corpus}/test.de"])
+
     _say(f"The checkpoint: {model}")
     next_step = f"echo '{NEXT_SENTENCE}' | {_own_command()} translate --model {shlex.quote(str(model))}"
     _say(f"Now translate a sentence with it:\n\n  {next_step}")
@@ -154,6 +161,7 @@ def _train(args: argparse.Namespace, corpus: Path, tokenizer: Path, model: Path)
     if not begun.is_file() or read_json(begun) != options:
         _delete_checkpoints(model)
     write_json(begun, options)
+
     train.main(
         ["--method", args.method, "--size", "tiny", "--config_overrides", *overrides(args.method)]
         + ["--tokenizer_name", str(tokenizer), "--output_dir", str(model), "--overwrite_output_dir"]
@@ -166,6 +174,7 @@ def _train(args: argparse.Namespace, corpus: Path, tokenizer: Path, model: Path)
         + ["--resume_from_checkpoint", "auto"],
         callbacks=[_TimeForetold()],
     )
+
     # The next quickstart trains again, instead of continuing the run that has ended.
     begun.unlink()
     _delete_checkpoints(model)

@@ -50,15 +50,18 @@ def _serve(args: argparse.Namespace) -> None:
 
     settings = _settings(args)
     reloading = KeyReloading(settings.keys)
+
     # A port that is taken is found before minutes of loading.
     with _listening(args.host, args.port) as listener:
         device = decoding.device_of(args, decoding.process_state(args.device))
         options = decoding.decoding_options(args, model="")
         models = load_models(args.models, options, device)
         _warm_up(models)
+
         app = build_app(models, settings, Metrics())
         if args.demo:
             _mount_demo(app, models)
+
         host = f"[{args.host}]" if ":" in args.host else args.host
         address = f"http://{host}:{listener.getsockname()[1]}"
         # What is there now stays. Looking through it for garbage would hold up all requests for a while.
@@ -72,17 +75,20 @@ def _check_arguments(args: argparse.Namespace) -> None:
     for package in ("starlette", "uvicorn", "multipart", "prometheus_client"):
         check_installed(package, "serve")
     decoding.check_options(args)
+
     if args.api_keys is not None and args.open:
         raise UserError("--open serves everybody, and --api_keys does not. Remove one of them.")
     if not is_loopback(args.host) and args.api_keys is None and not args.open:
         raise UserError(f"--host {args.host} can be reached by others. Give --api_keys FILE, or --open to serve all.")
     if args.demo and args.api_keys is not None:
         raise UserError("--demo shows a page to everybody, and --api_keys does not. Remove one of them.")
+
     if args.demo:
         for package in ("gradio", "matplotlib"):
             check_installed(package, "demo")
     if args.keep is not None:
         keep_pattern(args.keep)
+
     if args.log_texts:
         logger.warning("The log will have the texts of all clients, and their translations.")
     if args.dtype == "int8":
@@ -100,6 +106,7 @@ def _settings(args: argparse.Namespace) -> "ServerSettings":
     if args.allowed_hosts is None and is_loopback(args.host):
         # A web page could give its own name the address of this computer, and then read the answers.
         hosts = ["localhost", "127.0.0.1", "[::1]"]
+
     return ServerSettings(
         max_texts=args.max_texts,
         char_limit=args.char_limit,
@@ -130,6 +137,7 @@ def _mount_demo(app: "Starlette", models: "Sequence[ServedModel]") -> None:
             tokenizer.tgt_lang = model.direction.target
             tokenizer.src_lang = model.direction.source
         tokenizers[model.name] = tokenizer
+
     networks = {model.name: model.translator.model for model in models}
     page = build_page([*networks], lambda name: (networks[name], tokenizers[name]), EXAMPLES, fixed=True)
     mount_page(app, page, "/demo")

@@ -34,20 +34,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_distinct([("--output_file", args.output_file)], [args.input_file])
     if args.input_file is not None:
         check_text_file("--input_file", args.input_file)
+
     options = DecodingOptions(args.model, args.revision).pinned()
     config = options.config()
     tokenizer = options.tokenizer()
     if getattr(tokenizer, "separate_vocabs", False):
         raise UserError("The tokenizer has a vocabulary for each side, so its words are of one language already.")
     direction = _direction(tokenizer, args.target_lang)
+
     always = always_needed(tokenizer)
     if direction.first_token is not None:
         always.append(direction.first_token)
+
     if args.script is not None:
         shortlist = shortlist_of_script(tokenizer, args.script, always)
     else:
         with direction.spoken_by(tokenizer):
             shortlist = count_shortlist(tokenizer, each_line(args.input_file), always, args.min_count)
+
     write_shortlist(args.output_file, tokenizer, shortlist.counts)
     num_words = len(shortlist.counts)
     print(f"{args.output_file}: {num_words:,} of {config.vocab_size:,} words.")
@@ -66,6 +70,7 @@ def _coverage(shortlist: Shortlist, tokenizer: PreTrainedTokenizerBase) -> str:
     coverage = shortlist.coverage
     if coverage is None:
         return "No line was held out. Give at least ten to measure the coverage."
+
     said = [f"They cover {coverage:.2%} of the words of {shortlist.lines:,} lines that were held out."]
     missing = shortlist.missing(_MOST_MISSING)
     if missing:

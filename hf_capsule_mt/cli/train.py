@@ -57,19 +57,23 @@ def main(argv: Sequence[str] | None = None, callbacks: Sequence[TrainerCallback]
     parser = build_parser()
     check_option_names(parser, arguments)
     _set_defaults(parser, arguments)
+
     # Transformers finds options that do not fit each other.
     with blamed_on_user():
         data_args, model_args, args, command_args = parser.parse_args_into_dataclasses(arguments)
+
     import_code(command_args.imports)
     args.check_with(data_args)
     # Data is read after this, which can take hours.
     claim_folder(args, find_checkpoint(args.resume_from_checkpoint, args.output_dir), deletes=False)
     if model_args.lora_rank is not None and args.push_to_hub:
         raise UserError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
+
     run = _Run(model_args, data_args, args)
     run.prepare(arguments)
     for callback in callbacks:
         run.trainer.add_callback(callback)
+
     run.train()
     if run.every_checkpoint_has_forgotten():
         run.keep_start()
@@ -104,9 +108,11 @@ class _Run:
             self.model_args.revision = commit_of(self.model_args.model, self.model_args.revision) or "main"
         warn_of_one_process(self.args.world_size)
         warn_if_busy(self.args.device)
+
         tokenizer = load_tokenizer(*self.model_args.tokenizer())
         check_vocabulary(self.model_args, tokenizer)
         self.new_tokens = add_language_tokens(tokenizer, self.model_args.new_languages())
+
         model = self._model_of_start(tokenizer)
         if self.model_args.model is not None:
             self._choose_added_rate(model)
@@ -115,9 +121,11 @@ class _Run:
             self.args.label_smoothing_factor = self.model_args.label_smoothing
         if self.model_args.lora_rank is not None:
             model = with_adapter(model, self.model_args, [*self.new_tokens])
+
         data = load_data(self.data_args, self.args, tokenizer, model.config)
         force_target_language(model, tokenizer)
         self.recorder = RunRecorder(self.model_args, self.data_args, data.facts, arguments, started, versions)
+
         self.trainer = TranslationTrainer(
             model,
             self.args,
@@ -155,14 +163,17 @@ class _Run:
         remedy = "Continue with --resume_from_checkpoint last."
         if self.args.resume_from_checkpoint == "auto":
             remedy = "The same command continues."
+
         with StopOnSigterm() as stop:
             trainer.add_callback(stop)
             self.result = trainer.train(resume_from_checkpoint=self.args.resume_from_checkpoint)
+
         if stop.stopped:
             if trainer.is_world_process_zero():
                 print(f"Stopped by SIGTERM at update {trainer.state.global_step}. {remedy}", file=sys.stderr)
             leave_group_at_exit()
             raise SystemExit(StopOnSigterm.STATUS)
+
         self.evaluations = evaluations_of(trainer.comparable_log)
 
     def every_checkpoint_has_forgotten(self) -> bool:
@@ -186,6 +197,7 @@ class _Run:
         # It is pushed at the end, with the scores.
         trainer.save_without_push()
         trainer.save_state()
+
         metrics = dict(self.result.metrics)
         if trainer.eval_dataset is not None:
             metrics |= trainer.evaluate()
@@ -193,14 +205,17 @@ class _Run:
             record = self.recorder.record(trainer, metrics, self.evaluations)
             record["keeps_start"] = self.keeps_start
             write_json(Path(self.args.output_dir) / "run_record.json", record)
+
         if self.keeps_start:
             # Neither the card of a trained model, nor a push.
             self._print_curves()
             self._end_without_a_checkpoint()
+
         if self.args.push_to_hub:
             trainer.push_to_hub()
         else:
             trainer.create_model_card()
+
         if trainer.is_world_process_zero():
             self._print_curves()
             self._print_scores(metrics)
@@ -233,9 +248,11 @@ class _Run:
         """Print the scores of all evaluations, if there is general validation data."""
         if self.trainer.general_dataset is None or not self.trainer.is_world_process_zero():
             return
+
         best_update = self.trainer.state.best_global_step
         start, *later = self.evaluations
         least = start["general_bleu"] - self.args.max_general_loss
+
         print(f"{'updates':>9}{'validation BLEU':>17}{'general BLEU':>14}")
         for scores in self.evaluations:
             note = ""
@@ -245,5 +262,6 @@ class _Run:
                 note = "  loses too much"
             updates, bleu, general_bleu = (scores[name] for name in ("updates", "bleu", "general_bleu"))
             print(f"{updates:>9}{bleu:>17.2f}{general_bleu:>14.2f}{note}")
+
         if best_update is not None and max(scores["bleu"] for scores in later) <= start["bleu"]:
             logger.warning(f"No checkpoint is better than the model at the start. Do not use {self.args.output_dir}.")

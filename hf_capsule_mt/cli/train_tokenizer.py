@@ -18,10 +18,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_output_folder(args.output_dir)
     if not args.overwrite_output_dir and args.output_dir.is_dir() and any(args.output_dir.iterdir()):
         raise UserError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
+
     columns = Columns(args.source_lang, args.target_lang, args.source_column, args.target_column)
     texts = read_corpora(args.train_file, columns, args.dataset_name, args.dataset_config_name)
     for text in texts:
         print(text.report)
+
     tokenizer = train_joint_bpe(Sentences(texts, args.max_sentences), args.vocab_size)
     save_tokenizer(tokenizer, args.output_dir)
     print(f"{len(tokenizer)} tokens saved in {args.output_dir}")

@@ -16,8 +16,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_new_folder(args.output_dir)
     for path in args.input_file:
         check_text_file("--input_file", path)
+
     choice = WordChoice(args.languages, args.input_file, args.vocabulary, args.words, args.min_count)
     trimmed = trim_checkpoint(args.model, args.output_dir, choice, args.revision or "main")
+
     print(f"{args.output_dir}:")
     print(_sizes(trimmed))
     print(_held_out(trimmed.held_out))

@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     files.add_argument("--lines", type=int, nargs="*", help=f"Lines to draw, from 1 (default: the first {_DRAWN}).")
     files.add_argument("--output_dir", type=Path, required=True, help="New folder for the report.")
+
     add_model(parser.add_argument_group("model"))
     # The assignments of a big model take a hundred kilobytes a position.
     add_decoding(parser.add_argument_group("decoding"), max_tokens_per_batch=1024)

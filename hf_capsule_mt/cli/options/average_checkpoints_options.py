@@ -24,6 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     source.add_argument("--run_dir", type=Path, help="Output folder of a training run, with --last or --best.")
     folders.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not exist.")
     add_import(folders)
+
     choice = parser.add_argument_group("choice", "The checkpoints of --run_dir.")
     number = choice.add_mutually_exclusive_group()
     number.add_argument("--last", type=at_least(1), metavar="N", help="Take the N newest checkpoints of the run.")

@@ -41,6 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_import(model)
     add_languages(model)
     add_device(model)
+
     page = parser.add_argument_group("page")
     page.add_argument(
         "--examples",

@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     corpus.add_argument("--dataset_name", help="Data set of the Hub, instead of files.")
     files.add_argument("--dataset_config_name", help="Configuration of the data set.")
     add_columns(files)
+
     files.add_argument(
         "--output_file",
         nargs="+",
@@ -53,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=finite,
         help="Leave out translations whose mean log-probability of a token is lower, such as -1.5 (default: keep all).",
     )
+
     model = parser.add_argument_group("model")
     add_model(model)
     model.add_argument(
@@ -66,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
         "for NLLB. Codes of multilingual OPUS-MT, such as >>de<<, may also be in the data.",
     )
     add_vocabulary(model)
+
     search = parser.add_argument_group("decoding")
     add_decoding(search)
     search.add_argument(

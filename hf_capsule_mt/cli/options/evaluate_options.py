@@ -57,6 +57,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         help="Translations of a baseline and of other systems. Join the files of several training runs of one system "
         "by commas.",
     )
+
     group.add_argument(
         "--references", type=Path, nargs="+", default=[], metavar="FILE", help="One or more files of references."
     )
@@ -66,6 +67,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         help="Sources, one sentence a line. --model translates them, unless there are --hypotheses or --compare. "
         "--length_buckets and --adequacy need them too.",
     )
+
     group.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
     group.add_argument("--output_file", type=Path, help="Write a record of the results in JSON.")
 
@@ -90,6 +92,7 @@ def _add_scores(parser: argparse.ArgumentParser) -> None:
         help="bleu, chrf, chrf++, ter (default: bleu chrf ter, with --compare only bleu), and comet, cometkiwi, "
         "xcomet, metricx, which need --input_file. The last three can score without --references.",
     )
+
     group.add_argument(
         "--tokenize",
         default="13a",

@@ -45,10 +45,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--evaluations", type=Path, nargs="+", default=[], metavar="FILE", help="Records of hf-capsule-mt evaluate."
     )
     add_import(files)
+
     upload = parser.add_argument_group("upload")
     upload.add_argument("--dry_run", action="store_true", help="Write the card, list the files, and send nothing.")
     upload.add_argument("--private", action="store_true", help="Make a new repository private.")
     upload.add_argument("--commit_message", help="Message of the commit (default: Upload and the class of the model).")
+
     card = parser.add_argument_group("card")
     for detail in fields(CardDetails):
         if "help" in detail.metadata:

@@ -30,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=Path("outputs/quickstart"),
         help="Folder for everything (default: %(default)s).",
     )
+
     training = parser.add_argument_group("training")
     training.add_argument(
         "--method",

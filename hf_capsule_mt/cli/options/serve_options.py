@@ -31,10 +31,12 @@ def build_parser() -> argparse.ArgumentParser:
         "for a multilingual model that calls the target language pt_BR.",
     )
     add_import(models)
+
     _add_clients(parser)
     _add_texts(parser)
     _add_limits(parser)
     _add_log(parser)
+
     search = parser.add_argument_group(
         "decoding",
         "In larger batches decoding is faster, but others wait longer. In int8 some translations depend on the "
@@ -60,6 +62,7 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("clients")
     group.add_argument("--host", default="127.0.0.1", help="Address to listen at (default: %(default)s).")
     group.add_argument("--port", type=at_least(0), default=5000, help="Port, 0 for a free one (default: %(default)s).")
+
     group.add_argument(
         "--api_keys",
         type=Path,
@@ -67,6 +70,7 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
         help="Serve only clients with a key. Each line of the file has a name and the SHA-256 of the key, 64 digits.",
     )
     group.add_argument("--open", action="store_true", help="Serve everybody who reaches --host, without keys.")
+
     group.add_argument(
         "--allowed_hosts",
         nargs="+",
@@ -76,6 +80,7 @@ def _add_clients(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cors_origins", nargs="+", default=[], metavar="ORIGIN", help="Sites whose pages may call the server."
     )
+
     group.add_argument(
         "--demo", action="store_true", help="Show the page of the command demo at /demo. Needs the extra demo."
     )
@@ -99,6 +104,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         default=1_048_576,
         help="Bytes of a request with a file, 0 to translate no files (default: %(default)s).",
     )
+
     group.add_argument(
         "--file_timeout",
         type=finite,

@@ -29,6 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     files.add_argument(
         "--min_count", type=at_least(1), default=1, help="Leave out words that the text has less often (default: 1)."
     )
+
     model = parser.add_argument_group("model")
     add_model(model)
     model.add_argument("--target_lang", help="Language to write, for models that have several, such as deu_Latn.")

@@ -106,6 +106,7 @@ class _Help(argparse.Action):
         # argparse has no public lists of a parser's groups and options.
         for group in parser._action_groups:
             group._group_actions.sort(key=_place_in_help)
+
         for action in parser._actions:
             if args[-1] != "--help_all" and action.dest not in (*SHOWN, argparse.SUPPRESS):
                 action.help = argparse.SUPPRESS
@@ -114,6 +115,7 @@ class _Help(argparse.Action):
             action.nargs = 0 if action.const is True else action.nargs
             if not action.default:
                 action.default = argparse.SUPPRESS
+
         parser.print_help()
         parser.exit()
 
@@ -134,6 +136,7 @@ class TrainParser(ErrorsWithRemedies, HfArgumentParser):
             of_transformers = _names_in_transformers()
             if of_transformers is not None:
                 check_option_names(self, args, of_transformers)
+
         # The help of all options also needs Transformers.
         if not unknown and "--help_all" not in args:
             try:
@@ -152,6 +155,7 @@ def _names_in_transformers() -> set[str] | None:
         bases = [ast.unparse(base) for node in classes for base in node.bases]
         if not classes or bases != expected_bases:
             return None
+
         # The fields of a dataclass are the names with a type.
         fields = [node.target.id for node in classes[0].body if isinstance(node, ast.AnnAssign)]
         for name in fields:
@@ -175,6 +179,7 @@ def build_parser(training_class: type = TrainingOptions) -> TrainParser:
         allow_abbrev=False,
         add_help=False,
     )
+
     silent = {"action": _Help, "nargs": 0, "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
     parser.add_argument("-h", "--help", **silent, help="show the options that people use, and exit")
     parser.add_argument("--help_all", **silent, help="show all options, and exit")

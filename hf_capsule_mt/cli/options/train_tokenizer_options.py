@@ -30,11 +30,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     data.add_argument("--dataset_name", help="Data set of the Hub, or a local folder.")
     files.add_argument("--dataset_config_name", help="Configuration of the data set.")
+
     files.add_argument("--source_lang", help="Source language, as a .jsonl file or a data set names it, such as en.")
     files.add_argument("--target_lang", help="Target language, as a .jsonl file or a data set names it, such as de.")
     add_columns(files)
+
     files.add_argument("--output_dir", type=Path, required=True, help="Folder for the tokenizer.")
     files.add_argument("--overwrite_output_dir", action="store_true", help="Write into a folder that is not empty.")
+
     learning = parser.add_argument_group("learning")
     learning.add_argument(
         "--max_sentences",

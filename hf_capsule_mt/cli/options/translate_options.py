@@ -63,10 +63,12 @@ def build_parser() -> argparse.ArgumentParser:
     model = parser.add_argument_group("model")
     add_model(model)
     add_languages(model)
+
     _add_texts(parser)
     _add_terms(parser)
     _add_answers(parser)
     _add_corpora(parser)
+
     search = parser.add_argument_group("decoding")
     add_decoding(search)
     search.add_argument(
@@ -88,6 +90,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         help="Text to translate, may be .gz, .bz2, .xz or .zst (default: standard input). Several files with "
         "--output_dir. In quotes, ** of a pattern stands for any folders.",
     )
+
     group.add_argument("--output_file", type=Path, help="May be .gz or .zst (default: standard output).")
     group.add_argument(
         "--output_dir",
@@ -95,6 +98,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         help="Folder for the outputs of several files. Each has the name and the format of its input, behind the "
         "folder that all inputs have in common. A run over a part of them finds their outputs.",
     )
+
     group.add_argument(
         "--format",
         choices=[*FORMATS, LINES],
@@ -152,6 +156,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         help="Translate running text in this language, such as en, sentence by sentence. Only empty lines end a "
         "paragraph. Where each line is one, use --sentences.",
     )
+
     group.add_argument("--tags", action="store_true", help="Put tags of XML or HTML around the words they belong to.")
     group.add_argument(
         "--keep",

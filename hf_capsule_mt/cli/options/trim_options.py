@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="Words to keep, by hf-capsule-mt shortlist. One file for each language.",
     )
     files.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not hold files.")
+
     words = parser.add_argument_group("words")
     words.add_argument(
         "--languages",
@@ -53,5 +54,6 @@ def build_parser() -> argparse.ArgumentParser:
     words.add_argument(
         "--min_count", type=at_least(1), default=1, help="Leave out words that the texts have less often (default: 1)."
     )
+
     add_model(parser.add_argument_group("model"))
     return parser
