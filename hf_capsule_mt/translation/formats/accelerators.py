@@ -69,10 +69,12 @@ class Accelerators:
         self._signs = [sign for sign in signs if sign in _RUNS]
         if is_xml:
             self._signs = [sign.replace("&", "&amp;") for sign in self._signs]
+
         self._taken: set[str] = set()
         self._used: set[str] = set()
         if declared:
             self._used.update(self._signs)
+
         for label in labels:
             accelerator = self.split(label)[1]
             if accelerator is not None:
@@ -82,6 +84,7 @@ class Accelerators:
         """Return a label without its accelerator, and the accelerator. Other messages stay, and have none."""
         if len(label) > _LONGEST:
             return label, None
+
         for sign in self._signs:
             place = _only_place(label, sign)
             if place is None:
@@ -111,17 +114,21 @@ class Accelerators:
         """
         sign = accelerator.sign
         spans = _spans(translation, sign)
+
         if _APPENDED.search(translation):
             self._taken.add(accelerator.letter.lower())
             end = len(translation.rstrip(_LABEL_END))
             words = _with_doubled(translation, 0, end, sign, spans)
             return f"{words}({sign}{accelerator.letter.upper()}){translation[end:]}"
+
         letters = _letters(translation, sign, spans)
         if not letters:
             return translation
+
         free = [place for place in letters if translation[place].lower() not in self._taken]
         place = (free or letters)[0]
         self._taken.add(translation[place].lower())
+
         before = _with_doubled(translation, 0, place, sign, spans)
         behind = _with_doubled(translation, place, len(translation), sign, spans)
         return f"{before}{sign}{behind}"
@@ -139,6 +146,7 @@ def _only_place(label: str, sign: str) -> int | None:
             places.append(match.start())
     if len(places) != 1:
         return None
+
     behind = places[0] + len(sign)
     if not label[behind : behind + 1].isalnum():
         return None
@@ -157,10 +165,12 @@ def _is_in_label(label: str, place: int, behind: int, sign: str, is_used: bool) 
     """
     if sign == "_" and _NAME.match(label, behind):
         return False
+
     before = _CODES.sub("", label[:place]).lstrip()
     if not before:
         # Names begin with small letters, as `_id` does, and labels with capital ones.
         return sign != "_" or not label[behind].islower()
+
     is_text = "\n" in label or _SENTENCE.search(label) or len(label.split()) > _MOST_WORDS
     if is_text or before[0].islower():
         return False
@@ -177,10 +187,12 @@ def _is_in_word(label: str, place: int, behind: int) -> bool:
     end = behind
     while end < len(label) and label[end].isalpha():
         end += 1
+
     word = label[start:place] + label[behind:end]
     is_whole = start == 0 or label[start - 1] in _OPENINGS
     if start == place or not is_whole:
         return False
+
     # Small letters follow a capital one. "R&D", "Q&a" and `MAX_SIZE` are no words.
     return len(word) > 2 and word[0].isupper() and word[1:].islower()
 

@@ -59,6 +59,7 @@ class AndroidStrings(FileFormat):
             raise UserError(
                 "<resources> has the attribute xmlns, which Android does not read. Remove it if these are its strings."
             )
+
         document = PlacedMessages(data)
         names = _names(elements)
         for element in _strings(elements):
@@ -85,6 +86,7 @@ def _names(elements: Iterable[Element]) -> dict[int, str]:
     names = {}
     # Of each array, by its place.
     num_items: Counter[int] = Counter()
+
     for element in elements:
         name = element.attributes.get("name", "")
         if element.name == "item" and element.parent is not None:
@@ -103,25 +105,30 @@ def _add_message(document: PlacedMessages, data: bytes, element: Element, name: 
     cdata = _CDATA.fullmatch(data, start, end)
     if cdata is not None:
         start, end = cdata.span(2)
+
     inner = data[start:end].strip()
     start = data.index(inner, start)
     end = start + len(inner)
+
     raw = inner.decode()
     if cdata is not None:
         raw = _BETWEEN_SECTIONS.sub(r"\1", raw)
     else:
         # References mean the same, and can stand next to tags.
         raw = _SECTION.sub(lambda section: escape(section[1], quote=False), raw)
+
     is_quoted = _QUOTED.fullmatch(raw) is not None
     if is_quoted:
         raw = raw[1:-1]
         start += 1
         end -= 1
+
     if is_code(_TAG.sub("", raw)):
         return
     if element.stays:
         document.keep(Reason.TO_STAY, start, raw)
         return
+
     # Only in quotes the spaces count.
     spaced = raw
     if not is_quoted:
@@ -130,6 +137,7 @@ def _add_message(document: PlacedMessages, data: bytes, element: Element, name: 
     if characters is None:
         document.keep(Reason.QUOTES, start, raw)
         return
+
     message = Message(characters, _KEEP, tags=cdata is None, signs="\\", ignored_tags=_IGNORED_TAGS)
     write = _written if cdata is None else _written_in_cdata
     document.add(start, end, message, write, unit=name)

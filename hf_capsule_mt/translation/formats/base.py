@@ -124,6 +124,7 @@ def warn_of_left(name: str, document: Document) -> None:
             len(lines),
             _listed(lines),
         )
+
     for reason, lines in lines_kept(document).items():
         logger.warning("%s: not translated: %s: %d. Their lines: %s", name, reason, len(lines), _listed(lines))
 
@@ -249,6 +250,7 @@ def cut_in_proportion(text: str, lengths: Sequence[int]) -> list[str]:
     # Each length has a space after it.
     sums = list(accumulate(length + 1 for length in lengths))
     limits = [limit * (len(text) + 1) / sums[-1] for limit in sums]
+
     pieces: list[list[str]] = [[] for _ in lengths]
     position = 0.0
     current = 0

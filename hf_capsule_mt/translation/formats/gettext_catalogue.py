@@ -83,12 +83,14 @@ class _Catalogue(Document):
             self._lines = data.decode(store.encoding).split(store.newline)
         except UnicodeDecodeError as error:
             raise UserError(f"The catalogue is damaged: it is not in {store.encoding}, as its header says.") from error
+
         self._entries = _entries(store, len(self._lines))
         self._open = [entry for entry in self._entries if _is_open(entry.unit, fuzzy)]
         if not fuzzy:
             self.kept = [
                 _fuzzy(entry.unit) for entry in self._entries if entry.unit.isfuzzy() and _has_draft(entry.unit)
             ]
+
         accelerators = self._accelerators()
         self._messages: list[list[Message]] = []
         self.texts = []
@@ -109,6 +111,7 @@ class _Catalogue(Document):
         number = 0
         lines = []
         place = 0
+
         for entry, messages in zip(self._open, self._messages, strict=True):
             targets = [message.written(rest) for message in messages]
             behind = number + sum(len(message.texts) for message in messages)
@@ -121,6 +124,7 @@ class _Catalogue(Document):
                 lines += _with_target(source_lines, str(entry.unit).split(self._store.newline))
                 place = entry.end
             number = behind
+
         lines += self._lines[place:]
         if place:
             self._write_date(lines)
@@ -132,9 +136,11 @@ class _Catalogue(Document):
         for entry in self._entries:
             if entry.unit.istranslatable():
                 labels += _as_list(entry.unit.source)
+
         sign = self._store.parseheader().get("X-Accelerator-Marker")
         signs = [sign.strip()] if sign else SIGNS
         accelerators = Accelerators(labels, signs, declared=bool(sign))
+
         are_open = set(map(id, self._open))
         for entry in self._entries:
             if id(entry) not in are_open and entry.unit.istranslatable():
@@ -158,6 +164,7 @@ class _Catalogue(Document):
         """Write the time of this translation into the header, if there is one."""
         if self._store.header() is None:
             return
+
         header = self._entries[0]
         now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M%z")
         for number in range(header.start, header.end):
@@ -165,6 +172,7 @@ class _Catalogue(Document):
             if changes:
                 lines[number] = line
                 return
+
         for number in range(header.start, header.end):
             # The fields have an order. Other tools put this one behind the time of the template.
             if lines[number].startswith('"POT-Creation-Date:'):
@@ -189,6 +197,7 @@ class _Catalogue(Document):
         number = int(number) if number and number.isdecimal() else 2
         if number == 1:
             return [plural]
+
         # "one file" has no number.
         has_same_placeholders = with_placeholders_of(plural, singular) == singular
         first = plural
@@ -234,6 +243,7 @@ def _with_target(lines: Sequence[str], written: Sequence[str]) -> list[str]:
             flags = []
         if not is_flag:
             new_lines.append(line)
+
     new_lines += filter(None, dropwhile(_is_no_target, written))
     blank_lines = list(takewhile(_is_blank, reversed(lines)))
     return new_lines + blank_lines[::-1]

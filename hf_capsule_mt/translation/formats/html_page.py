@@ -46,12 +46,14 @@ class _Page(Document):
     def __init__(self, page: str, target_lang: str | None) -> None:
         self._target_lang = target_lang
         self._page = page
+
         # Up to where tags were read, and the line there.
         self._place = 0
         self._line = 1
         # The words in attributes with their numbers, and where each stands first.
         self._numbers: dict[str, int] = {}
         self._places: list[TextPlace] = []
+
         markup = read_markup(page, edit=self._edited)
         self.texts = [Text(page, markup)]
         self.kept = list(kept_in_page(page, _names_not_counted))
@@ -64,10 +66,12 @@ class _Page(Document):
         line = self._line + self._page.count("\n", self._place, place)
         self._line = line + tag.count("\n")
         self._place = place + len(tag)
+
         names_language = self._target_lang is not None and _ROOT.match(tag) is not None
         words = ()
         if not is_untranslated(tag):
             words = _names_of_words(tag)
+
         parts = []
         for attribute in attributes(tag):
             if names_language and attribute.name in _LANGUAGE:

@@ -52,6 +52,7 @@ def _add_messages(document: PlacedMessages, data: bytes, encoding: str) -> None:
     values = [_unescaped(match["value"].decode(encoding)) for match in entries]
     # Of SWT, NetBeans and others.
     accelerators = Accelerators(values, "&")
+
     for match, value in zip(entries, values):
         if is_code(value):
             continue
@@ -84,11 +85,13 @@ def _written(message: str, is_ascii: bool, has_arguments: bool) -> str:
     if has_arguments:
         # Nobody takes this one for a quote, whether the program reads them or not.
         message = _QUOTED.sub(lambda match: match[1] or "’", message)
+
     value = message.replace("\\", "\\\\")
     for letter, character in _ESCAPED.items():
         value = value.replace(character, f"\\{letter}")
     if value.startswith((" ", "=", ":")):
         value = f"\\{value}"
+
     if is_ascii:
         return _UNIT.sub(_references, value)
     return value

@@ -56,6 +56,7 @@ class JsonMessages(FileFormat):
             json.loads(content, parse_int=str)
         except (json.JSONDecodeError, RecursionError) as error:
             raise UserError(f"The JSON is damaged: {error}") from error
+
         # Whoever writes references for some characters may not want others.
         is_ascii = content.isascii() and "\\u" in content
         write = partial(json.dumps, ensure_ascii=is_ascii)

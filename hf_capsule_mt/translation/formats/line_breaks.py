@@ -44,10 +44,12 @@ def broken_into_lines(text: str, source_lengths: Sequence[int]) -> list[str]:
     """
     if len(source_lengths) > _MOST_LINES:
         return cut_in_proportion(text, source_lengths)
+
     words, joint = words_of(text)
     longest = _UNSPACED_LINE
     if joint:
         longest = max(_LINE, *source_lengths)
+
     lines = []
     for lines_left in range(len(source_lengths), 1, -1):
         if len(words) < 2:
@@ -67,6 +69,7 @@ def _end_of_line(words: Sequence[str], joint: str, lines_left: int, longest: int
         length += shown_length(word)
         lengths.append(length)
         length += len(joint)
+
     total = lengths[-1]
     ends = range(1, max(2, len(words) - lines_left + 2))
     ends = [end for end in ends if _can_end(words, end)] or ends

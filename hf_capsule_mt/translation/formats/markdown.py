@@ -89,6 +89,7 @@ class _MarkdownPage(Document):
         finder = _ProseFinder(page, self._parser)
         self._references = finder.references
         self._prose = finder.prose()
+
         self._marks: list[list[Mark]] = []
         self.texts = []
         self.kept = finder.kept
@@ -100,6 +101,7 @@ class _MarkdownPage(Document):
                 marks, text = marks_of(self._parser, prose.source, self._references, _KEEP)
             self._marks.append(marks)
             self.texts.append(text._replace(place=TextPlace(prose.line)))
+
         self._images: list[Mark] = []
         for prose, marks in zip(self._prose, self._marks, strict=True):
             line = prose.line
@@ -113,6 +115,7 @@ class _MarkdownPage(Document):
         """Return the page with its translations."""
         for image, translation in zip(self._images, translations[len(self._prose) :], strict=True):
             image.raw = image.with_alt(translation)
+
         parts = []
         self.left = []
         for number, (prose, marks, translation) in enumerate(zip(self._prose, self._marks, translations)):
@@ -134,6 +137,7 @@ class _MarkdownPage(Document):
                 if self._block_types(written) == ["html_block"]:
                     return written.replace("\n", f"\n{prose.indent}")
             return None
+
         expected = self._structure(prose.source, prose)
         for content in _ways_to_write(translation, marks):
             if self._structure(content, prose) == expected:
@@ -152,10 +156,12 @@ class _MarkdownPage(Document):
                     return None
                 if tokens[1].content != content.strip():
                     return None
+
         [inline] = self._parser.parseInline(content, {"references": self._references})
         marks = []
         if prose.kind == "paragraph" and _BOX.match(content):
             marks.append(("box", "", ""))
+
         for token in inline.children:
             if token.type not in ("text", "text_special", "softbreak"):
                 value = ""
@@ -182,9 +188,11 @@ class _ProseFinder:
         self._end = 0  # Of the last prose.
         self.kept: list[Kept] = []
         environment: dict = {}
+
         front_matter = _FRONT_MATTER.match(page)
         if front_matter is not None and has_letters(front_matter[0]):
             self.kept.append(Kept(Reason.FRONT_MATTER, 1, front_matter[0]))
+
         # Blank lines instead of the front matter have the same numbers.
         without_front_matter = _FRONT_MATTER.sub(lambda front: "\n" * front[0].count("\n"), page)
         source = without_front_matter.replace("\r\n", "\n")
@@ -205,12 +213,14 @@ class _ProseFinder:
             self.kept += kept_in(token)
             if not has_letters(unescaped(token.content)):
                 continue
+
             parts = self._parts(token, number)
             if parts is None:
                 reason = Reason.RAW_HTML if token.type == "html_block" else Reason.PLACES
                 self.kept.append(Kept(reason, token.map[0] + 1, token.content))
             else:
                 found += parts
+
         self.kept += kept_in_references(self.references)
         self.kept.sort(key=attrgetter("line"))
         return found
@@ -221,6 +231,7 @@ class _ProseFinder:
             return self._html(token)
         if token.type != "inline":
             return []
+
         before = self._tokens[number - 1]
         kind = before.type.removesuffix("_open")
         if kind in ("td", "th"):
@@ -229,6 +240,7 @@ class _ProseFinder:
         is_term = kind == "paragraph" and not is_last and self._tokens[number + 2].type == "definition_open"
         if is_term:
             return self._terms(token)
+
         prose = self._lines(token, kind)
         if prose is None:
             return None
@@ -254,9 +266,11 @@ class _ProseFinder:
             return None
         if not has_letters("".join(run.text for run in runs)):
             return []
+
         if token.level:
             prose = self._lines(replace(token, content=token.content.rstrip("\n")), "html")
             return None if prose is None else [prose]
+
         first, last = token.map
         start = self._starts[first]
         end = self._starts[last]
@@ -269,11 +283,13 @@ class _ProseFinder:
         written = content
         if kind == "cell":
             written = content.replace("|", r"\|")
+
         first = token.map[0]
         # The place of the text in each of its lines.
         places = []
         # In front of it a label may have the same words.
         self._end = max(self._end, self._starts[first] + token.meta.get("column", 0))
+
         for number, text in enumerate(written.split("\n"), start=first):
             # Equal texts may stand in one line, as in cells of a table.
             earliest = max(self._end, self._starts[number])
@@ -286,10 +302,12 @@ class _ProseFinder:
                 return None
             places.append(place)
             self._end = place + len(text)
+
         start = places[0]
         indent = ""
         if len(places) > 1:
             indent = self._page[self._starts[first + 1] : places[1]]
+
         line = first + 1
         label = None
         if kind == "paragraph":
@@ -300,6 +318,7 @@ class _ProseFinder:
             if label[0].endswith("\n"):
                 start = places[1]
                 line += 1
+
         return _Prose(start, self._end, content, indent, kind, line)
 
 

@@ -86,6 +86,7 @@ def make_parser() -> "MarkdownIt":
     add_inline(parser)
     # Characters with a backslash, and references, are tokens of their own then.
     parser.disable("text_join")
+
     rules = {
         "escape": rules_inline.escape,
         "newline": rules_inline.newline,
@@ -96,6 +97,7 @@ def make_parser() -> "MarkdownIt":
     }
     for name, rule in rules.items():
         parser.inline.ruler.at(name, _noting(name, rule))
+
     parser.inline.ruler.after("image", "number", _number_of_note)
     parser.inline.ruler.before("escape", "kept", _kept_part)
     return parser
@@ -120,11 +122,13 @@ def _kept_part(state: "StateInline", silent: bool) -> bool:
     part = _KEPT.match(state.src, state.pos, state.posMax)
     if part is None:
         return False
+
     formula = part["round"] or part["square"]
     # Text such as "[x]" gets backslashes too. In round brackets a letter is enough.
     needs_sign = part["square"] or (formula and _WORD.search(formula))
     if needs_sign and not _FORMULA.search(formula):
         return False
+
     if not silent:
         token = state.push("kept_part", "", 0)
         token.content = token.meta["raw"] = part[0]
@@ -140,6 +144,7 @@ def _noting(name: str, rule: Callable) -> Callable:
         start = state.pos
         before = len(state.tokens)
         matches = rule(state, silent)
+
         if matches and len(state.tokens) > before:
             # The token of an address stands between two of its link.
             token = state.tokens[-2 if name == "autolink" else -1]
@@ -168,6 +173,7 @@ def marks_of(parser: "MarkdownIt", source: str, references: Mapping[str, Any], k
     marks: list[Mark] = []
     # The numbers of opening marks whose end was not met yet.
     opened: list[int] = []
+
     for token in inline.children:
         # The address itself stands between two of them.
         if token.markup == "autolink":
@@ -179,6 +185,7 @@ def marks_of(parser: "MarkdownIt", source: str, references: Mapping[str, Any], k
         elif mark.kind == "close" and opened:
             first = opened.pop()
             marks[first:] = _element(marks[first:])
+
     _number(marks)
     text = xml_text(_with_tags(marks), keep)
     if text is None:
@@ -227,9 +234,11 @@ def _element(marks: list[Mark]) -> list[Mark]:
     if [mark.kind for mark in marks] == ["open", "point", "close"]:
         # A link that has only an image, so no words that it could stand around.
         return [Mark("point", raw, alt=marks[1].alt)]
+
     is_html = first.startswith("<") and _COMPONENT.match(first) is None
     if not is_html or _tag_name(marks[-1].raw) != _tag_name(first):
         return marks
+
     text = "".join(mark.text for mark in marks)
     kind = kind_of_whole(first, text)
     if kind is None:

@@ -93,11 +93,13 @@ class Message:
         self._message = message
         self._is_format = is_format
         self._signs = signs
+
         # The lines of each part, and the gap behind it.
         parts = [([message], "")]
         has_lines_in_placeholder = any(_GAP.search(found[0]) for found in PLACEHOLDER.finditer(message))
         if lines and has_words(message) and not has_lines_in_placeholder:
             parts = _parts(message)
+
         self._is_xml = tags
         self._parts: list[tuple[list[str], str, Text | None]] = []
         self.texts: list[Text] = []
@@ -105,6 +107,7 @@ class Message:
         read = text_with_tags
         if tags:
             read = xml_text
+
         for part_lines, gap in parts:
             source = " ".join(part_lines)
             text = None
@@ -132,10 +135,12 @@ class Message:
                 if len(lines) > 1:
                     content = "\n".join(cut_in_proportion(content, list(map(len, lines))))
             written.append(content + gap)
+
         translation = "".join(written)
         if "'{" not in self._message:
             # Some programs would read this apostrophe as the beginning of a quote.
             translation = translation.replace("'{", "’{")
+
         translation = with_placeholders_of(self._message, translation, self._is_format, self._signs)
         if translation is None or self._accelerator is None:
             return translation
@@ -201,6 +206,7 @@ class PlacedMessages(Document):
         parts = []
         self.left = []
         number = 0
+
         for start, end, message, write in self._placed:
             translated = message.written(rest)
             behind = number + len(message.texts)
@@ -217,6 +223,7 @@ def _parts(message: str) -> list[tuple[list[str], str]]:
     pieces = [*_GAP.split(message), ""]
     wrapped: list[list[str]] = []
     gaps: list[str] = []
+
     for line, gap in zip(pieces[::2], pieces[1::2]):
         if gaps and gaps[-1] == "\n" and _continues(wrapped[-1][-1], line):
             wrapped[-1].append(line)

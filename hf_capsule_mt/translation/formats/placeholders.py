@@ -96,13 +96,16 @@ def with_placeholders_of(source: str, translation: str, is_format: bool = False,
     expression = _ANY_FORMAT
     if is_format:
         expression = _STRICT_FORMAT
+
     placeholders, rest = _split(source, expression)
     signs += "{}"
     if is_format or any(placeholder.startswith("%") for placeholder in placeholders):
         signs += "%"
+
     expected = _read(source, expression, signs)
     if _read(translation, expression, signs) == expected:
         return translation
+
     # A sign of the source may be the one in the translation.
     new_signs = [sign for sign in signs if sign not in rest]
     mended = _without_signs(translation, placeholders, expression, new_signs)
@@ -147,11 +150,13 @@ def _without_signs(
     longest_first = sorted(set(placeholders), key=len, reverse=True)
     if len(longest_first) > _MOST_MENDED:
         return None
+
     stays = "|".join([_TAG.pattern, *map(regex.escape, longest_first)])
     # What stays has odd numbers, and what the model wrote has even ones.
     pieces = regex.split(f"({stays})", translation)
     if any(map(expression.search, pieces[::2])):
         return None
+
     for sign in signs:
         may_be_percent = sign == "%" and "%%" not in placeholders
         pieces[::2] = [_without_sign(piece, sign, may_be_percent) for piece in pieces[::2]]

@@ -146,6 +146,7 @@ def recognise_contents(path: Path, head: bytes, name: str | None = None) -> File
         if name not in FORMATS:
             raise UserError(f"There is no format {name!r}. There are {', '.join(FORMATS)}.")
         return FORMATS[name]
+
     file_format = _known_format(path, beginning)
     if file_format is None:
         reason = _why_no_text(without_compression(path), beginning)
@@ -168,6 +169,7 @@ def _known_format(path: Path, beginning: str) -> FileFormat | None:
     for file_format in FORMATS.values():
         if file_format.is_begun_by(beginning):
             return file_format
+
     suffix = without_compression(path).suffix.lower()
     for file_format in FORMATS.values():
         if suffix in file_format.suffixes:
@@ -206,11 +208,13 @@ def _why_no_text(path: Path, beginning: str) -> str | None:
     lines = _first_lines(beginning)
     if not lines:
         return None
+
     number, first_line = lines[0]
     first_line = _PLACEHOLDER.sub("", first_line)
     most_code = _MOST_CODE
     if path.suffix:
         most_code = _MOST_CODE_OF_TEXTS
+
     allowed: tuple[str, ...] = ()
     if _is_certainly_of_text(path):
         allowed = _ALSO_IN_TEXTS
@@ -219,6 +223,7 @@ def _why_no_text(path: Path, beginning: str) -> str | None:
         is_begun = first_line.startswith(_CODE_BEGINNINGS)
     if is_begun:
         return f"Line {number} looks like the beginning of a program, of data or of a key: {lines[0][1][:60]!r}."
+
     code = []
     for number, line in lines:
         kind = _kind_of_code(line)
@@ -226,6 +231,7 @@ def _why_no_text(path: Path, beginning: str) -> str | None:
             code.append((number, kind, line))
     if len(code) <= most_code * len(lines):
         return None
+
     number, kind, line = code[0]
     count = f"{len(code)} of its first {len(lines)} lines look like code."
     return f"{count} Line {number} looks like {_KINDS_OF_CODE[kind]}: {line[:60]!r}."
@@ -257,6 +263,7 @@ def _is_ending_of_text(suffix: str) -> bool:
     match = _LANGUAGE.fullmatch(suffix)
     if match is None:
         return False
+
     letters = match[1]
     if match["script"]:
         # No program has such an ending.

@@ -28,6 +28,7 @@ class _Paragraphs(Document):
         self._content = content
         self._places: list[tuple[int, int]] = []
         self.texts = []
+
         start = 0
         line_number = 1
         for is_blank, group in groupby(_LINE.findall(content), key=str.isspace):

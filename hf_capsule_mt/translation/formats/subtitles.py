@@ -95,6 +95,7 @@ class _Cues(Document):
                 self._sentences.append(group)
         if not self._sentences and _FIRST_LINE.search(content) is None:
             raise UserError("There are no cues, which begin with a line such as 00:00:01,000 --> 00:00:02,000.")
+
         self.texts = []
         for group in self._sentences:
             text = text_with_tags(" ".join(slot.text for slot in group), _KEEP)
@@ -102,6 +103,7 @@ class _Cues(Document):
             if is_vtt and "&" in text.text and "<" not in text.text:
                 text = text._replace(markup=read_markup(text.text))
             self.texts.append(text._replace(place=_place(group)))
+
         if is_vtt:
             self.kept = list(_comments(content))
 
@@ -118,6 +120,7 @@ class _Cues(Document):
                 lines = broken_into_lines(piece, slot.line_lengths)
                 parts.append((slot.start, slot.end, slot.line_break.join(lines)))
                 lengths[slot.cue_start] += shown_length(" ".join(lines))
+
         self.details = {number: _speed(group, lengths) for number, group in enumerate(self._sentences)}
         return replaced(self._content, parts).encode()
 
@@ -142,8 +145,10 @@ def _slots(content: str) -> Iterator[_Slot]:
         if not name or cue.start() == end_before:
             name = str(number)
         end_before = cue.end()
+
         time, end_time = [match[0] for match in islice(_ONE_TIME.finditer(cue[0]), 2)]
         seconds = _seconds(end_time) - _seconds(time)
+
         lines = _LINE.findall(cue["text"])
         has_speakers = all(map(_DASH.match, lines))
         place = cue.start("text")
@@ -152,6 +157,7 @@ def _slots(content: str) -> Iterator[_Slot]:
             place += len(part)
             line += content.count("\n", counted, start)
             counted = start
+
             written = content[start:place].rstrip()
             line_lengths = [len(line.strip()) for line in written.split("\n")]
             line_break = "\n"
@@ -209,5 +215,6 @@ def _sentences(slots: Iterator[_Slot]) -> Iterator[list[_Slot]]:
         if is_single or _SENTENCE_END.search(slot.text):
             yield group
             group = []
+
     if group:
         yield group

@@ -68,11 +68,13 @@ def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_l
     if is_old:
         unit, root, language = _OLD
     attribute = f' {language}="{target_lang}"'
+
     labels = [element.inner for element in elements if element.local_name == "source"]
     accelerators = Accelerators(labels, is_xml=True)
     for element in elements:
         if element.local_name == unit and not _is_open(element, is_old, fuzzy):
             _take_accelerator(accelerators, element)
+
     unit_end = 0
     for element in elements:
         # What stands in a unit is part of its message. Units in units would be written one over the other.
@@ -80,6 +82,7 @@ def _add_targets(document: PlacedMessages, elements: Sequence[Element], target_l
             continue
         if element.local_name == unit:
             unit_end = element.end
+
         if element.local_name == root and target_lang and language not in element.attributes:
             # An empty element ends with "/>".
             ending = element.first_tag[len(element.first_tag.rstrip("/>")) :]
@@ -107,6 +110,7 @@ def _add_target(document: PlacedMessages, unit: Element, is_old: bool, accelerat
     target = unit.child("target")
     prefix = source.name.removesuffix("source")
     name = f"{prefix}target"
+
     if target is None:
         # Before it stand the source, and the same source in segments.
         start = end = (unit.child("seg-source") or source).end
@@ -119,6 +123,7 @@ def _add_target(document: PlacedMessages, unit: Element, is_old: bool, accelerat
         end = target.end
         space = ""
         tag = target.first_tag.replace("/>", ">")
+
     before = ""
     if is_old:
         tag = _with_state(tag, "needs-review-translation")
@@ -144,10 +149,12 @@ def _with_placeholders(text: Text) -> Text:
         items: list[Item] = []
         length = 0
         place = 0
+
         for item in run.items:
             between = run.text[place : item.at]
             words = run.text[item.at : item.end]
             kind = _kind(run, item)
+
             if kind == "kept" and not words:
                 while f"{{{number}}}" in text.text:
                     number += 1
@@ -155,11 +162,13 @@ def _with_placeholders(text: Text) -> Text:
                 number += 1
             elif kind == "point":
                 words = ""
+
             start = length + len(between)
             length = start + len(words)
             written += [between, words]
             items.append(item._replace(kind=kind, at=start, end=length))
             place = item.end
+
         runs.append(run._replace(text="".join([*written, run.text[place:]]), items=items))
     return text._replace(markup=runs)
 
@@ -169,10 +178,12 @@ def _kind(run: Run, item: Item) -> str:
     code = _CODE.match(item.raw)
     if code is None or item.kind not in ("point", "kept"):
         return item.kind
+
     content = run.text[item.at : item.end]
     is_tag = code[1] in ("it", "bpt", "ept") or _LAYOUT.search(item.raw) is not None
     if content and not content.startswith("<") and not is_tag:
         return "kept"
+
     before = run.text[max(item.at - 1, 0) : item.at]
     behind = run.text[item.end : item.end + 1]
     # In front of a word or behind it stands the begin or end of a link, and behind a sentence a line break.
@@ -186,6 +197,7 @@ def _names(unit: Element, is_old: bool) -> tuple[str, str | None]:
     if not is_old:
         names.append(unit.parent.attributes.get("id"))
     names.append(unit.attributes.get("id"))
+
     file = unit.parent
     while file is not None and file.local_name != "file":
         file = file.parent
@@ -207,9 +219,11 @@ def _is_open(unit: Element, is_old: bool, fuzzy: bool) -> bool:
     target = unit.child("target")
     if source is None or unit.stays or unit.attributes.get("approved") == "yes":
         return False
+
     state = _state(unit, is_old)
     if state in _FINAL:
         return False
+
     has_target = target is not None and bool(target.inner.strip())
     if has_target and not _may_be_replaced(source, target, state, fuzzy):
         return False
@@ -226,6 +240,7 @@ def _reason_to_stay(unit: Element, is_old: bool) -> Reason | None:
         return Reason.TO_STAY
     if target is None or not target.inner.strip():
         return Reason.APPROVED
+
     state = _state(unit, is_old)
     is_draft = state in _UNTRANSLATED or state.startswith("needs-")
     if is_draft and unit.attributes.get("approved") != "yes":

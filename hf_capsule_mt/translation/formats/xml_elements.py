@@ -78,10 +78,12 @@ def read_elements(data: bytes) -> list[Element]:
         parent = None
         if open_elements:
             parent = open_elements[-1]
+
         stays = attributes.get("translate") == "no" or attributes.get("translatable") == "false"
         if parent is not None and parent.stays:
             # An element may be translated in one that is not.
             stays = attributes.get("translate") != "yes"
+
         element = Element(data, name, attributes, parent, stays, place, _FIRST_TAG.match(data, place).end())
         elements.append(element)
         open_elements.append(element)
@@ -102,6 +104,7 @@ def read_elements(data: bytes) -> list[Element]:
     parser.EndElementHandler = end
     # With it entities stay as they are. Elements in them would have no place in the file.
     parser.DefaultHandler = lambda part: None
+
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
