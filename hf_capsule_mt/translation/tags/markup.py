@@ -189,6 +189,7 @@ def _element_end(tokens: Iterator["_Token"], opening: "_Token") -> int:
     end = opening.end
     if opening.kind == "point" or opening.name in _VOID:
         return end
+
     depth = 1
     for token in tokens:
         end = token.end
@@ -263,6 +264,7 @@ def _run(pieces: Sequence[_Piece], line: int) -> Run:
         if piece.kind != "text":
             items.append(Item(piece.kind, piece.raw, place, end))
         place = end
+
     raw = "".join(piece.raw for piece in pieces)
     return Run("".join(texts), items, raw, line)
 
@@ -276,10 +278,12 @@ class _Reader:
         tokens = list(_tokens(source))
         # XML may close elements that have no end in HTML, such as XLIFF's <source>.
         self._void = _VOID - {token.name for token in tokens if token.kind == "close"}
+
         # Where tags without a partner start.
         self._unpaired: Container[int] = ()
         if is_part:
             self._unpaired = _unpaired(tokens, self._void)
+
         self._tokens = iter(tokens)
         self._pieces: list[_Piece] = []
         # The first one is around everything.
@@ -292,6 +296,7 @@ class _Reader:
             raw = self._source[token.start : token.end]
             if token.kind == "bad":
                 raise _error(self._source, token.start, "is a tag that does not end. Write &lt; for <.")
+
             if token.kind == "text":
                 self._pieces += _text_pieces(raw)
             elif token.start in self._unpaired:
@@ -304,6 +309,7 @@ class _Reader:
                 self._pieces.append(self._untouched(token))
             else:
                 self._open(token, raw)
+
         for element in self._open_elements[1:]:
             if element.name not in _END_MAY_LACK:
                 raise _error(self._source, element.start, "is not closed")
@@ -317,12 +323,14 @@ class _Reader:
         outer = self._open_elements[-1]
         is_block = token.name in BLOCKS or (token.name == "a" and outer.is_navigation)
         is_navigation = token.name == "nav" or (outer.is_navigation and token.name != "p")
+
         depth = outer.depth
         # Each inline element becomes a level of recursion, and a block none.
         if not is_block:
             depth += 1
         if depth > _DEEPEST:
             raise _error(self._source, token.start, f"is within {_DEEPEST} other elements")
+
         element = _Element(token.name, token.start, len(self._pieces), depth, is_block, is_navigation)
         self._open_elements.append(element)
         self._add("open", is_block, raw)
@@ -334,9 +342,11 @@ class _Reader:
         if elements[-1].name != token.name:
             problem = "closes a tag that is not open, or not the last one that was opened"
             raise _error(self._source, token.start, problem)
+
         element = elements.pop()
         first = element.first
         self._add("close", element.is_block, raw)
+
         # The model would change what has no letters, such as a number.
         if not element.is_block and _is_number(self._pieces, first):
             pieces = self._pieces[first:]
@@ -358,6 +368,7 @@ class _Reader:
             if depth == 0:
                 raw = self._source[opening.start : token.end]
                 return _whole(opening.name, raw, unescaped("".join(texts)))
+
         raise _error(self._source, opening.start, f"is not closed by </{opening.name}>")
 
 
@@ -379,6 +390,7 @@ def _unpaired(tokens: Sequence[_Token], void: Container[str]) -> set[int]:
                     unpaired.add(partner.start)
                 partner = open_tags.pop()
                 num_open[partner.name] -= 1
+
     for tag in open_tags:
         if tag.name not in _END_MAY_LACK:
             unpaired.add(tag.start)
@@ -406,10 +418,12 @@ def _tokens(source: str) -> Iterator[_Token]:
         start = len(source)
         if tag is not None:
             start = tag.start()
+
         if place < start:
             yield _Token("text", "", place, start)
         if tag is None:
             return
+
         token = _tag(source, start, dead_ends)
         yield token
         place = token.end
@@ -420,15 +434,18 @@ def _tag(source: str, start: int, dead_ends: set[int]) -> _Token:
     is_tag = source[start + 1] not in "!?"
     if is_tag and not _ends(source, start, dead_ends):
         return _Token("bad", "", start, start + 1)
+
     match = _TOKEN.match(source, start)
     if match is None:
         # At once, since each of them would be searched up to the end of the source.
         raise _error(source, start, "does not end, or holds declarations")
+
     name = (match["name"] or "").lower()
     if not name or match[0].endswith("/>"):
         return _Token("point", name, start, match.end())
     if match["end"]:
         return _Token("close", name, start, match.end())
+
     if name in ("script", "style"):
         # What is in them may look like tags.
         end = regex.compile(rf"(?i)</{name}\s*>").search(source, match.end())
@@ -450,6 +467,7 @@ def _ends(source: str, start: int, dead_ends: set[int]) -> bool:
     name = _TAG_NAME.match(source, start)
     if name is None:
         return False
+
     place = name.end()
     places = []
     while place not in dead_ends:
@@ -460,6 +478,7 @@ def _ends(source: str, start: int, dead_ends: set[int]) -> bool:
         if source[place - 1] == ">":
             return True
         places.append(place)
+
     dead_ends.update(places)
     return False
 

@@ -149,11 +149,13 @@ def owners_of(weights: Weights, replaceable: Sequence[bool], copies: Copies) -> 
         if is_replaceable:
             kept_parts = ()
         owners.append(_best_owner(row, excluded=kept_parts))
+
     kept_copies = _copy_of_each_kept_part(weights, copies)
     # The copy is the kept part's word, so the other words next to it belong to something else.
     for number, owner in enumerate(owners):
         if owner in kept_copies:
             owners[number] = _best_owner(weights[number], copies)
+
     # A copy that no kept part took belongs to nothing.
     for numbers in copies.values():
         for number in numbers:
@@ -201,6 +203,7 @@ def _best_ranges_by_end(words: Sequence[int], prefer_short: bool) -> Iterator[tu
     start = words[0]
     gain = 0
     previous = start - 1
+
     for word in words:
         others_between = word - previous - 1
         gain -= others_between
@@ -265,6 +268,7 @@ class ChildRanges:
                 if balance >= best:
                     best = balance
                     end = number + 1
+
         self._low = end
         return child, start, end
 
@@ -296,12 +300,14 @@ class ChildRanges:
         span = None
         if child.words:
             span = self._range_of(child)
+
         if span is None:
             place = self._next_to(child)
             if child.is_kept:
                 place = min(self._alignment.fixed.moved_out(place, forwards=True), self._high)
             place = self._taken.moved_out(place, forwards=child.follows)
             return place, place
+
         self._taken.add(span)
         return span
 
@@ -364,13 +370,16 @@ class ChildRanges:
             return self._low
         if child.first >= node.last:
             return self._high
+
         word_before = range(child.first - 1, child.first)
         word_behind = range(child.last, child.last + 1)
         behind = self._alignment.owned(word_before, self._low, self._high)
         before = self._alignment.owned(word_behind, self._low, self._high)
+
         if behind and (child.follows or not before):
             return behind[-1] + 1
         if before:
             return before[0]
+
         share = (child.first - node.first) / (node.last - node.first)
         return self._low + round(share * (self._high - self._low))

@@ -75,16 +75,19 @@ class MarkedSegment(Segment):
         if terms and self.kept:
             spans_of_terms = self._spans_of_terms(translation, copies, terms)
             copies = kept.copies_in(translation, outside_of=spans_of_terms)
+
         spans_of_copies = set(chain.from_iterable(copies.values()))
         words = word_spans(translation, sorted(spans_of_copies))
         number_of = {span: number for number, span in enumerate(words)}
         words_of_copies = {}
         for kept_word, spans in copies.items():
             words_of_copies[kept_word] = [number_of[span] for span in spans]
+
         # Without an alignment the rows are empty. Full ones would be as large as a long sentence squared.
         weights: Weights = [()] * len(words)
         if align is not None and self.needs_alignment:
             weights = align(self.words, words)
+
         writer = SentenceWriter(
             translation,
             words,
@@ -144,6 +147,7 @@ def marked_segments(
     if markup is None:
         escape = str
         runs = [Run(source, [], source)]
+
     segments: list[Segment] = []
     # What stands between two segments with words belongs to the second one.
     waiting = ""
@@ -158,6 +162,7 @@ def marked_segments(
                 waiting = ""
             else:
                 waiting += segment.before
+
     if not segments:
         return [Segment(waiting, "", "")]
     segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
@@ -169,6 +174,7 @@ def _run_segments(run: Run, keep: regex.Pattern | None, cut: Cut | None, escape:
     if keep is not None:
         items = list(_with_kept(run, keep, escape))
     items = _with_joined(run.text, items, escape)
+
     start = first = 0
     line = run.line
     for end in _ends(run.text, items, cut):
@@ -188,6 +194,7 @@ def _with_kept(run: Run, keep: regex.Pattern, escape: Escape) -> Iterator[Item]:
         end = len(run.text)
         if item is not None:
             end = item.at
+
         for match in keep.finditer(run.text[start:end]):
             words = match[0].strip()
             if words:
@@ -195,6 +202,7 @@ def _with_kept(run: Run, keep: regex.Pattern, escape: Escape) -> Iterator[Item]:
                 # A bullet or a number with the space after it is no word of the sentence.
                 may_lead = match[0][-1].isspace() or not any(map(str.isalnum, words))
                 yield Item("kept", escape(words), at, at + len(words), may_lead)
+
         if item is not None:
             yield item
             start = item.end
@@ -261,22 +269,26 @@ def _segment(text: str, start: int, end: int, items: Sequence[Item], line: int, 
     without_items = [item._replace(raw="") for item in items]
     if not has_letters(_written(text, start, end, without_items, str)):
         return Segment(_written(text, start, end, items, escape), "", "")
+
     num_ahead, origin = _ahead(text, start, end, items)
     begin = _first_word(text, origin, end)
     first_behind, stop = _behind(text, begin, end, items, num_ahead)
     ahead = items[:num_ahead]
     inside = items[num_ahead:first_behind]
     behind = items[first_behind:]
+
     part = text[origin:stop]
     sentence = " ".join(part.split())
     places_in_part = [(item.at - origin, item.end - origin) for item in inside]
     spans = _sentence_spans(part, places_in_part)
     kept_spans = [span for item, span in zip(inside, spans) if item.kind == "kept"]
+
     words = word_spans(sentence, kept_spans)
     number_of = {span: number for number, span in enumerate(words)}
     kept = {}
     for first, behind_last in kept_spans:
         kept[number_of[first, behind_last]] = sentence[first:behind_last]
+
     return MarkedSegment(
         before=_written(text, start, begin, ahead, escape),
         text=sentence,
@@ -328,6 +340,7 @@ def _behind(text: str, begin: int, end: int, items: Sequence[Item], first: int) 
     while first_note > first and items[first_note - 1].kind == "kept" and items[first_note - 1].end == stop:
         first_note -= 1
         stop = items[first_note].at
+
     is_behind_stop = _STOP.search(text, max(begin, stop - _MOST_SIGNS), stop) is not None
     if first_note < first_behind and is_behind_stop:
         return first_note, stop
@@ -368,6 +381,7 @@ def _sentence_spans(part: str, spans: Sequence[Span]) -> list[Span]:
             length += 2 if was_space and length else 1
         lengths.append(length)
         was_space = is_space
+
     sentence_spans = []
     for start, end in spans:
         while start < end and part[start].isspace():
@@ -387,11 +401,13 @@ def _tree(run_text: str, items: Sequence[Item], places: Sequence[int], words: Se
     starts = [start for start, _ in words]
     ends = [end for _, end in words]
     space_ends = _space_ends(run_text, items)
+
     for item, following, space_end, place in zip(items, [*items[1:], None], space_ends, places):
         # An element that begins or ends inside a word has all of the word.
         first = bisect_right(ends, place)
         last = bisect_left(starts, place)
         siblings = stack[-1].children
+
         if item.kind == "kept":
             siblings.append(Node(item.raw, first=first, last=first + 1, is_kept=True))
         elif item.kind == "open":
@@ -430,10 +446,12 @@ def _point(run_text: str, item: Item, following: Item | None, space_end: int, fi
     ends_word = item.at == len(run_text) or run_text[item.at].isspace()
     # Between two tags without a space, the space belongs to the second one.
     is_joined = following is not None and following.kind == "point" and following.at == item.at
+
     space = ""
     if not (is_behind_word or is_joined):
         # A space that must not break a line stays one.
         space = _BREAKABLE.sub(" ", _WHITE_SPACE.match(run_text, item.at, space_end)[0])
+
     is_behind_space = item.at > 0 and not is_behind_word
     is_detached = is_behind_space and not ends_word and not run_text[item.at].isalnum()
     follows = is_behind_word and ends_word

@@ -43,14 +43,17 @@ class SentenceWriter:
         self._words = words
         self._escape = escape
         self._without_tags = without_tags
+
         fixed_words = _ranges_of_words(fixed, words)
         owners = owners_of(weights, replaceable_words(translation, words, fixed_words), copies)
         self._alignment = TagAlignment(weights, owners, fixed_words)
+
         # A copy of a kept part that is written elsewhere is left out. If the part has a twin, it may be the twin's.
         self._dropped: set[int] = set()
         for kept_word, numbers in copies.items():
             if kept_word not in with_twins:
                 self._dropped.update(number for number in numbers if owners[number] is None)
+
         self._written: list[str] = []
         self._last_character = ""
         self._space = ""  # Stands in front of the next word or tag, unless the translation has one there.
@@ -74,12 +77,14 @@ class SentenceWriter:
             if child.is_kept:
                 self._write_kept(child.open, end)
                 continue
+
             if not (child.opened_before or child.follows):
                 self._write_gap()
                 self._write(self._space)
             if child.is_detached and self._last_character and not self._last_character.isspace():
                 # The model joins the sign behind the tag to the word in front of it.
                 self._write(" ")
+
             self._write_item(child.open)
             self._space = child.space or self._space
             self._write_children(child, start, end)
@@ -115,6 +120,7 @@ class SentenceWriter:
         if not replaces_words and self._last_character and not self._last_character.isspace():
             self._space = self._space or " "
         self._write(self._space)
+
         self._space = " "
         if replaces_words:
             self._space = ""
@@ -123,6 +129,7 @@ class SentenceWriter:
             self._position = self._words[until - 1][1]
             if self._translation[start : self._position] == self._without_tags(raw):
                 self._add_place(start, self._position)
+
         self._write_item(raw)
         self._last_character = raw[-1:]
 
@@ -206,6 +213,7 @@ class KeptParts:
         kept = DisjointRanges(self._spans)
         shared: dict[tuple[str, bool, bool], list[Span]] = {}
         copies: dict[int, list[Span]] = {}
+
         for word in sorted(self._kept, key=rank):
             key = (self._kept[word], *self._is_joined(word))
             if key not in shared:
