@@ -42,6 +42,7 @@ def read_entries(path: Path, source_lang: str | None, target_lang: str | None) -
     readers = {".tsv": _read_tsv, ".csv": _read_csv, ".tbx": _read_tbx}
     if suffix not in readers:
         raise UserError(f"{path} is no glossary. Give a file .tsv, .csv or .tbx.")
+
     entries = list(readers[suffix](path, source_lang, target_lang))
     if not entries:
         languages = ""
@@ -147,6 +148,7 @@ def _read_tbx(path: Path, source_lang: str | None, target_lang: str | None) -> I
 
     if source_lang is None or target_lang is None:
         raise UserError(f"{path} has several languages. Name both languages of the translation.")
+
     tags = ("{*}termEntry", "{*}conceptEntry")
     try:
         with opened(path) as file:

@@ -83,11 +83,13 @@ class TermWriter:
         for sentence, one, text in zip(sentences, decoded, self._texts(decoded), strict=True):
             terms = placed_terms(text, sentence.terms, by_model=sentence.terms)
             results.append(replace(one, terms=terms))
+
         # Sentences with as many terms have as many rows in the search.
         lacking: dict[int, list[int]] = {}
         for index, one in enumerate(results):
             if _num_missing(one.terms):
                 lacking.setdefault(len(one.terms), []).append(index)
+
         most_rows = len(sentences) * (decoder.settings.num_beams or 1)
         for indices in lacking.values():
             of_indices = [sentences[index] for index in indices]
@@ -99,6 +101,7 @@ class TermWriter:
                 # With more terms than the search has room for, it may lose some that the model has written.
                 if _num_missing(after) < _num_missing(before):
                     results[index] = replace(one, terms=after)
+
         missing = sum(_num_missing(one.terms) for one in results)
         if missing:
             # It does not name them, because they are texts of a server's client.
@@ -107,6 +110,7 @@ class TermWriter:
                 "has a limit of tokens, and of 15 terms.",
                 missing,
             )
+
         return results
 
     def _placed_again(
@@ -130,10 +134,12 @@ class TermWriter:
         """
         num_beams = decoder.settings.num_beams or 1
         best = self._best(decoder, sentences, terms, default_bank_width(num_beams), most_rows)
+
         again = []
         for row, (missing, _) in enumerate(best):
             if missing and num_beams > 1:
                 again.append(row)
+
         if again:
             their_terms = [terms[row] for row in again]
             wider = self._best(decoder, [sentences[row] for row in again], their_terms, _WIDE, most_rows)
@@ -174,9 +180,11 @@ class TermWriter:
         for of_sentence in terms:
             forms.append([self._token_forms(term, suppressed) for term in of_sentence])
         boundaries = word_boundaries(self._tokenizer, size)
+
         # A hypothesis for each number of terms that it has, from none to all.
         rows = (len(terms[0]) + 1) * width
         size_of_batch = max(1, most_rows // rows)
+
         alternatives = []
         for start in range(0, len(sentences), size_of_batch):
             batch = sentences[start : start + size_of_batch]
@@ -302,13 +310,16 @@ def token_spellings(
     for before in _BEFORE_A_FORM:
         texts += [before.strip(), before + form]
     first, with_capital, *behind_others = _token_ids(tokenizer, texts)
+
     spellings = [first, with_capital]
     for before, both in zip(behind_others[::2], behind_others[1::2], strict=True):
         # A token may have parts of both. Then the form has no spelling here.
         if both[: len(before)] == before and len(both) > len(before):
             spellings.append(both[len(before) :])
+
     if not spellings[0] or tokenizer.unk_token_id in spellings[0]:
         raise UserError(f"{place}: the model's tokenizer cannot write {form!r}. Take the term out of the glossary.")
+
     known = [spelling for spelling in spellings if tokenizer.unk_token_id not in spelling]
     allowed = [spelling for spelling in known if suppressed.isdisjoint(spelling)]
     # Other spellings are for few places, such as behind a quote.
@@ -316,6 +327,7 @@ def token_spellings(
         raise UserError(
             f"{place}: the model's generation config suppresses a token of {form!r}. Take the term out of the glossary."
         )
+
     return list(dict.fromkeys(map(tuple, allowed)))
 
 
@@ -335,6 +347,7 @@ def _check_entries(entries: Sequence[Entry], tokenizer: PreTrainedTokenizerBase,
     forms = []
     for entry in entries:
         forms += [(form, entry.place) for form in entry.targets]
+
     # Many at once, because there may be tens of thousands.
     for start in range(0, len(forms), _CHECKED_TOGETHER):
         part = forms[start : start + _CHECKED_TOGETHER]

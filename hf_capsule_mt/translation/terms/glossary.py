@@ -94,6 +94,7 @@ class Glossary:
         words = _with_spaces(atoms)
         terms: list[Term] = []
         index = 0
+
         while index < len(atoms):
             count, entry = self._longest(words, index)
             if entry is None:
@@ -114,6 +115,7 @@ class Glossary:
             other = self._any_case.setdefault(spelling.casefold(), entry)
         if other is not entry:
             raise UserError(f"{entry.place}: the glossary has {form!r} twice. It is also in {other.place}.")
+
         counts = self._word_counts.setdefault(words[0].strip().casefold(), [])
         if len(words) not in counts:
             counts.append(len(words))
@@ -154,11 +156,13 @@ def places_of_terms(translation: str, terms: Sequence[Term]) -> list[FormSpan | 
         waiting[term.entry.targets].append(number)
     counts = {forms: len(numbers) for forms, numbers in waiting.items()}
     ways = (_first_end_first(spans_of_forms, counts), _fewest_places_first(spans_of_forms, counts))
+
     # Of equal terms the first has the first place.
     taken = []
     for span, forms in max(ways, key=len):
         number = waiting[forms].popleft()
         taken.append((number, span, forms))
+
     places: list[FormSpan | None] = [None] * len(terms)
     behind = len(translation)
     for number, span, forms in reversed(taken):
@@ -184,6 +188,7 @@ def _first_end_first(
         for start, end, form in spans:
             start_of_last = spans[-1][0]
             candidates.append((end, start_of_last, start, form, forms))
+
     remaining = dict(counts)
     taken = []
     behind = 0
@@ -218,6 +223,7 @@ def _fewest_places_first(
             if index < len(taken):
                 start_behind = taken[index][0][0]
                 is_free = is_free and span[1] <= start_behind
+
             if remaining and is_free:
                 taken.insert(index, (span, forms))
                 remaining -= 1
@@ -279,6 +285,7 @@ def _spans_of_forms(text: str, forms_of_terms: Iterable[Targets]) -> dict[Target
     places: dict[str, list[int]] = {}
     for place, word in enumerate(words):
         places.setdefault(word, []).append(place)
+
     spans_of_forms: dict[Targets, list[FormSpan]] = {}
     for forms in dict.fromkeys(forms_of_terms):
         spans: list[FormSpan] = []
@@ -288,6 +295,7 @@ def _spans_of_forms(text: str, forms_of_terms: Iterable[Targets]) -> dict[Target
             with_capital = capitalised(first_word)
             if with_capital != first_word:
                 possible += [place for place in places.get(with_capital, ()) if begins_sentence[place]]
+
             for place in possible:
                 behind = place + 1 + len(rest)
                 if words[place + 1 : behind] == rest:
