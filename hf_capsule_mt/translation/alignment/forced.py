@@ -44,11 +44,13 @@ class ForcedTarget:
         """Return the same of some tokens only. `are_seen` has one for each token of the translation, with its end."""
         if all(are_seen):
             return self
+
         seen = self
         if self.log_probabilities is not None:
             # A code of the language is not among them.
             first = len(are_seen) - len(self.log_probabilities)
             seen = replace(seen, log_probabilities=list(compress(self.log_probabilities, are_seen[first:])))
+
         if self.mean_attention is not None:
             rows = torch.tensor(are_seen, dtype=torch.bool)
             seen = replace(seen, attention=self.attention[rows], mean_attention=self.mean_attention[rows])
@@ -129,25 +131,30 @@ def _force(
     if not any(targets):
         nothing = ForcedTarget(log_probabilities=[] if scores else None)
         return [nothing] * len(targets)
+
     reader = model
     if attention:
         reader = attending(model)
     forced = teacher_force(reader, sources, targets, with_head=scores, output_attentions=attention)
+
     log_probabilities: list[list[float]] | None = None
     if scores:
         of_tokens = forced.output.logits.float().log_softmax(-1)
         written = of_tokens.gather(-1, forced.targets.unsqueeze(-1))
         log_probabilities = written.squeeze(-1).tolist()
+
     aligning = None
     mean = None
     if attention:
         aligning, mean = _attentions(model, forced.output)
+
     results = []
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
         # Nothing else can stand there, so it says nothing.
         first = 0
         if first_token is not None and len(target) > 1 and target[0] == first_token:
             first = 1
+
         result = ForcedTarget()
         if log_probabilities is not None:
             result = replace(result, log_probabilities=log_probabilities[row][first : len(target)])
@@ -200,6 +207,7 @@ def teacher_force(
     padding = model.config.pad_token_id
     source_ids, source_mask = pad_rows(sources, padding, model.device)
     target_ids, target_mask = pad_rows(targets, padding, model.device)
+
     forward = model.base_model
     if with_head:
         forward = model
@@ -219,6 +227,7 @@ def attending(model: PreTrainedModel) -> PreTrainedModel:
     # Transformers has no public way to read which attention a model uses.
     if model.config._attn_implementation == "eager":
         return model
+
     fingerprint, reader = _attending.get(model, (None, None))
     if fingerprint is None or not fingerprint.is_of(model):
         # The model itself stays as it is: another thread may be in the middle of a pass, with masks of another kind.
@@ -228,6 +237,7 @@ def attending(model: PreTrainedModel) -> PreTrainedModel:
             if isinstance(part, PreTrainedModel):
                 part.set_attn_implementation("eager")
         _attending[model] = (Fingerprint(model), reader)
+
     # The model may have changed from training to evaluation since then.
     for copied_module, module in zip(reader.modules(), model.modules(), strict=True):
         copied_module.training = module.training

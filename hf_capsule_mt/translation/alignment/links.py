@@ -68,6 +68,7 @@ def joined_links(
     """
     source_starts = [start for start, _ in word_spans(source)]
     target_starts = [start for start, _ in word_spans(target)]
+
     begin = 0
     links = []
     all_places = _places_in_text(source, [of_source for of_source, _, _ in parts])

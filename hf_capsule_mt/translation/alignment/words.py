@@ -130,6 +130,7 @@ def attended_span(
     rows = _membership(target_spans(target_ids, decode), [place])[:, 0]
     if not rows.any():
         return None
+
     received = rows @ attention[: len(rows)].double()
     spans = source_spans(tokenizer, *source)
     columns = [column for column, span in enumerate(spans) if span is not None]
@@ -155,6 +156,7 @@ def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
 def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> list[Span | None]:
     """Return the place in a text of each token that a model reads, or None for special tokens and a prefix."""
     text_ids, spans = _tokens_of(tokenizer, text)
+
     # A code of the language or a prefix may stand in front of the text, and its end may have been cut off. So the text
     # begins where most of its tokens follow, at the last such place.
     start = length = 0
@@ -163,6 +165,7 @@ def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[in
         if shared >= length:
             start = place
             length = shared
+
     before = [None] * start
     behind = [None] * (len(ids) - start - length)
     return [*before, *spans[:length], *behind]
@@ -175,11 +178,13 @@ def _tokens_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int]
     options = {}
     if is_fast:
         options = {"return_offsets_mapping": True}
+
     with TOKENIZING:
         encoding = tokenizer(text, add_special_tokens=False, verbose=False, **options)
         pieces = []
         if not is_fast:
             pieces = tokenizer.tokenize(text)
+
     if is_fast:
         spans = [_stripped(text, start, end) for start, end in encoding["offset_mapping"]]
     else:
@@ -191,10 +196,12 @@ def target_spans(ids: Sequence[int], decode: Decode) -> list[Span | None]:
     """Return the place in a translation of each token, or None for those without a character."""
     if not ids:
         return []
+
     # The text of the first token, of the first two, and so on.
     ids_of_beginnings = [list(ids[:end]) for end in range(1, len(ids) + 1)]
     beginnings = decode(ids_of_beginnings)
     text = beginnings[-1]
+
     spans = []
     start = 0
     for beginning in beginnings:
