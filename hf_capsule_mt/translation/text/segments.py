@@ -135,6 +135,7 @@ def plain_segments(parts: Iterable[str]) -> list[Segment]:
         else:
             waiting += part
         line += part.count("\n")
+
     if not segments:
         return [Segment(waiting, "", "")]
     segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
@@ -165,6 +166,7 @@ def segments_with_codes(codes: LanguageCodes, segments: Iterable[Segment], code:
     """
     if not codes:
         return list(segments)
+
     coded: list[Segment] = []
     space = ""
     for segment in segments:
@@ -174,6 +176,7 @@ def segments_with_codes(codes: LanguageCodes, segments: Iterable[Segment], code:
         else:
             coded.append(replace(segment, before=space + segment.before, code=code))
             space = ""
+
     if not coded or space:
         coded.append(Segment(space, "", "", code=code))
     return coded
@@ -198,6 +201,7 @@ def _sentences(document: str, language: str) -> Iterator[str]:
         if not paragraph.strip():
             yield paragraph
             continue
+
         start = 0
         while start < len(paragraph):
             window = _WIDE_SPACE.sub(" ", paragraph[start : start + _WINDOW])
@@ -205,6 +209,7 @@ def _sentences(document: str, language: str) -> Iterator[str]:
             # The last one may go on behind the window, unless it is the only one, and longer than any model reads.
             if start + _WINDOW < len(paragraph) and len(sentences) > 1:
                 sentences.pop()
+
             # The sentences themselves have other white space, so only their lengths are used.
             for end in list(accumulate(map(len, sentences), initial=start))[1:]:
                 next_step()
@@ -248,6 +253,7 @@ def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) ->
     """
     if fits(text.strip()):
         return [text]
+
     if pieces:
         candidates = pieces[0].findall(text)
     elif len(text) > 1:
@@ -255,6 +261,7 @@ def _shortened(text: str, fits: Fits, pieces: Sequence[re.Pattern] = _PIECES) ->
         candidates = [text[:middle], text[middle:]]
     else:
         raise UserError(f"The model cannot read {text!r}.")
+
     parts: list[str] = []
     for candidate in candidates:
         next_step()
