@@ -101,16 +101,19 @@ class Decoder:
     ) -> None:
         if engine not in ENGINES or (engine != "fast" and dtype != "float32"):
             raise UserError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
+
         max_new_tokens = options.get("max_new_tokens")
         # Transformers refuses to look up tokens for several sentences. Settings of a checkpoint may ask for it.
         options = {"prompt_lookup_num_tokens": None, **as_arguments(options)}
         self.count = settings_of(model, options).num_return_sequences or 1
         """How many translations of a sentence the options and the model's settings ask for."""
         options |= _ALWAYS
+
         self.model = model
         self._dtype = dtype
         self._forces_end = forces_end
         self._is_limit_asked_for = max_new_tokens is not None and not forces_end
+
         self._most: int | float | None = None
         """The most new tokens of any translation. None leaves it to `generate()`."""
         if not forces_end:
@@ -125,11 +128,13 @@ class Decoder:
         elif options.get("max_length") is not None:
             # Transformers would take the limit of the model's settings.
             options.setdefault("max_new_tokens", None)
+
         self.settings = settings_of(model, options)
         """Those of `generate()`."""
         if self.settings.stop_strings is not None:
             # Without strings to stop at, generate() refuses a tokenizer.
             options.setdefault("tokenizer", tokenizer)
+
         self._options = options
         self._is_fast = engine == "fast" and engine_takes(self.settings, self._options)
         self._vocabulary_size = model.get_input_embeddings().weight.shape[0]
@@ -169,6 +174,7 @@ class Decoder:
             logger.warning_once(
                 "The memory is full, so batches are halved. Lower max_tokens_per_batch, or batch_size of a pipeline."
             )
+
         decoded = []
         middle = len(sources) // 2
         for start, end in ((0, middle), (middle, len(sources))):
@@ -187,9 +193,11 @@ class Decoder:
         self._check_vocabulary(sources)
         input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, self.model.device)
         source = {"input_ids": input_ids, "attention_mask": mask.long()}
+
         engine = None
         if self._is_fast:
             engine = known_engine(self.model, self._dtype)
+
         # A model with an engine is in evaluation mode. To ask all of its parts takes a while.
         with evaluating(self.model) if engine is None else nullcontext():
             try:
@@ -202,6 +210,7 @@ class Decoder:
                     raise UserError(f"Only the engine writes terms, and it cannot decode here: {reason}.") from reason
                 self._tell(reason)
                 return self._generate(source, sources, count, first_token)
+
             if terms is None:
                 self._check_count(count)
             return self._translate(engine, settings, source, limits, count, terms)
@@ -253,8 +262,10 @@ class Decoder:
             settings = replace(settings, max_length=_max_length(max(limits)))
         if terms is not None and settings.constraints.shortlist is not None:
             raise UserError("A shortlist may lack the words of a term. Leave out vocabulary, or glossary.")
+
         encoded = engine.encode(**source)
         translations = engine.translate(encoded, source["attention_mask"], settings, limits, terms)
+
         decoded = []
         for translation, limit in zip(translations, limits, strict=True):
             rows = translation.sequences.tolist()[:count]
@@ -275,19 +286,23 @@ class Decoder:
         options = self._of_language(first_token)
         options["num_return_sequences"] = count
         self._check_count(count)
+
         limits = self._new_tokens(sources, _MANY)
         if self._most is not None:
             criterion = NewTokenLimits(torch.tensor(limits, device=self.model.device))
             options["stopping_criteria"] = [criterion, *(options.get("stopping_criteria") or ())]
             options |= self._longest(max(limits))
+
         scores = FiniteScores(self.model)
         if options.get("custom_generate") is None:
             # Before what changes scores, so that it sees the model's own.
             processors = [scores, *(options.get("logits_processor") or ())]
             options["logits_processor"] = LogitsProcessorList(processors)
+
         generated = self.model.generate(**source, **options)
         scores.check()
         rows = getattr(generated, "sequences", generated).tolist()
+
         decoded = []
         for number, limit in enumerate(limits):
             ranked = rows[number * count : (number + 1) * count]
@@ -397,6 +412,7 @@ def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.d
         missing = longest - len(row)
         padded.append([*row, *[padding or 0] * missing])
         mask.append([True] * len(row) + [False] * missing)
+
     # All rows may be empty, which have no dtype.
     return (
         torch.tensor(padded, dtype=torch.long, device=device),
@@ -416,11 +432,13 @@ def before_end(row: Sequence[int], settings: GenerationConfig, limit: int, score
     ends = settings.eos_token_id
     if not isinstance(ends, list):
         ends = [ends]
+
     # The first token is the start. After its limit a row is filled with ends or padding.
     token_ids = [*row[1 : limit + 1]]
     for length, token_id in enumerate(token_ids):
         if token_id in ends:
             return Decoded(token_ids[:length], token_id, score)
+
     length = len(token_ids)
     # Transformers fills up with -1 where it knows no end.
     while length and token_ids[length - 1] in (settings.pad_token_id, -1):

@@ -141,16 +141,19 @@ class DecodingOptions:
         """
         if self.int8_choice is not None:
             use_int8_choice(self.int8_choice)
+
         is_of_engine = decodes and self._is_of_engine()
         # Weights in 16 bits would take twice the memory in float32.
         dtype = self.dtype
         if is_of_engine:
             dtype = "auto"
         model = load_model(self.model, revision=self.revision, dtype=dtype)
+
         if is_of_engine and not self._takes_half(model, device):
             model.float()
         if self.dtype == "auto":
             in_usable_precision(model, device)
+
         if is_of_engine and not engine_computes_in(self.dtype, model, device):
             if self.dtype == "int8":
                 raise UserError(
@@ -158,6 +161,7 @@ class DecodingOptions:
                     f"{type(model).__name__} on {device}. Use float32 or bfloat16."
                 )
             model.to(getattr(torch, self.dtype))
+
         model.to(device)
         if decodes:
             check_decodes(model)

@@ -26,6 +26,7 @@ def as_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     given = options.pop("generation_config", None)
     if given is None:
         return options
+
     names = vars(GenerationConfig())
     fields = {}
     for name, value in vars(given).items():
@@ -75,14 +76,17 @@ def most_new_tokens(
         if not 1 <= max_new_tokens <= most:
             raise UserError(f"max_new_tokens is {max_new_tokens}. It must be from 1 to {most}.")
         return max_new_tokens
+
     max_length, of_new_tokens = options.get("max_length"), options.get("max_new_tokens")
     if max_length is None and of_new_tokens is None:
         config = model.generation_config
         max_length, of_new_tokens = config.max_length, config.max_new_tokens
+
     if max_length:
         most = min(most, max_length - 1)
     if of_new_tokens:
         most = min(most, of_new_tokens)
+
     if most < 1:
         # All translations would be empty.
         raise UserError(f"The generation config allows no token: max_length is {max_length}. Raise it.")
