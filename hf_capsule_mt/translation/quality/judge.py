@@ -58,6 +58,7 @@ def judge(
         text = decoded.text
     has_end = decoded.end is not None
     are_written = written_tokens(reader.tokenizer, decoded.token_ids, decoded.text, places)
+
     forced = decoded.forced
     score = None
     signals = Signals()
@@ -97,9 +98,11 @@ def aligned_terms(reader: TextReader, sentence: Sentence, decoded: Decoded) -> t
     """
     if not decoded.terms or decoded.forced is None or decoded.forced.mean_attention is None:
         return decoded.terms
+
     attention = decoded.forced.mean_attention
     source = sentence.segment.text, sentence.token_ids
     places = places_of_terms(decoded.text, sentence.terms)
+
     completed = []
     for placed, term, place in zip(decoded.terms, sentence.terms, places, strict=True):
         if place is not None:

@@ -88,6 +88,7 @@ def summary(report: Iterable[str]) -> str | None:
     num_marked = 0
     total = 0
     missing_terms = 0
+
     for line in report:
         record = json.loads(line)
         total += 1

@@ -70,6 +70,7 @@ def write_report_page(reports: Sequence[Path], page: Path, title: str) -> None:
     # Equal ones stay in the order of the files.
     worst = np.argsort(-suspicions, kind="stable")[:MOST_ROWS]
     rank_of = {int(number): rank for rank, number in enumerate(worst)}
+
     rows: list[Any] = [None] * len(worst)
     for number, record in enumerate(_records(reports)):
         if number in rank_of:
@@ -123,6 +124,7 @@ def row_of(record: Mapping[str, Any]) -> dict[str, Any]:
         "translation": _parts(translation, _translation_marks(record)),
         "kinds": kinds_of(record),
     }
+
     for name in ("unit", "context"):
         # The message of a catalogue of gettext is its own name.
         if record.get(name) and record[name] != source:
@@ -130,6 +132,7 @@ def row_of(record: Mapping[str, Any]) -> dict[str, Any]:
     for name in _NUMBERS:
         if record.get(name) is not None:
             row[name] = record[name]
+
     missing = [term for term in record.get("terms", ()) if term["state"] == "missing"]
     if missing:
         row["missing"] = [f"{term['source']} → {term['target']}" for term in missing]
@@ -182,6 +185,7 @@ def _parts(text: str, marks: Sequence[MarkedPart]) -> list[str | list[str]]:
     for mark in marks:
         if all(mark.end <= other.start or other.end <= mark.start for other in chosen):
             chosen.append(mark)
+
     parts: list[str | list[str]] = []
     place = 0
     for mark in sorted(chosen):
@@ -199,9 +203,11 @@ def _page(title: str, data: Mapping[str, Any], total: int, marked: int) -> str:
     """
     script = (_HERE / "report_page.js").read_text(encoding="utf-8")
     style = (_HERE / "report_page.css").read_text(encoding="utf-8")
+
     # Inside of a script nothing but these characters could end it, or begin a comment.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
     template = Environment(autoescape=True).from_string((_HERE / "report_page.html").read_text(encoding="utf-8"))
     return template.render(
         title=title,

@@ -79,6 +79,7 @@ def read_signals(
         missing_numbers=missing_numbers,
         script=wrong_script(source_text, target_text, language),
     )
+
     scores = forced.log_probabilities
     if not scores:
         return signals
@@ -88,6 +89,7 @@ def read_signals(
     if are_written is not None and places is not None:
         scored = [index for index in scored if index == len(target_ids) or are_written[index]]
         written_text = target_text, places
+
     # A code of the language is not among the scores.
     left_out = len(scored) - len(scores)
     index = scored[scores.index(lowest) + left_out]
@@ -97,6 +99,7 @@ def read_signals(
         lowest_word=_word_of(tokenizer, target_ids, index, written_text),
         end=_rounded(scores[-1]) if has_end else None,
     )
+
     if forced.mean_attention is None:
         return signals
     # The step that writes the end looks for what is left, and would hide what is missing.
@@ -105,6 +108,7 @@ def read_signals(
         writing = forced.mean_attention[:-1]
     received = writing.sum(0).tolist()
     spans = _outside_of(kept, source_spans(tokenizer, source_text, source_ids))
+
     return replace(
         signals,
         coverage=_rounded(_coverage(received, spans)),
@@ -132,6 +136,7 @@ def written_tokens(
     """
     if places is None or sum(end - start for start, end, _ in places) == len(text):
         return [True] * len(ids)
+
     written = DisjointRanges((start, end) for start, end, _ in places)
     decode = partial(tokenizer.batch_decode, skip_special_tokens=True)
     are_written = []
@@ -166,15 +171,18 @@ def _word_of(
     """
     if index >= len(ids):
         return ""
+
     beginnings = [ids, ids[:index], ids[: index + 1]]
     text, before, with_token = tokenizer.batch_decode(beginnings, skip_special_tokens=True)
     # A token without a letter of its own belongs to the next word.
     place = max(len(with_token.rstrip()) - 1, len(before.rstrip()))
     while text[place : place + 1].isspace():
         place += 1
+
     if written is not None:
         text, places = written
         place = _moved(place, places)
+
     for word in regex.finditer(r"\S+", text):
         if word.start() <= place < word.end():
             return word[0]
@@ -210,6 +218,7 @@ def _uncovered_words(
     ends = [word.end() for word in words]
     totals = [0.0] * len(words)
     is_read = [False] * len(words)
+
     for amount, span in zip(received, spans, strict=True):
         if span is None:
             continue
@@ -217,6 +226,7 @@ def _uncovered_words(
         if index < len(words) and words[index].start() < span[1]:
             totals[index] += amount
             is_read[index] = True
+
     uncovered = []
     for index, word in enumerate(words):
         # The model did not read the end of a source that was cut.

@@ -74,6 +74,7 @@ def suspicion(signals: np.ndarray) -> np.ndarray:
             middle = np.median(known)
             usual = _TO_DEVIATION * np.median(np.abs(known - middle)) or known.std()
             deviations[:, column] = (values - middle) / max(usual, _LEAST_DEVIATION)
+
     deviations = np.nan_to_num(deviations, nan=0.0)
     length = np.abs(deviations[:, -1])
     return np.clip(deviations[:, :-1], 0.0, None).sum(axis=1) + length
