@@ -30,12 +30,14 @@ class TranslationTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         if self.use_cpu:
             # By itself the Trainer gives its time limit only to processes on GPUs.
             PartialState(cpu=True, backend=self.ddp_backend, timeout=self.ddp_timeout_delta)
+
         warmup_steps = self.warmup_steps
         if warmup_steps is None:
             # Transformers compares it with a number.
             self.warmup_steps = 0
         super().__post_init__()
         self.warmup_steps = warmup_steps
+
         self._check()
         # Pinned memory without an accelerator does nothing but warn.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
@@ -89,6 +91,7 @@ class TranslationTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             if context is None and sys.platform == "linux":
                 # Other starts of workers than "fork" need a copy of all that workers use.
                 context = "fork"
+
         return {
             "num_workers": self.dataloader_num_workers,
             "multiprocessing_context": context,

@@ -41,10 +41,12 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     if output_dir.exists():
         raise FileExistsError(f"{output_dir} exists. Name another folder, or delete it.")
     _check_one_run(folders)
+
     files = [_tensor_files(folder) for folder in folders]
     newest_files = files[-1]
     if any(tensors.keys() != newest_files.keys() for tensors in files):
         raise UserError(f"{_listed(folders)} have different weights, so they have no average.")
+
     with new_folder(output_dir) as temporary:
         _copy_other_files(folders[-1], temporary)
         # One file after the other, so that the weights of only one are in memory.
@@ -87,6 +89,7 @@ def best_checkpoints(run_dir: str | Path, count: int, metric: str = "bleu") -> l
     """
     folders = _complete_checkpoints(run_dir)
     _check_enough(folders, 1, run_dir)
+
     name = f"eval_{metric.removeprefix('eval_')}"
     log = SavedRun.read(folders[-1]).comparable_log
     scores = {entry["step"]: entry[name] for entry in log if name in entry}
@@ -128,6 +131,7 @@ def _check_one_run(folders: Sequence[Path]) -> None:
     """Raise a UserError if there are no checkpoints, one is named twice, or they are of several models or runs."""
     if not folders or len({folder.resolve() for folder in folders}) < len(folders):
         raise UserError("There are no checkpoints, or one is named twice.")
+
     model_types = {load_config(folder).model_type for folder in folders}
     runs = set()
     for folder in folders:
@@ -135,6 +139,7 @@ def _check_one_run(folders: Sequence[Path]) -> None:
             runs.add(SavedRun.read(folder).run)
     # Checkpoints of a plain Trainer do not say of which run they are.
     runs.discard(None)
+
     if len(model_types) > 1 or len(runs) > 1:
         raise UserError(f"{_listed(folders)} are of different runs. Average checkpoints of one run.")
 
@@ -166,12 +171,14 @@ def _average(paths: Sequence[Path], name: str) -> Tensor:
     newest = _read_tensor(paths[-1], name)
     if not newest.is_floating_point():
         return newest
+
     total = newest.double()
     for path in paths[:-1]:
         tensor = _read_tensor(path, name)
         if tensor.shape != total.shape:
             raise UserError(f"{name} has another size in {path}, so it has no average.")
         total += tensor
+
     if not torch.isfinite(total).all():
         raise UserError(f"{name} is not finite in one of {_listed(paths)}.")
     return (total / len(paths)).to(newest.dtype)

@@ -64,6 +64,7 @@ def check_vocabulary(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -
     """
     if args.model is None or args.tokenizer_name is None:
         return
+
     try:
         own_tokenizer = load_tokenizer(args.model, args.revision)
     except (OSError, ValueError):
@@ -71,6 +72,7 @@ def check_vocabulary(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -
             f"{args.model} has no tokenizer. Make sure that {args.tokenizer_name} is the one it was trained with."
         )
         return
+
     if _vocabularies(own_tokenizer) != _vocabularies(tokenizer):
         raise UserError(
             f"{args.tokenizer_name} has another vocabulary than the tokenizer of {args.model}, so each token id would "
@@ -95,8 +97,10 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
     forced_end = {"forced_eos_token_id": tokenizer.eos_token_id}
     if hasattr(method_config_class(args.method), "forced_eos_token_id"):
         ids |= forced_end
+
     config = preset_config(args.method, args.size or "base", **{**ids, **fields})
     model = AutoModelForSeq2SeqLM.from_config(config)
+
     positions = getattr(config, "max_position_embeddings", MAX_LENGTH)
     limits = {
         # The start token takes a position too. With `max_length` instead, Transformers would warn of two limits at each
@@ -114,6 +118,7 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     # Many OPUS-MT checkpoints are in float16, in which Adam fails.
     options = {"revision": args.revision, "dtype": torch.float32}
     config = load_config(args.model, args.revision)
+
     if config.model_type in ("marian", "m2m_100"):
         with readable_weights(args.model):
             model = _from_plain(args.model, config, args, **options)
@@ -121,11 +126,13 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
         return model
     if config.model_type == "mbart":
         return _mbart(args, config, **options)
+
     if not isinstance(config, CONFIGURATIONS):
         raise UserError(
             f"{args.model} is a {config.model_type} model. Start from Marian, M2M-100, NLLB-200, mBART-50 or a model "
             "of this package."
         )
+
     if args.method is None:
         check_overrides(type(config), args.config_fields())
         return load_model(args.model, **options, **args.config_fields())
@@ -160,8 +167,10 @@ def _from_plain(
     else:
         families = {CapsuleAggregatedMarianConfig}
         warm_start = CapsuleAggregatedMarianForConditionalGeneration.from_marian
+
     if method_config_class(method) not in families:
         raise UserError(f"{args.model} cannot become {method}. Leave out one of both.")
+
     fields = {**method_fields(method), **args.config_fields()}
     model = warm_start(plain, **options, **fields)
     if args.lora_rank is not None and not is_plain(model.config):

@@ -66,10 +66,12 @@ class RunEvents(TrainerCallback):
         score = kwargs["metrics"].get(name)
         if not args.load_best_model_at_end or score is None:
             return
+
         if _is_better(score, state.best_metric, args) and not self._trainer.has_forgotten:
             # Only what was saved can be loaded at the end.
             control.should_save = True
             return
+
         patience = args.early_stopping_patience
         if patience is not None and self._evaluations_since_best(name) >= patience:
             control.should_training_stop = True
@@ -170,6 +172,7 @@ class StopOnSigterm(TrainerCallback):
             flag = torch.tensor(int(received), device=args.device)
             torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
             received = bool(flag)
+
         if received:
             self.stopped = True
             control.should_save = True

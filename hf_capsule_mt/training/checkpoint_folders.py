@@ -68,16 +68,20 @@ def read_trainer_state(checkpoint: str | Path) -> dict[str, Any]:
     """
     file = Path(checkpoint) / TRAINER_STATE
     state = read_json(file)
+
     for name, expected in _STATE_TYPES.items():
         is_null = name in _MAY_BE_NULL and state.get(name) is None
         if name in state and not is_null and not isinstance(state[name], expected):
             raise _damage(file, f"{name} is {state[name]!r}")
+
     for entry in state.get("log_history", []):
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
             raise _damage(file, f"log_history has {entry!r}")
+
     for name, value in identity_attributes(state, file).items():
         if name in _IDENTITY_TYPES and not isinstance(value, _IDENTITY_TYPES[name]):
             raise _damage(file, f"{name} is {value!r}")
+
     return state
 
 
@@ -109,6 +113,7 @@ def missing_state(checkpoint: str | Path) -> list[str]:
     """Return the names of the files that a run needs to continue, and that a checkpoint lacks or has only a part of."""
     folder = Path(checkpoint)
     missing = []
+
     # DeepSpeed and FSDP save the optimizer's state in pieces.
     if not _has_whole(folder, "optimizer.pt", "global_step*", "optimizer_*", "optimizer.bin", "rank*-optimizer.pt"):
         missing.append("optimizer.pt")
@@ -116,6 +121,7 @@ def missing_state(checkpoint: str | Path) -> list[str]:
         missing.append("scheduler.pt")
     if not _has_whole(folder, "rng_state*.pth"):
         missing.append("rng_state*.pth")
+
     # DeepSpeed and FSDP save weights in pieces too, and a Trainer of old wrote pickles.
     if not _paths(folder, "*.safetensors", "pytorch_model*", "adapter_model*", "global_step*"):
         missing.append("model.safetensors")
@@ -123,6 +129,7 @@ def missing_state(checkpoint: str | Path) -> list[str]:
     for file in sorted(folder.glob("*.safetensors")):
         if not _is_readable(file):
             missing.append(file.name)
+
     if not is_whole(folder):
         missing.append(TRAINER_STATE)
     return missing
@@ -170,6 +177,7 @@ def find_checkpoint(value: str | Path | bool | None, run: str | Path) -> str | N
     """
     if not value:
         return None
+
     if value in ("last", "auto", True):
         last = last_checkpoint(run)
         if last is not None:
@@ -177,6 +185,7 @@ def find_checkpoint(value: str | Path | bool | None, run: str | Path) -> str | N
         if value == "auto":
             return None
         raise UserError(f"{run} holds no complete checkpoint to resume from.")
+
     missing = missing_state(value)
     if missing:
         raise UserError(f"{value} is not a complete checkpoint: {', '.join(missing)} is missing or damaged.")
@@ -198,6 +207,7 @@ def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *,
     folder = Path(args.output_dir)
     if checkpoint is not None and Path(checkpoint).resolve().parent == folder.resolve():
         return
+
     results = _paths(folder, *_RESULTS)
     if not args.overwrite_output_dir:
         # A kill in the first save leaves a folder that is no checkpoint.
@@ -207,12 +217,14 @@ def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *,
                 "delete it with --overwrite_output_dir."
             )
         return
+
     paths = [*checkpoints(folder), *results]
     if paths and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         raise UserError(f"torchrun restarts this run, which would delete {folder}. Give --resume_from_checkpoint auto.")
     deleted = [path.resolve() for path in (folder, *paths)]
     if start and Path(start).resolve() in deleted:
         raise UserError(f"Training starts from {start}, which would be deleted. Name another output_dir.")
+
     if deletes:
         for path in paths:
             _delete(path)

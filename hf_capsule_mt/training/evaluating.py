@@ -49,6 +49,7 @@ def settings_left_alone(model: PreTrainedModel) -> Iterator[None]:
         # The Trainer limits by `max_length`, which has no effect next to `max_new_tokens`.
         filled.max_length = filled.max_new_tokens + 1
         filled.max_new_tokens = None
+
     model.generation_config = filled
     try:
         yield

@@ -70,8 +70,10 @@ def with_adapter(model: "PreTrainedModel", args: "ModelArguments", new_tokens: S
             "--new_language cannot be combined with --lora_rank here: the model has several embeddings. Leave out "
             "--lora_rank."
         )
+
     # PEFT writes it down as what the adapter belongs to.
     model.name_or_path = args.model
+
     kind = model.config.model_type
     config = LoraConfig(
         task_type=TaskType.SEQ_2_SEQ_LM,
@@ -82,6 +84,7 @@ def with_adapter(model: "PreTrainedModel", args: "ModelArguments", new_tokens: S
         trainable_token_indices=[*new_tokens] or None,
         revision=None if args.revision == "main" else args.revision,
     )
+
     adapted = get_peft_model(model, config)
     # By itself PEFT would read the configuration of the start at every save, to see whether embeddings were added.
     adapted.save_pretrained = partial(adapted.save_pretrained, save_embedding_layers=False)

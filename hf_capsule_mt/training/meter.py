@@ -66,12 +66,14 @@ class RunMeter:
         updates = update - self._logged_at
         if updates == 0:
             return {}
+
         logged = {}
         if len(self._losses) > 1:
             for name, total in self._losses.items():
                 logged[name] = accelerator.reduce(total, loss_reduction).item() / updates
         seconds = time.monotonic() - self._started
         logged["tokens_per_second"] = round(int(self._tokens) * accelerator.num_processes / seconds)
+
         self._begin_entry(update)
         return logged
 

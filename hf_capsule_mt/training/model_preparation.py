@@ -90,6 +90,7 @@ def set_added_rate(optimizer: Optimizer, model: nn.Module, rate: float) -> None:
     """
     names = added_weights(model)
     added_ids = {id(weight) for name, weight in model.named_parameters() if name in names}
+
     groups = []
     has_added = False
     for group in optimizer.param_groups:
@@ -100,6 +101,7 @@ def set_added_rate(optimizer: Optimizer, model: nn.Module, rate: float) -> None:
         if added:
             groups.append({**group, "params": added, "lr": rate})
             has_added = True
+
     if not has_added:
         raise UserError("added_learning_rate is given, but the optimizer has no added weights. Leave it out.")
     optimizer.param_groups = groups

@@ -59,10 +59,12 @@ def add_language_tokens(tokenizer: PreTrainedTokenizerBase, languages: Mapping[s
     """
     if not languages:
         return {}
+
     ids = language_ids(tokenizer)
     _check_new(tokenizer, languages, ids)
     tokens = {code: language_token(tokenizer, code) for code in languages}
     old_vocabulary = {*tokenizer.get_vocab().values(), *ids.values()}
+
     tokenizer.add_special_tokens({"extra_special_tokens": [*tokens.values()]}, replace_extra_special_tokens=False)
     if hasattr(tokenizer, "lang_code_to_id"):
         known = tokenizer.init_kwargs.get(ADDED_LANGUAGES, [])
@@ -70,6 +72,7 @@ def add_language_tokens(tokenizer: PreTrainedTokenizerBase, languages: Mapping[s
         tell_added_languages(tokenizer)
         # Saved with a source that its class lacks, M2M-100's tokenizer could not be loaded.
         tokenizer.init_kwargs.pop("src_lang", None)
+
     begins_as = {}
     for code, like in languages.items():
         begins_as[tokenizer.convert_tokens_to_ids(tokens[code])] = ids[like]
@@ -115,6 +118,7 @@ def _check_new(tokenizer: PreTrainedTokenizerBase, languages: Mapping[str, str],
             "New languages are for models with a token for each language: NLLB, M2M-100 and mBART. This tokenizer is a "
             f"{type(tokenizer).__name__}, and has no such tokens."
         )
+
     example = _example(ids)
     vocabulary = tokenizer.get_vocab()
     for code, like in languages.items():

@@ -115,6 +115,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise UserError(f"config_overrides has {text!r}. Write name=value.")
     if value in _PYTHON_WORDS:
         return name, _PYTHON_WORDS[value]
+
     try:
         return name, json.loads(value)
     except json.JSONDecodeError as error:

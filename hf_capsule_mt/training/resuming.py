@@ -125,18 +125,22 @@ def begin_run(trainer: Trainer, checkpoint: str | None) -> None:
     trainer.resumed_at = saved_run.updates
     trainer.begins_data = checkpoint is not None and args.ignore_data_skip
     trainer.meter.begin(saved_run.updates)
+
     identity = trainer.identity
     identity.fixed = what_is_fixed(trainer)
     if checkpoint is not None:
         check_same_run(checkpoint, identity.fixed, saved_run.fixed, begins_data=trainer.begins_data)
         if args.should_log:
             logger.warning(f"Resuming from {checkpoint}.")
+
     if trainer.begins_data and isinstance(trainer.train_dataset, Sized):
         identity.fixed["data_began"] = saved_run.updates
     identity.continue_run(saved_run, args.world_size, begins_data=trainer.begins_data)
+
     trainer.state.log_history = saved_run.log_history
     if not identity.has_scores_of(saved_run) and args.should_log and args.needs_best:
         logger.warning("Scores are not those of before. The best checkpoint is chosen from now on.")
+
     if trainer.average is not None:
         trainer.average.checkpoint = checkpoint
     check_same_everywhere(identity, None if checkpoint is None else saved_run.updates)
@@ -147,18 +151,22 @@ def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
     args = trainer.args
     model = trainer.model
     shapes = [f"{name} {tuple(weight.shape)}" for name, weight in model.named_parameters()]
+
     fixed: dict[str, Any] = {"optim": args.optim, "averages": bool(args.ema_decay)}
     if hasattr(model, "peft_config"):
         # In front of the weights, whose hash says nothing to a reader of an error.
         adapter = model.peft_config["default"]
         fixed["adapter"] = f"of rank {adapter.r} for {adapter.base_model_name_or_path}"
     fixed["weights"] = hash_text(shapes)
+
     if isinstance(trainer.processing_class, PreTrainedTokenizerBase):
         fixed["tokenizer"] = tokenizer_hash(trainer.processing_class)
     fixed |= _fixed_batches(trainer)
+
     # Scores under other values do not compare.
     names = ("metric_for_best_model", "bleu_tokenize", "generation_max_length", "generation_num_beams")
     fixed["scores"] = {name: getattr(args, name) for name in names}
+
     recorder = trainer.recorder
     if recorder is not None:
         fixed["scores"] |= recorder.facts.validation_sha256
@@ -177,6 +185,7 @@ def _fixed_batches(trainer: Trainer) -> dict[str, Any]:
         return data.cut()
     if not isinstance(data, Sized):
         return {}
+
     batches = args.world_size * args.gradient_accumulation_steps
     fixed = {
         "pairs": len(data),
@@ -200,6 +209,7 @@ def check_same_run(checkpoint: str, current: Mapping[str, Any], saved: Mapping[s
     """
     if not saved:
         return
+
     names = _ALWAYS if begins_data else (*current, "data_began")
     for name in names:
         before = saved.get(name)
@@ -254,6 +264,7 @@ def check_optimizer(trainer: Trainer) -> None:
     counts_all = trainer.accelerator.scaler is None
     if counts_all and isinstance(schedule, LambdaLR) and schedule.last_epoch != updates:
         raise UserError(f"scheduler.pt is of update {schedule.last_epoch}, and the checkpoint of update {updates}.")
+
     for weight, state in trainer.optimizer.state.items():
         for name in _MOMENTS:
             if name in state and state[name].shape != weight.shape:

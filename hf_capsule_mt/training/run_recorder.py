@@ -60,10 +60,12 @@ class RunRecorder:
         training = trainer.args.to_dict()
         # A share of the run, or nothing where its length decides, is no number of updates.
         training["warmup_steps"] = trainer.args.get_warmup_steps(state.max_steps)
+
         best_metric = state.best_metric
         if best_metric is not None and math.isinf(best_metric):
             # The Trainer has minus infinity if every evaluation was not a number.
             best_metric = None
+
         return {
             "kind": "run",
             "version": 2,

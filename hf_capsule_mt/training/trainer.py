@@ -109,11 +109,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         if data_collator is None and processing_class is not None:
             check_padding_side(processing_class)
             data_collator = DataCollatorForSeq2Seq(processing_class, model=model)
+
         if kwargs.get("compute_metrics") is None:
             kwargs["compute_metrics"] = default_metrics(args, processing_class)
         elif args.metric_for_best_model == "bleu" and not args.needs_best:
             # The caller's metrics need not have BLEU, and the Trainer would fail without it.
             args.metric_for_best_model = None
+
         # `_prepare_model` reads them, and the Trainer may call it before it sets them itself.
         self.args = args
         self._label_smoothing = args.label_smoothing_factor
@@ -122,10 +124,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         args.torch_compile_backend = None
         if model is not None:
             self._prepare_model(model)
+
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
         args.torch_compile_backend = self._compile_backend
         self._check_supported()
         self._find_unused_parameters()
+
         self.recorder = recorder
         self.general_dataset = general_dataset
         self.identity = RunIdentity()
@@ -175,6 +179,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         first: list[Any] = [RunEvents(self)]
         if self.average is not None:
             first.append(self.average)
+
         # Loggers and the Trainer's own callbacks must see the state and the weights that these two leave.
         callbacks = self.callback_handler.callbacks
         for place, callback in enumerate(callbacks):
@@ -182,6 +187,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             if type(callback) is ProgressCallback:
                 callbacks[place] = NamedBars(callback.max_str_len)
         callbacks[:0] = first
+
         self.add_callback(self.identity)
         self.add_callback(SourceCallback())
 
@@ -231,11 +237,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         args = self.args
         ignore_data_skip = args.ignore_data_skip
         eval_on_start = args.eval_on_start
+
         if isinstance(self.train_dataset, TokenBudgetStream):
             # A stream finds its place by itself.
             args.ignore_data_skip = True
         if self.general_dataset is not None and not self._general_scores():
             args.eval_on_start = True
+
         try:
             yield
         finally:
@@ -314,6 +322,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             seed=args.seed_of_data,
             **args.loader_options,
         )
+
         # The sampler gives each process as many batches, so accelerate shall repeat none. In evaluation it evens them
         # out, because every process must have a last batch to gather from.
         even_batches = self.accelerator.even_batches
@@ -338,6 +347,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             stream.load_state(None)
         else:
             stream.load_state(state_file(self.resumed_from, args.process_index).read_text())
+
         device = args.device if self.accelerator.device_placement else None
         # accelerate's loader takes this option under a private name only.
         options = {**args.loader_options, "_non_blocking": args.accelerator_config.non_blocking}
@@ -368,10 +378,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             inputs = self._with_second_pass(inputs)
             if num_items_in_batch is not None:
                 num_items_in_batch = 2 * num_items_in_batch
+
         share = self._share_of_update(inputs, num_items_in_batch)
         # Newer Transformers ask for this. Otherwise the loss is divided by the number of batches of an update.
         self.loss_is_scaled_for_ga = num_items_in_batch is not None
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+
         if share is not None:
             loss = loss * share
         if model.training and isinstance(outputs, dict):
@@ -433,6 +445,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             scores = self.predict(self.general_dataset, ignore_keys, prefix, **gen_kwargs).metrics
             logged = (f"{prefix}_loss", f"{prefix}_bleu")
             self.log({name: scores[name] for name in logged if name in scores})
+
         options = self._decoding_options(gen_kwargs)
         metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **options)
         if self.is_in_train and self.has_forgotten:
@@ -502,18 +515,21 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Save the model as the Trainer does, unless its weights are not finite."""
         folder = Path(output_dir or self.args.output_dir)
         is_checkpoint = step_of(folder) is not None
+
         if hasattr(self.optimizer, "eval"):
             # Schedule-free optimizers put the weights to use into the model.
             self.optimizer.eval()
         if is_checkpoint and self.args.should_save:
             # The state is saved last. With it a checkpoint is complete.
             (folder / TRAINER_STATE).unlink(missing_ok=True)
+
         with self._averages_in_model():
             self._check_finite()
             super().save_model(output_dir, *args, **kwargs)
         if self.args.should_save:
             # Models of Transformers and adapters leave them to their owner.
             allow_readers(folder.glob("*model*.safetensors"))
+
         if is_checkpoint and self.average is not None and self.args.should_save:
             self.average.save_training_weights(folder)
         if is_checkpoint and self._stream_state is not None:

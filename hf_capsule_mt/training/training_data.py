@@ -78,26 +78,31 @@ def load_data(
     set_languages(tokenizer, data_args.source_lang, data_args.target_lang)
     check_tokenizer(tokenizer, config)
     _check_positions(config, data_args, args)
+
     loader = _Loader(data_args, args, tokenizer)
     # What is wrong with files shows when they are read, so read all of them before the work of tokenising.
     training_texts = None if data_args.streaming else loader.read("train")
     validation_texts = loader.read("validation") if _has_validation(data_args, args) else None
     general_texts = loader.read("general_validation") if data_args.general_validation_file else None
+
     if training_texts is None:
         train, facts = loader.stream()
     else:
         train, facts = loader.training_pairs(training_texts)
+
     if validation_texts is None:
         return TrainingData(train, None, facts)
     validation = loader.tokenized(validation_texts)
     loader.report("validation", validation)
     hashes = _hashes(validation_texts)
+
     general_pairs = None
     if general_texts is not None:
         general = loader.tokenized(general_texts)
         loader.report("general validation", general)
         general_pairs = general.joined()
         hashes |= {f"general {side}": digest for side, digest in _hashes(general_texts).items()}
+
     counts = {"scored": validation.kept, "too_long": validation.too_long}
     facts = replace(facts, validation=counts, validation_sha256=hashes)
     return TrainingData(train, validation.joined(), facts, general_pairs)
@@ -121,6 +126,7 @@ def _check_positions(config: PreTrainedConfig, data_args: DataArguments, args: T
     limit = positions(config)
     if limit is None:
         return
+
     lengths = {
         "max_source_length": data_args.max_source_length,
         "max_target_length": data_args.max_target_length,
@@ -187,6 +193,7 @@ class _Loader:
                 streaming=data_args.streaming,
             )
             texts = [text]
+
         for text in texts:
             self._print(f"{split if len(texts) == 1 else text.name}: {text.report}")
             self._check_codes(text)
@@ -217,6 +224,7 @@ class _Loader:
         tokenized = self.tokenized(texts)
         self.report("training", tokenized)
         counts = {"trained_on": tokenized.kept, "too_long": tokenized.too_long}
+
         weights = self._data_args.train_file_weights
         if weights:
             pairs = tokenized.mixed(weights, self._args.seed_of_data)
@@ -224,6 +232,7 @@ class _Loader:
             self._print(f"training: {len(pairs)} pairs in an epoch, because corpora with a larger weight are repeated")
         else:
             pairs = tokenized.joined()
+
         if self._dropout is not None:
             pairs = ResegmentedPairs(pairs, self._dropout, self._args.max_tokens_per_batch)
         return pairs, DataFacts(_total(texts), counts, _hashes(texts))
@@ -241,6 +250,7 @@ class _Loader:
             rank=self._args.process_index,
             world_size=self._args.world_size,
         )
+
         sha256 = {}
         if self._data_args.dataset_name is None:
             files = [path for name in self._data_args.train_file for path in expand(name)]
