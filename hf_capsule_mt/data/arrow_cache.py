@@ -94,6 +94,7 @@ def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -
         files.append((shard.format, *stamps))
         if shard.format not in ("text", "tsv"):
             has_columns = True
+
     identity = {
         "files": files,
         # With other columns the pairs of the same file are others.
@@ -181,10 +182,12 @@ def tokenize_corpus(
     versions = f"{tokenizers.__version__} {transformers.__version__}"
     made_by = f"{tokenizer_hash(tokenizer)} {type(tokenizer).__name__} {versions}"
     identity = {"tokenizer": made_by, "limits": limits}
+
     processes = None
     if num_proc is not None and num_proc > 1:
         # Not more processes than pairs.
         processes = min(num_proc, len(text.dataset))
+
     text_file = Path(text.dataset.cache_files[0]["filename"])
     with _only_process(text_file.parent):
         dataset = text.dataset.map(
@@ -199,6 +202,7 @@ def tokenize_corpus(
             load_from_cache_file=True,
             desc=f"Tokenising {text.name}",
         )
+
     if not len(dataset):
         raise UserError(f"All pairs of {text.name} are longer than {max_source_length} or {max_target_length} tokens.")
     return dataset
@@ -268,6 +272,7 @@ def _cached(identity: Mapping[str, Any], pairs: Callable[[], Iterable[RawPair]],
         if not folder.is_dir():
             with new_folder(folder) as new:
                 _write(new, pairs(), name)
+
     dataset = Dataset.from_file(str(folder / _TEXT))
     facts = read_json(folder / _FACTS)
     report = ReadReport(**facts["report"])
@@ -282,6 +287,7 @@ def _write(folder: Path, pairs: Iterable[RawPair], name: str) -> None:
     target_digest = hashlib.sha256()
     schema = pa.schema({"source": pa.string(), "target": pa.string()})
     kept = useful_pairs(pairs, report)
+
     # Ten times as fast as `Dataset.from_generator`, which encodes row by row.
     with pa.OSFile(str(folder / _TEXT), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
         while chunk := list(islice(kept, _CHUNK)):
@@ -290,6 +296,7 @@ def _write(folder: Path, pairs: Iterable[RawPair], name: str) -> None:
             target_digest.update(text_bytes(targets))
             columns = [pa.array(sources, pa.string()), pa.array(targets, pa.string())]
             writer.write_batch(pa.record_batch(columns, schema=schema))
+
     if not report.kept:
         raise UserError(f"{name} holds no usable pair: {report}.")
     hashes = {"source": source_digest.hexdigest(), "target": target_digest.hexdigest()}

@@ -34,6 +34,7 @@ def tokenize_batch(
     sources = _beginnings(tokenizer, batch["source"], source_limit, side="text")
     targets = _beginnings(tokenizer, batch["target"], target_limit, side="text_target")
     encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, verbose=False)
+
     kept_ids = []
     kept_labels = []
     for ids, labels in zip(encoded["input_ids"], encoded["labels"]):
@@ -96,17 +97,20 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if longest.ndim == 2:
             longest = longest.max(axis=1)
         self.longest = longest
+
         self.max_tokens = max_tokens
         self.num_replicas = num_replicas
         self.seed = seed
         self.shuffle = shuffle
         self.epoch = 0
+
         index = int(self.longest.argmax())
         if self.longest[index] > max_tokens:
             raise UserError(
                 f"max_tokens is {max_tokens}, but pair {index} has {self.longest[index]} tokens. Raise max_tokens, or "
                 "leave out pairs that long."
             )
+
         sizes = _batch_sizes(self.longest, max_tokens)
         sizes = _split_to_multiple(sizes, num_replicas)
         # Batch b has the pairs from the end of batch b - 1 to its own, in the order of length.
@@ -182,6 +186,7 @@ def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:
             f"{pairs} pairs in {len(sizes)} batches cannot be dealt evenly to {num_replicas} processes "
             "without dropping or repeating one. Use fewer processes or more pairs."
         )
+
     for _ in range(missing):
         largest = int(sizes.argmax())
         half = sizes[largest] // 2
@@ -286,10 +291,12 @@ def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[i
     filled = np.flatnonzero(lengths)
     if not len(filled):
         return []
+
     longest = int(np.argmax(lengths))
     if lengths[longest] > max_tokens:
         number = longest + 1 if numbers is None else numbers[longest]
         raise UserError(f"Line {number} has {lengths[longest]} tokens. Raise max_tokens_per_batch ({max_tokens}).")
+
     # The sampler counts only the filled lines.
     filled_lengths = np.asarray(lengths)[filled]
     batches = TokenBudgetBatchSampler(filled_lengths, max_tokens, shuffle=False)

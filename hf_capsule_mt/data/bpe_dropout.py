@@ -58,8 +58,10 @@ class BPEDropout:
         room = max_tokens // len(rows)
         max_source_length = min(room, max_source_length)
         max_target_length = min(room, max_target_length)
+
         all_ids = self._segment([row["input_ids"] for row in rows])
         all_labels = self._segment([row["labels"] for row in rows])
+
         new_rows = []
         for row, ids, labels in zip(rows, all_ids, all_labels):
             if len(ids) <= max_source_length and len(labels) <= max_target_length:

@@ -68,6 +68,7 @@ class Columns:
         """
         source_name, target_name = self.names
         sides = row
+
         # Columns with names of their own are in the row itself, or name languages otherwise than the model does.
         has_own_columns = self.source_column is not None and self.target_column is not None
         if _has_translation_field(row) and not (has_own_columns and source_name in row):
@@ -75,6 +76,7 @@ class Columns:
                 source_name = self.source_lang
                 target_name = self.target_lang
             sides = row["translation"]
+
         if not _has_side(sides, source_name) or not _has_side(sides, target_name):
             raise UserError(f'{where} has no text for both "{source_name}" and "{target_name}": {row!r:.200}')
         return _text(sides[source_name]), _text(sides[target_name])
@@ -159,6 +161,7 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
             if kind != "tsv":
                 columns.check(f"{name}: {word}")
         corpora.append(Corpus(shards))
+
     if not corpora:
         raise UserError(f"{name}: there are no files.")
     return corpora
@@ -205,6 +208,7 @@ def _text_shards(
     targets = ()
     if translations is not None:
         targets = expand(translations, name)
+
     is_text = bool(targets) and file_format(targets[0]) == "text"
     # Two files with one ending are sources, as a shell writes them for a pattern without quotes.
     has_one_ending = is_text and _ending(sources[0]) == _ending(targets[0])
@@ -213,11 +217,13 @@ def _text_shards(
             f"{name}: {word} is followed by {translations or 'nothing'}. Name the file of its translations behind it, "
             "and put patterns in quotes."
         )
+
     if len(sources) == len(targets) == 1:
         # Two names without a pattern have nothing in common.
         pairs = [(sources[0], targets[0])]
     else:
         pairs = _pairs_by_match(word, sources, translations, targets, name)
+
     for source, target in pairs:
         check_two_files(source, target, name)
     return tuple(Shard("text", pair) for pair in pairs)

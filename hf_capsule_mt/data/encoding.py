@@ -36,9 +36,11 @@ def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
     if longest < 1:
         # 0 and -1 stand for no limit, as null does.
         longest = VERY_LARGE_INTEGER
+
     model_positions = positions(config)
     if model_positions:
         longest = min(longest, model_positions)
+
     if longest < 2:
         # There would be room for the end of a sentence, and all translations would be empty.
         raise UserError(
@@ -132,10 +134,12 @@ def tokenize_lines(
     """
     filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
+
     empty = _special_tokens(tokenizer)
     # Looking for codes in a vocabulary takes as long as some lines.
     if any(line.startswith((">>", "<2")) for line in lines):
         empty = special_ids(tokenizer)
+
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
         next_step()
         part = filled[start : start + _TOKENIZED_TOGETHER]
@@ -167,6 +171,7 @@ def shortened(
     """
     if max_length is None:
         return text
+
     size = LETTERS_PER_TOKEN * max_length
     while size < len(text):
         # At a space no word is cut in two. A text without spaces is cut anywhere.

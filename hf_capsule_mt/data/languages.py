@@ -102,9 +102,11 @@ class LanguageCodes:
             # Much faster than the expression, which only a few tokens reach.
             if token.startswith((">>", "<2")) and _TOKEN.fullmatch(token):
                 self.ids[token] = token_id
+
         self.before, self.after = _BRACKETS[0]
         if not any(code.startswith(self.before) for code in self.ids) and self.ids:
             self.before, self.after = _BRACKETS[1]
+
         self.languages = sorted(self.language_of(code) for code in self.ids)
         """The languages of the codes."""
 
@@ -137,12 +139,14 @@ class LanguageCodes:
         """
         if not self:
             return ""
+
         match = _TOKEN.match(text)
         if match is None:
             return ""
         code = match[0]
         if code in self.ids:
             return code
+
         # Only OPUS-MT's brackets may be text.
         is_like_codes = code.startswith(self.before) and self.before == _BRACKETS[1][0]
         if is_like_codes or LANGUAGE_CODE.match(text):
@@ -192,6 +196,7 @@ class Direction:
         if self.source is None:
             yield
             return
+
         # A tokenizer has one language for all threads.
         with TOKENIZING:
             before = tokenizer.src_lang, tokenizer.tgt_lang
@@ -265,12 +270,14 @@ class KnownLanguages:
                 "The tokenizer has no token for any language. A file of it is missing, such as tokenizer.json. Copy "
                 "the folder again."
             )
+
         tokenizer = self._tokenizer
         of_source, of_target = names
         if source is None and (tokenizer.tgt_lang is not None or not needs_source):
             source = tokenizer.src_lang
         if target is None:
             target = tokenizer.tgt_lang
+
         self._check(of_source, source)
         self._check(of_target, target)
         return Direction(source=source, target=target, first_token=self.ids[target])
@@ -301,6 +308,7 @@ def languages_of_columns(
             remedy = "--new_language adds a language to a model."
             raise UserError(f"{error} {hint} {remedy}") from None
         return direction.source, direction.target
+
     codes = known.codes
     is_code = target is not None and codes.language_of(target) in codes.languages
     return None, target if is_code else None
@@ -314,12 +322,14 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, source: str | None, target
     """
     if not KnownLanguages(tokenizer).are_arguments:
         return
+
     source, target = languages_of_columns(tokenizer, source, target)
     if getattr(tokenizer, "legacy_behaviour", False):
         raise UserError(
             "The tokenizer has legacy_behaviour, which puts the language behind a target. A model would learn to write "
             "it last. Set legacy_behaviour to false in tokenizer_config.json."
         )
+
     tokenizer.tgt_lang = target
     tokenizer.src_lang = source
     if source in tokenizer.init_kwargs.get(ADDED_LANGUAGES, ()):
@@ -339,11 +349,13 @@ def restore_added_languages(tokenizer: PreTrainedTokenizerBase) -> None:
     """
     if not hasattr(tokenizer, "lang_code_to_id"):
         return
+
     added = tokenizer.init_kwargs.get(ADDED_LANGUAGES, [])
     source = tokenizer.init_kwargs.get(ADDED_SOURCE)
     is_list = isinstance(added, list) and all(isinstance(code, str) for code in added)
     if not is_list or source not in (None, *added):
         raise UserError(f"{ADDED_LANGUAGES} or {ADDED_SOURCE} in tokenizer_config.json is damaged. Copy it again.")
+
     tell_added_languages(tokenizer)
     if source is not None:
         tokenizer.src_lang = source
@@ -370,6 +382,7 @@ def each_checked(
     if not codes:
         yield from sources
         return
+
     has_warned = False
     for number, source in enumerate(sources, 1):
         try:

@@ -104,6 +104,7 @@ def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False, keep_m
         # A pipe cannot seek.
         if begin:
             file.seek(begin)
+
         is_first = begin == 0
         for line in file:
             if is_first:
@@ -161,6 +162,7 @@ def each_unbroken(segments: Iterable[str], what: str) -> Iterator[str]:
             broken += 1
             first_broken = first_broken or number
         yield line
+
     if broken:
         logger.warning("%d of %d %s had line breaks, now spaces (first: number %d)", broken, number, what, first_broken)
 

@@ -46,6 +46,7 @@ def write_parallel_text(
     sources = each_unbroken(sources, f"sources for {paths[0]}")
     targets = each_unbroken(targets, f"targets for {paths[-1]}")
     kind = file_format(paths[0])
+
     with replaced_files(paths) as outputs:
         for source, target in zip(sources, targets, strict=True):
             if kind == "tsv":

@@ -47,6 +47,7 @@ def _jsonl_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
         if text is None or not text.strip():
             yield text, text
             continue
+
         where = f"{path}:{number}"
         try:
             row = json.loads(text)
@@ -71,6 +72,7 @@ def _csv_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
     # Only without threads an error names the row.
     reading = csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK)
     parsing = csv.ParseOptions(newlines_in_values=True)
+
     about = f"{path} cannot be read"
     with opened(path) as file, blamed_on_user((pa.ArrowInvalid, KeyError), about=about):
         batches = csv.open_csv(file, read_options=reading, parse_options=parsing, convert_options=as_bytes)
@@ -146,6 +148,7 @@ def read_parallel_text(
             for source, target in useful_pairs(read_shard(shard, columns, name), report):
                 sources.append(source)
                 targets.append(target)
+
     if not sources:
         file_names = ", ".join(str(file) for file in files)
         raise UserError(f"{name} ({file_names}) holds no usable pair: {report}.")

@@ -34,6 +34,7 @@ def each_one_ahead(items: Iterator[T], ended: Event | None = None) -> Iterator[T
 
     # A thread that is no daemon would keep an interrupted command alive.
     Thread(target=make, daemon=True).start()
+
     try:
         while True:
             item, error = made.get()

@@ -47,6 +47,7 @@ def in_parts(rows: Iterable[tuple[Row, str | None]]) -> Iterator[list[Row]]:
             yield part
             part = []
             size = 0
+
     if part:
         yield part
 
@@ -116,6 +117,7 @@ class JSONLFile(RowFile):
         for number, line in enumerate(lines, start=1):
             if not line.removeprefix(codecs.BOM_UTF8).strip():
                 continue
+
             where = f"{self.path}:{number}"
             if decode(line) is None:
                 raise UserError(f"{where} is not UTF-8. Convert the file, for example with iconv.")
@@ -125,6 +127,7 @@ class JSONLFile(RowFile):
                 raise UserError(f"{where}: not JSON: {sentence_of(error)}") from error
             if not isinstance(row, dict) or not isinstance(row.get(self.text_column, 0), str | None):
                 raise UserError(f"{where} has no text {self.text_column!r}: {row!r:.200}")
+
             yield line, row[self.text_column]
 
     def column(self, rows: Sequence[bytes], name: str) -> list[Any]:
@@ -139,6 +142,7 @@ class JSONLFile(RowFile):
             existing = json.loads(row).keys() & new.keys()
             if existing:
                 raise UserError(f"{self.path} has a key {min(existing)!r} already: {row.decode():.200}")
+
             # The row itself stays as it is: to read and write numbers again would change some.
             content = row.rstrip()
             space = row[len(content) :]
@@ -211,6 +215,7 @@ class ParquetFile(RowFile):
             if name in table.schema.names:
                 raise UserError(f"{self.path} has a column {name!r} already.")
             table = table.append_column(name, pa.array(values, pa.scalar(examples[name]).type))
+
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)

@@ -104,6 +104,7 @@ class WordCounts:
         kept = 0
         before = self.counts.total()
         lines = iter(lines)
+
         while part := list(islice(lines, _LINES)):
             for line, ids in zip(part, tokenize_lines(self.tokenizer, part, side=side), strict=True):
                 number += 1
@@ -116,6 +117,7 @@ class WordCounts:
                 if kept < _MOST_LINES:
                     kept += 1
                     self.held_out_lines.append(HeldOutLine(line, side, ids))
+
         if self.counts.total() == before:
             raise UserError("There is no text to count words in.")
 
@@ -176,6 +178,7 @@ def choose_words(
         chosen.update(with_parts(token_id))
     if most is not None and len(chosen) > most:
         raise UserError(f"The special tokens and letters alone are {len(chosen):,} words. Ask for more than {most:,}.")
+
     for token_id, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if count < min_count:
             break
@@ -183,6 +186,7 @@ def choose_words(
         if most is not None and len(chosen) + len(more) > most:
             break
         chosen.update(more)
+
     return Shortlist(chosen, held_out, word_counts.num_held_out)
 
 
@@ -203,6 +207,7 @@ def shortlist_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always:
         letters = regex.compile(rf"[{letters_of_scripts}\P{{L}}]*")
     except regex.error as error:
         raise UserError(f"--script is {script!r}. Give four letters, such as Latn or Cyrl.") from error
+
     special = special_ids(tokenizer)
     is_of_bytes = is_byte_level(tokenizer)
     counts = dict.fromkeys(always, 0)
@@ -212,6 +217,7 @@ def shortlist_of_script(tokenizer: PreTrainedTokenizerBase, script: str, always:
         if token_id not in special and letters.fullmatch(text):
             counts.setdefault(token_id, 0)
             has_script = has_script or any(map(str.isalpha, text))
+
     if not has_script:
         raise UserError(f"The model has no word with letters of --script {script}. Name the script that it writes.")
     return Shortlist(counts, Counter(), 0)
@@ -251,6 +257,7 @@ def spelling_ids(tokenizer: PreTrainedTokenizerBase, scripts: Iterable[str], sid
     special = _special_ids(tokenizer, side)
     # In byte-level BPE a letter stands for a byte of any script.
     is_of_bytes = is_byte_level(tokenizer)
+
     ids = []
     for piece, token_id in vocabulary_of(tokenizer, side).items():
         if token_id in special:
@@ -308,6 +315,7 @@ def read_shortlist(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
         raise UserError(
             f"{path} is no shortlist of this tokenizer. Make it with hf-capsule-mt shortlist and the same --model."
         )
+
     tokens = []
     for number, line in enumerate(lines, 2):
         token, _, count = line.rpartition("\t")

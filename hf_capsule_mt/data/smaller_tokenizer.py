@@ -118,10 +118,12 @@ class TokenizerJson:
             model["unk_id"] = new_ids.get(model["unk_id"])
         else:
             model["vocab"] = {token: new_ids[old] for token, old in vocabulary.items() if old in new_ids}
+
         if model["type"] == "BPE":
             # The library refuses a pair of which a token is missing.
             known = model["vocab"].keys()
             model["merges"] = [pair for pair in self._merges if known >= {*pair, "".join(pair)}]
+
         added = self._settings["added_tokens"]
         self._settings["added_tokens"] = [
             {**token, "id": new_ids[token["id"]]} for token in added if token["id"] in new_ids
@@ -135,6 +137,7 @@ def _with_new_ids(processor: Any, new_ids: Mapping[int, int]) -> Any:
     if processor is None:
         return None
     processor = dict(processor)
+
     if processor["type"] == "Sequence":
         processor["processors"] = [_with_new_ids(each, new_ids) for each in processor["processors"]]
     for name, token in processor.get("special_tokens", {}).items():
@@ -143,6 +146,7 @@ def _with_new_ids(processor: Any, new_ids: Mapping[int, int]) -> Any:
         if name in processor:
             token, old = processor[name]
             processor[name] = [token, new_ids[old]]
+
     return processor
 
 
@@ -286,21 +290,26 @@ class TokenizerFiles:
         folder = self._folder
         tokenizer = self._tokenizer
         source_ids = vocabulary_of(tokenizer)
+
         if isinstance(tokenizer, PreTrainedTokenizerFast):
             whole = VocabularyFiles(source_ids, TokenizerJson(folder / _TOKENIZER_JSON))
             return {"text": whole, "text_target": whole}
+
         if isinstance(tokenizer, M2M100Tokenizer):
             pieces = [SentencePieceModel(folder / tokenizer.vocab_files_names["spm_file"])]
             whole = VocabularyFiles(source_ids, list_file=folder / "vocab.json", sentencepieces=pieces)
             return {"text": whole, "text_target": whole}
+
         if not isinstance(tokenizer, MarianTokenizer):
             raise UserError(f"Tokens cannot be dropped from a {type(tokenizer).__name__}.")
         source = SentencePieceModel(folder / "source.spm")
         target = SentencePieceModel(folder / "target.spm")
+
         if not self.has_two_vocabularies:
             pieces = [source, target]
             whole = VocabularyFiles(source_ids, list_file=folder / "vocab.json", sentencepieces=pieces)
             return {"text": whole, "text_target": whole}
+
         target_ids = vocabulary_of(tokenizer, "text_target")
         return {
             "text": VocabularyFiles(source_ids, list_file=folder / "vocab.json", sentencepieces=[source]),
@@ -355,13 +364,16 @@ class TokenizerFiles:
         path = self._folder / _CONFIG
         config = read_json(path)
         token_ids = self.of_side("text").token_ids
+
         for name in _LISTS_OF_TOKENS:
             if name in config:
                 config[name] = [token for token in config[name] if token_ids.get(_text_of(token)) in new_ids]
+
         if "added_tokens_decoder" in config:
             added = config["added_tokens_decoder"]
             kept = {int(old): token for old, token in added.items() if int(old) in new_ids}
             config["added_tokens_decoder"] = {str(new_ids[old]): token for old, token in kept.items()}
+
         if "num_madeup_words" in config:
             # M2M-100 has rows that no token stands for. CTranslate2 counts them.
             config["num_madeup_words"] = 0

@@ -69,6 +69,7 @@ def file_rows(
         generator = np.random.default_rng([seed, number])
         if not weights:
             return _stream(all_shards, columns, generator)
+
         streams = [_stream(corpus.shards, columns, generator) for corpus in corpora]
         total = sum(weights)
         return interleave_datasets(
@@ -246,6 +247,7 @@ class TokenBudgetStream(TorchIterableDataset):
             lengths = self.dropout.lengths(lengths, self.max_tokens)
         sampler = TokenBudgetBatchSampler(lengths, self.max_tokens, seed=self.seed)
         sampler.set_epoch(window.number)
+
         for done, indices in enumerate(sampler, start=1):
             batch = []
             for index in indices:
@@ -253,6 +255,7 @@ class TokenBudgetStream(TorchIterableDataset):
                 batch.append({"input_ids": ids.tolist(), "labels": labels.tolist()})
             if self.dropout is not None:
                 batch = self.dropout(batch, self.max_tokens)
+
             state = {
                 "pass": window.of_pass,
                 "window": window.number,
@@ -267,6 +270,7 @@ class TokenBudgetStream(TorchIterableDataset):
         number = self._start["window"]
         before = self._start["rows"]
         passes_without_pair = 0
+
         for of_pass in count(self._start["pass"]):
             is_whole_pass = before is None
             report = ReadReport()
@@ -279,6 +283,7 @@ class TokenBudgetStream(TorchIterableDataset):
                     kept += len(pairs)
                     yield _Window(number, of_pass, rows_before, pairs)
                 number += 1
+
             # A resumed pass only counts its end, which may have no pair.
             if is_whole_pass:
                 passes_without_pair = 0 if kept else passes_without_pair + 1
@@ -293,6 +298,7 @@ class TokenBudgetStream(TorchIterableDataset):
             share = f", its share of {self.world_size}"
             # A share of a few files may have no pair, and in another pass this process has another share.
             most_passes = _EMPTY_SHARES * self.world_size
+
         too_long = report.kept - kept
         summary = f"pass {of_pass + 1}{share}: {report}, {too_long} over the length limit left out"
         if passes_without_pair >= most_passes:
@@ -311,6 +317,7 @@ class TokenBudgetStream(TorchIterableDataset):
         rows = split_dataset_by_node(self.rows.of_pass(of_pass), share, self.world_size)
         if before is not None:
             rows.load_state_dict(before)
+
         # Unlike `iter(rows)` it is the same in the worker of a dataloader.
         for columns in rows.iter(self.window):
             after = rows.state_dict()

@@ -35,15 +35,18 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         texts = list(texts)
     if next(iter(texts), None) is None:
         raise UserError("There are no texts to train a tokenizer on.")
+
     codes = _language_codes(texts)
     smallest = len([PAD, UNK, EOS]) + len(pre_tokenizers.ByteLevel.alphabet()) + len(codes)
     if vocab_size < smallest:
         raise UserError(f"vocab_size is {vocab_size}. It must be at least {smallest}.")
+
     tokenizer = Tokenizer(models.BPE())
     # A space in front of every text makes its first word like any other. The decoder takes it away.
     tokenizer.normalizer = normalizers.Prepend(" ")
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)])
+
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(codes),
         special_tokens=[PAD, UNK, EOS],
@@ -52,10 +55,12 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     )
     texts_without_codes = (LANGUAGE_CODE.sub("", text) for text in texts)
     tokenizer.train_from_iterator(texts_without_codes, trainer)
+
     tokenizer.add_tokens([AddedToken(code, rstrip=True, normalized=False) for code in codes])
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS}", pair=f"$A $B {EOS}", special_tokens=[(EOS, tokenizer.token_to_id(EOS))]
     )
+
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
@@ -89,15 +94,18 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
     check_padding_side(tokenizer)
     check_special_tokens(tokenizer)
     check_special_ids(tokenizer, config)
+
     if getattr(tokenizer, "separate_vocabs", False) and not hasattr(config, "decoder_vocab_size"):
         raise UserError(
             f"The tokenizer has two vocabularies and {config.model_type} has one. Make a tokenizer with hf-capsule-mt "
             "train_tokenizer, or take a method of the Transformer family."
         )
+
     largest_id = max(tokenizer.get_vocab().values())
     needed = largest_id + 1
     if needed > config.vocab_size:
         raise UserError(f"vocab_size is {config.vocab_size} in the model's config. The tokenizer needs {needed}.")
+
     if tokenizer(text_target="a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
         raise UserError(f"The tokenizer puts no {tokenizer.eos_token!r} after a target, so the model could never stop.")
 
@@ -146,6 +154,7 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
         with TemporaryDirectory() as folder:
             for file in tokenizer.save_vocabulary(folder):
                 digest.update(Path(file).read_bytes())
+
     return digest.hexdigest()[:16]
 
 

@@ -29,6 +29,7 @@ def memory_pairs(file: BinaryIO, path: Path, languages: tuple[str, str]) -> Iter
     source_language, target_language = languages
     all_languages = set()
     is_empty = True
+
     parser = etree.iterparse(
         file,
         tag="{*}tu",
@@ -36,6 +37,7 @@ def memory_pairs(file: BinaryIO, path: Path, languages: tuple[str, str]) -> Iter
         load_dtd=False,
         no_network=True,
     )
+
     try:
         for _, unit in parser:
             variants = [(_language(variant), variant) for variant in unit.iterfind("{*}tuv")]
@@ -48,6 +50,7 @@ def memory_pairs(file: BinaryIO, path: Path, languages: tuple[str, str]) -> Iter
             _forget(unit)
     except etree.XMLSyntaxError as error:
         raise UserError(f"{path}: {error}") from error
+
     if is_empty:
         languages_in_file = ", ".join(sorted(all_languages))
         raise UserError(f"{path} has no unit in {source_language} and {target_language}. It has {languages_in_file}.")
@@ -93,6 +96,7 @@ def _text(element: "_Element | None", path: Path) -> str:
     """Return the text in an element without native codes and comments."""
     if element is None:
         return ""
+
     parts = [element.text or ""]
     for child in element:
         # An entity has a name. Comments and instructions have neither a name nor a tag that is text.
