@@ -129,10 +129,12 @@ class _Transformer(Family):
     def step(self, inputs: StepInputs) -> tuple[Tensor, Tensors]:
         target_cache = self._cache(inputs.states, "decoder")
         cache = EncoderDecoderCache(target_cache, self._cache(inputs.states, "encoder"))
+
         # Attention has the keys and values of the source already, and reads only the shape of its states.
         source = inputs.mask.unsqueeze(-1)
         of_layers = source.unsqueeze(1).expand(-1, len(self._source_projections()), -1, -1)
         encoder_outputs = RoutedEncoderOutput(source, source_states=of_layers, **inputs.encoded)
+
         logits = self._logits(inputs, encoder_outputs, cache)
         new_states = {}
         for index, layer in enumerate(target_cache.layers):
@@ -208,9 +210,11 @@ class _MergedTransformer(_Transformer):
         hidden_states = encoded.pop("last_hidden_state")
         # What each layer reads, if they do not read the same.
         hidden_states = encoded.pop("source_states", hidden_states)
+
         num_known = inputs.states["0.encoder.key"].shape[2]
         of_source = self._with_source(inputs.states, hidden_states[..., num_known:, :])
         logits, of_target = super().step(inputs._replace(encoded=encoded, states={**inputs.states, **of_source}))
+
         new_states = {}
         # In the order of the inputs.
         for name in inputs.states:
@@ -337,12 +341,15 @@ class StepProgram(_Program):
             name = _NAMES.get(field, field)
             if name in tensors:
                 encoded[field] = tensors[name]
+
         states = {}
         for name, tensor in tensors.items():
             if name.startswith(PAST):
                 states[name.removeprefix(PAST)] = tensor
+
         inputs = StepInputs(tensors["input_ids"], encoded, tensors.get(MASK), states)
         logits, new_states = self.family.step(inputs)
+
         outputs = {"logits": logits}
         for name, state in new_states.items():
             outputs[f"{_PRESENT}{name}"] = state

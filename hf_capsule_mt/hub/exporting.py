@@ -95,11 +95,13 @@ def export_checkpoint(
         import onnxscript  # noqa: F401
     elif "int8" in dtypes:
         raise UserError("torch.export writes no int8. Leave out --dtype int8, or give --format onnx.")
+
     revision = commit_of(checkpoint, revision)
     _check_family(checkpoint, load_config(checkpoint, revision).model_type)
     model = load_model(checkpoint, revision=revision, dtype="float32").eval()
     family = family_of(model, merged=file_format == "onnx")
     original = (EncoderProgram(family), StepProgram(family))
+
     with new_folder(output_dir) as folder, tempfile.TemporaryDirectory(dir=folder) as temporary, torch.no_grad():
         # Only what is asked for is kept, but int8 is made from float32.
         in_float32 = folder if "float32" in dtypes else Path(temporary)
@@ -108,6 +110,7 @@ def export_checkpoint(
             path.parent.mkdir(exist_ok=True)
             write_program(program, example, path)
         difference = check_numbers(original, _read_both(paths))
+
         same_tokens = None
         if "int8" in dtypes:
             quantized = [folder / path.relative_to(in_float32).with_stem(path.stem + _INT8) for path in paths]
@@ -115,8 +118,10 @@ def export_checkpoint(
                 quantized_path.parent.mkdir(exist_ok=True)
                 quantize_program(path, quantized_path)
             same_tokens = share_of_same_tokens(original, _read_both(quantized))
+
         _write_settings(model, folder)
         load_tokenizer(checkpoint, revision).save_pretrained(folder)
+
     return Comparison(difference, same_tokens)
 
 
@@ -143,12 +148,14 @@ def _example_inputs(encoder: EncoderProgram, step: StepProgram) -> tuple[Tensors
     source = example_source(model)
     tokens = source["input_ids"][:, :3]
     encoded, *steps = run_steps(encoder, step, source, tokens.split(1, dim=1), step.begin)
+
     # After some steps no length is 0 or 1, which exporters would take as fixed.
     states = next_states(steps[-1])
     for name in states:
         if ".encoder." in name:
             # Nor is the length of what a step adds.
             states[name] = states[name][:, :, :2]
+
     step_tokens = tokens[:, : step.family.tokens_at_once]
     return source, {"input_ids": step_tokens, **step.begin(source, encoded), **states}
 
@@ -221,6 +228,7 @@ def quantize_program(path: Path, quantized_path: Path) -> None:
             # By itself the quantiser would take the words' tied matrix out of int8 again in every step.
             extra_options={"MatMulConstBOnly": False},
         )
+
         quantized = onnx_ir.load(unnamed)
         # The file with the weights will be gone.
         onnx_ir.external_data.load_to_model(quantized)
@@ -254,6 +262,7 @@ def read_program(path: Path) -> Program:
     if path.suffix == ".pt2":
         with _quiet():
             return torch.export.load(path).module()
+
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -276,6 +285,7 @@ def _axes(name: str, tensor: Tensor) -> dict[int, str]:
     length = "encoder_sequence_length"
     if name.startswith(PAST):
         length = "past_encoder_sequence_length" if ".encoder." in name else "past_decoder_sequence_length"
+
     if tensor.dim() > 2:
         # Keys, values and states of the encoder: the last axis has the numbers of a vector.
         axes[tensor.dim() - 2] = length

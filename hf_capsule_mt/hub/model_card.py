@@ -43,19 +43,23 @@ def make_model_card(
     details = details or CardDetails()
     fields = dict(record["config"])
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+
     family = config.model_type
     for plain_class in (MarianConfig, M2M100Config):
         # A plain model is saved as one of Transformers.
         if isinstance(config, plain_class) and is_plain(config):
             family = plain_class.model_type
+
     languages = _languages(record["data"], details)
     pair = _pair(*languages)
     method = _method(record["model"], config) or family
     title = _title(pair, method, record["model"].get("size"))
+
     own_modules = {*record.get("own_aggregations", {}).values()}
     # A program that was not imported has no name by which others could.
     own_modules.discard("__main__")
     results = _results(evaluations, record["data"].get("dataset_name"))
+
     return ModelCard.from_template(
         _metadata(record, details, results, languages, family, title),
         template_path=str(TEMPLATE),
@@ -103,6 +107,7 @@ def _metadata(
     base_model = record.get("base_model") or {}
     # Data may call its languages en_XX, which the Hub refuses.
     codes = [code for code in languages if code and len(code) < 4]
+
     # The Hub takes None as "not said", and an empty list as a mistake.
     return ModelCardData(
         language=codes or None,
@@ -162,6 +167,7 @@ def _method(model: Mapping[str, Any], config: PreTrainedConfig) -> str | None:
     name = model.get("method")
     if name is None:
         return None
+
     config_class = method_config_class(name)
     fields = method_fields(name)
     changed = []
@@ -171,6 +177,7 @@ def _method(model: Mapping[str, Any], config: PreTrainedConfig) -> str | None:
         if value == of_method:
             continue
         changed.append(f"without {field}" if value is None else f"with {field} {value}")
+
     if not changed:
         return name
     return f"{name} {' and '.join(changed)}"
@@ -197,6 +204,7 @@ def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
         "zheng2019dynamic": getattr(config, "guided_routing", None),
         "wang2019towards": getattr(config, "sentence_aggregation", None),
     }
+
     known = yaml.safe_load(PAPERS.read_text(encoding="utf-8"))
     return [{"key": key, **fields} for key, fields in known.items() if is_used[key]]
 
@@ -205,10 +213,12 @@ def _languages(data: Mapping[str, Any], details: CardDetails) -> tuple[str | Non
     """Return the codes of the source and the target: as somebody said, or as the names of two files say."""
     source = details.source_lang or data.get("source_lang")
     target = details.target_lang or data.get("target_lang")
+
     endings = []
     for file in data["train_file"]:
         path = without_compression(Path(file))
         endings.append(path.suffix[1:])
+
     # train.en and train.de, but not train.src and train.tgt.
     are_codes = len(endings) == 2 and all(len(ending) == 2 for ending in endings)
     if are_codes and endings[0] != endings[1]:
@@ -226,6 +236,7 @@ def _results(evaluations: Sequence[Mapping[str, Any]], dataset: str | None) -> l
         if name == VALIDATION and dataset:
             # Other files may be of anything.
             data = dataset
+
         for metric, score in (evaluation.get("scores") or {}).items():
             result = EvalResult(
                 task_type="translation",

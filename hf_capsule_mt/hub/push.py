@@ -73,11 +73,13 @@ def push_checkpoint(
     with TemporaryDirectory() as temporary:
         files = Path(temporary)
         model = _save(Path(folder), files, repo_id)
+
         api.create_repo(repo_id, private=private or None, exist_ok=True)
         if private and not api.model_info(repo_id).private:
             raise UserError(f"{repo_id} exists and is public. Change that in its settings, or name another.")
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
+
         before = api.model_info(repo_id, revision=revision)
         return api.create_commit(
             repo_id,
@@ -95,6 +97,7 @@ def _changes(files: Path, repository: ModelInfo) -> list[CommitOperationAdd | Co
     sent = sorted(file.name for file in files.iterdir())
     for name in sent:
         changes.append(CommitOperationAdd(path_in_repo=name, path_or_fileobj=files / name))
+
     # `upload_folder(delete_patterns=...)` would also delete what matches in folders of the repository.
     others = {file.rfilename for file in repository.siblings or []} - set(sent)
     deleted = sorted(name for name in others if _is_of_earlier_model(name))

@@ -80,10 +80,12 @@ def write_source(model: PreTrainedModel, folder: Path) -> PreTrainedConfig:
     for plain_class, config_class in _PLAIN_CLASSES.items():
         if isinstance(model, plain_class) and is_plain(model.config):
             return _as_plain(model, plain_class, config_class)
+
     model_class = _class_of_package(model)
     files = files_of(model_class, _carried_modules(model.config))
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
+
     references: dict[str, Any] = {"auto_map": _auto_map(model_class)}
     if not _classifies(model_class):
         references["custom_pipelines"] = _CUSTOM_PIPELINES
@@ -168,6 +170,7 @@ def _carried_modules(config: PreTrainedConfig) -> tuple[str, ...]:
             getattr(config, field_name),
             module,
         )
+
     names = set()
     for field_name, module in _aggregation_modules(config).items():
         if field_name not in own_modules:
@@ -204,10 +207,12 @@ def files_of(model_class: type[PreTrainedModel], aggregation_modules: tuple[str,
     configuration_file = f"configuration_{family}"
     modeling_file = f"modeling_{family}"
     roots = [model_class.__module__.rpartition(".")[2], *aggregation_modules]
+
     files = {
         f"{configuration_file}.py": _concatenate("configuration", [configuration_file]),
         f"{modeling_file}.py": _concatenate("modeling", roots, configuration_file),
     }
+
     if "em_routing" in aggregation_modules:
         files[f"{_KERNELS}.py"] = _concatenate("modeling", [_KERNELS])
     if not _classifies(model_class):
@@ -249,10 +254,12 @@ def _concatenate(room: str, roots: list[str], configuration_file: str = "") -> s
         for source, names in module.named_imports.items():
             imported_from = f".{configuration_file}" if source == ".." else source
             named_imports.setdefault(imported_from, set()).update(names)
+
     imports = _import_lines(plain_imports, named_imports)
     parts = ["\n".join(imports)]
     parts += [module.body for module in modules.values()]
     code = "\n\n\n".join(parts)
+
     made_from = f"# Made by hf-capsule-mt {__version__} from its modules {', '.join(modules)}."
     wrapped = textwrap.fill(made_from, 120, subsequent_indent="#   ")
     return f"{_LICENCE}{wrapped}\n{code}\n"
@@ -282,6 +289,7 @@ def _take_apart(path: Path) -> _Module:
     text = text.removeprefix(_LICENCE.partition("\n")[0])
     lines = text.splitlines(keepends=True)
     module = _Module()
+
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
             module.plain_imports.update(map(ast.unparse, node.names))
@@ -292,8 +300,10 @@ def _take_apart(path: Path) -> _Module:
             module.named_imports.setdefault(source, set()).update(map(ast.unparse, node.names))
         else:
             continue
+
         for number in range(node.lineno - 1, node.end_lineno):
             lines[number] = ""
+
     module.body = "".join(lines).strip()
     return module
 
@@ -302,6 +312,7 @@ def _import_lines(plain: set[str], named: dict[str, set[str]]) -> list[str]:
     """Return the import statements of a file, those of other carried files last."""
     statements = [f"import {module}" for module in sorted(plain)]
     carried = {module for module in named if module.startswith(".")}
+
     for module in [*sorted(named.keys() - carried), *sorted(carried)]:
         names = sorted(named[module])
         line = ", ".join(names)

@@ -108,22 +108,27 @@ def trim_checkpoint(checkpoint: str | Path, output_dir: Path, choice: WordChoice
     revision = commit_of(checkpoint, revision)
     tokenizer = load_tokenizer(checkpoint, revision)
     chosen_languages = _languages(tokenizer, choice.languages)
+
     with new_folder(output_dir) as folder:
         files = TokenizerFiles(tokenizer, folder)
         word_counts = _count(tokenizer, files, choice)
         model = load_model(checkpoint, revision=revision)
         before = _size_of(model)
+
         for settings in (model.config, model.generation_config):
             check_token_settings(settings, before.target_words)
+
         always = _always(model, tokenizer, files, chosen_languages)
         shortlists = _choose(files, word_counts, always, choice)
         new_ids = {side: files.new_ids(shortlist.counts, side) for side, shortlist in shortlists.items()}
         files.keep(new_ids)
+
         smaller = load_tokenizer(folder)
         _check_tokens(tokenizer, smaller, files, new_ids)
         _drop_rows(model, files, new_ids)
         model.save_pretrained(folder)
         held_out = _compare(tokenizer, smaller, word_counts, shortlists, new_ids)
+
     num_languages = len(language_ids(tokenizer)) if files.numbers_languages else 0
     return Trimmed(before, _size_of(model), held_out, num_languages)
 
@@ -139,10 +144,12 @@ def _languages(tokenizer: PreTrainedTokenizerBase, languages: Sequence[str]) -> 
     if not languages and (known.are_arguments or known.codes):
         few = ", ".join(sorted(known.ids if known.are_arguments else known.codes.languages)[:3])
         raise UserError(f"--languages is missing. Name those that the model keeps, such as {few}.")
+
     chosen = set()
     for language in languages:
         direction = known.direction(language if known.are_arguments else None, language, names)
         chosen.add(known.codes.ids[direction.code] if direction.code else direction.first_token)
+
     if known.are_arguments:
         # The smaller tokenizer would not know others.
         if known.ids.get(tokenizer.tgt_lang) not in chosen:
@@ -163,12 +170,14 @@ def _count(tokenizer: PreTrainedTokenizerBase, files: TokenizerFiles, choice: Wo
         raise UserError("There are no words to keep. Give --input_file, --vocabulary or both.")
     if choice.shortlists and files.has_two_vocabularies:
         raise UserError("The tokenizer has a vocabulary for each side, for which there are no files of --vocabulary.")
+
     sides = ["text"] * len(texts)
     if isinstance(tokenizer, MarianTokenizer) and texts:
         # It cuts sources and translations by different files.
         if len(texts) != 2:
             raise UserError(f"--input_file names {len(texts)} files. This model needs a text to read and one to write.")
         sides = ["text", "text_target"]
+
     word_counts = {side: WordCounts(tokenizer) for side in files.sides}
     for path, side in zip(texts, sides, strict=True):
         word_counts[side if files.has_two_vocabularies else "text"].add(each_line(path), side)
@@ -183,10 +192,12 @@ def _always(
     if files.numbers_languages:
         other_languages = set()
     special = set(special_ids(tokenizer)) - other_languages
+
     always = {side: [*always_needed(tokenizer, side), *files.of_side(side).always] for side in files.sides}
     always["text"] += sorted(special | chosen_languages)
     for prefix in _prefixes(model.config):
         always["text"] += tokenizer(prefix)["input_ids"]
+
     # With these ids translations begin and end, among others.
     needed = needed_ids(model.config) | needed_ids(model.generation_config)
     always[files.sides[-1]] += sorted(needed)
@@ -256,10 +267,12 @@ def _compare(
         unknown = vocabulary_of(whole, side).get(whole.unk_token)
         new_unknown = new_ids[side].get(unknown)
         tokens += shortlist.held_out.total()
+
         for token_id, number in shortlist.held_out.items():
             if token_id != unknown:
                 known += number
                 kept += number * (token_id in new_ids[side])
+
         for line in word_counts[side].held_out_lines:
             [ids] = tokenize_lines(smaller, [line.text], side=line.side)
             lines += 1
