@@ -71,6 +71,7 @@ def measure_worth(model: PreTrainedModel, corpus: EncodedCorpus, *, max_tokens_p
     means = CapsuleMeans(site for sites in places.values() for site in sites)
     words = sum(len(corpus.targets[index]) for index in corpus.lines)
     batches = partial(_batches, model, corpus, max_tokens_per_batch)
+
     added = {}
     with evaluating(model):
         total = 0.0
@@ -78,6 +79,7 @@ def measure_worth(model: PreTrainedModel, corpus: EncodedCorpus, *, max_tokens_p
             with means.observe(batch):
                 total += _loss(model, batch)
         loss = total / words
+
         for place, sites in places.items():
             total = 0.0
             for batch in batches(f"without {place}"):
@@ -110,6 +112,7 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
     for name, module in model.named_modules():
         side = _side_of(name)
         positions = "source" if side == "encoder" else "target"
+
         if isinstance(module, LayerAggregation) and isinstance(module.aggregator, RoutedAggregation):
             place = "source" if "source_aggregation" in name else f"{side} layers"
             # Before the LayerNorm the mean would be made as long as what it is the mean of.
@@ -125,6 +128,7 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
             site = _Site(module.projection, "sentence")
         else:
             continue
+
         places.setdefault(place, []).append(site)
     return places
 
@@ -192,6 +196,7 @@ def _changed(site: _Site, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
         hook = site.module.register_forward_hook(change_output)
     else:
         hook = site.module.register_forward_pre_hook(change_input)
+
     try:
         yield
     finally:

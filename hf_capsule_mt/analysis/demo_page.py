@@ -74,21 +74,25 @@ def build_page(
         )
         samples = [[example] for example in examples]
         dataset = gr.Dataset(label="Examples", components=[sentence], samples=samples, elem_id="examples")
+
         with gr.Row():
             button = gr.Button("Translate", variant="primary", scale=3, elem_id="translate")
             compare = gr.Checkbox(len(models) > 1, label="Two checkpoints side by side", elem_id="compare")
+
         triggers = [button.click, sentence.submit]
         if models:
             # Otherwise the page has nothing to translate with until a checkpoint is chosen.
             triggers.append(page.load)
         clicked = dataset.click(lambda sample: sample[0], dataset, sentence, show_progress="hidden")
         listeners = (partial(gr.on, triggers), clicked.then)
+
         with gr.Row(equal_height=False):
             with gr.Column():
                 _add_checkpoint(0, models, reply, listeners, sentence, gr.State(True), fixed)
             with gr.Column(visible=len(models) > 1) as second_column:
                 _add_checkpoint(1, models, reply, listeners, sentence, compare, fixed)
         compare.input(lambda visible: gr.update(visible=visible), compare, second_column, show_progress="hidden")
+
     # Gradio's direct routes would go past the queue.
     return page.queue(max_size=_MOST_WAITING, api_open=False, default_concurrency_limit=1)
 
@@ -116,6 +120,7 @@ def _add_checkpoint(
     chosen = None
     if models:
         chosen = models[min(number, len(models) - 1)]
+
     name = gr.Dropdown(
         list(models),
         value=chosen,
@@ -182,6 +187,7 @@ def launch_page(
         **_serving_options(),
         **options,
     )
+
     print(f"Running on {page.local_url}", flush=True)
     if not prevent_thread_lock:
         page.block_thread()
@@ -296,8 +302,10 @@ def answer(
         if len(text) > LONGEST_INPUT:
             raise UserError(f"The text has more than {LONGEST_INPUT} characters. Shorten it.")
         _check_characters(text)
+
         model, tokenizer = load(name)
         _check_length(model, tokenizer, text)
+
         known = KnownLanguages(tokenizer)
         source, target = languages
         direction = ONE_PAIR
@@ -305,10 +313,12 @@ def answer(
             direction = known.direction(source, target)
         elif known.codes:
             direction = known.direction(None, target)
+
         problem = ""
         [text] = texts_with_codes(known.codes, [text], direction.code)
         if known.codes.are_missing([text]):
             problem = f"The model was not told which language to write: {known.codes.missing()}."
+
         architecture = f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
         return Answer(read_sentence(model, tokenizer, text, direction), architecture, problem)
     except (ValueError, OSError, StrictDataclassError) as error:
@@ -336,6 +346,7 @@ def _respond(reply: Reply, name: str | None, sentence: str, title: str | None) -
     """Return the updates of a panel's components, without the picture."""
     answered = reply(name, sentence)
     routing = answered.routing
+
     problem = f'<div class="problem" role="alert">{escape(answered.problem)}</div>'
     translation = ""
     titles: list[str] = []
@@ -345,8 +356,10 @@ def _respond(reply: Reply, name: str | None, sentence: str, title: str | None) -
         steps = len(routing.target_words)
         # There are none without routing, or if the model wrote nothing.
         titles = list(sentence_pictures(routing, 0)) if steps else []
+
     # The picture that was chosen before, if the new model has it.
     chosen = title if title in titles else next(iter(titles), None)
+
     # Not as components: one that is made while another page is being built would join that page.
     return [
         gr.update(value=problem, visible=bool(answered.problem)),
@@ -365,11 +378,13 @@ def _draw(routing: SentenceRouting | None, title: str | None, step: float | None
     nothing = [gr.skip()] * 3
     if routing is None or step is None or not routing.target_words:
         return nothing
+
     # The slider may still be where the sentence before had more words.
     step = max(1, min(int(step), len(routing.target_words)))
     draw = sentence_pictures(routing, step - 1).get(title)
     if draw is None:
         return nothing
+
     stream = BytesIO()
     draw().savefig(stream, format="png", dpi=150, bbox_inches="tight")
     return [

@@ -75,19 +75,23 @@ def draw_heat_maps(
     grid = (1, len(maps)) if side_by_side else (len(maps), 1)
     size = _size(values.shape[1:], rows, columns, grid, title)
     figure = Figure(figsize=size, layout="constrained")
+
     text_style = _text_style()
     figure.suptitle(title, **text_style)
     subplots = figure.subplots(*grid, squeeze=False, sharex=True, sharey=True)
     panels = list(subplots.flat)
+
     largest = _top_of_scale(values.abs())
     smallest, default_colour = 0.0, "Blues"
     if values.min() < 0:
         smallest, default_colour = -largest, "RdBu"
     panel_colours = colours or [default_colour] * len(maps)
+
     for panel, name, cells, colour in zip(panels, maps, values.numpy(), panel_colours, strict=True):
         panel.set_title(name, fontsize="medium", **text_style)
         panel.imshow(cells, cmap=colour, vmin=smallest, vmax=largest, aspect="auto", interpolation="nearest")
         _name_cells(panel, rows, columns, values.shape[-1])
+
     # One bar shows the scale of all panels of a colour. A label of the first would run into the next panel.
     sharing_a_bar = [panels]
     if colours:
@@ -119,6 +123,7 @@ def _name_cells(panel: "Axes", rows: Axis, columns: Axis, num_columns: int) -> N
     row_label, row_names = rows
     column_label, column_names = columns
     style = {"fontsize": "small", **_text_style()}
+
     panel.set_yticks(range(len(row_names)), row_names, **style)
     if column_names is None:
         step = max(1, num_columns // 8)
@@ -127,6 +132,7 @@ def _name_cells(panel: "Axes", rows: Axis, columns: Axis, num_columns: int) -> N
         panel.set_xticks(numbered, numbers, **style)
     else:
         panel.set_xticks(range(len(column_names)), column_names, rotation=90, **style)
+
     panel.set(xlabel=column_label, ylabel=row_label)
     panel.label_outer()
 
@@ -136,12 +142,14 @@ def _size(cells: Sequence[int], rows: Axis, columns: Axis, grid: tuple[int, int]
     num_rows, num_columns = cells
     _, row_names = rows
     _, column_names = columns
+
     if column_names is None:
         panel_width = _NUMBERED
         column_names_height = 0.2
     else:
         panel_width = max(5 * _CELL, _CELL * num_columns)
         column_names_height = _LETTER * max(map(len, column_names))
+
     panel_height = max(3 * _CELL, _CELL * num_rows)
     panels_down, panels_across = grid
     row_names_width = _LETTER * max(map(len, row_names))

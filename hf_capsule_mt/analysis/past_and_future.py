@@ -41,25 +41,30 @@ class PastAndFutureSums:
         length = aligned.shape[1]
         steps = torch.arange(length, device=aligned.device)
         steps = steps[None, :, None]
+
         # The steps of the first and the last target word that is aligned with each source word.
         first = torch.where(aligned, steps, length)
         first = first.amin(1, keepdim=True)
         last = torch.where(aligned, steps, -1)
         last = last.amax(1, keepdim=True)
+
         is_before = steps <= first
         is_after = steps > last
         is_aligned = aligned.any(1, keepdim=True)
         is_written = target_mask[:, :, None]
         counted = is_before | is_after
         counted = counted & is_aligned & is_written
+
         distances = torch.where(is_before, steps - first, steps - last)
         # Row 0 of the sums is for all steps that are farther before.
         farther = FARTHEST + 1
         rows = distances.clamp(-farther, farther) + farther
+
         ones = torch.ones_like(shares[..., :1])
         counts_and_shares = torch.cat([ones, shares], dim=-1)
         counts_and_shares = counts_and_shares[counted].double()
         self._sums.index_add_(0, rows[counted].cpu(), counts_and_shares.cpu())
+
         # Every source has an end.
         self.words += int(source_mask.sum()) - len(source_mask)
         self.aligned_words += int(is_aligned.sum())
@@ -72,11 +77,13 @@ class PastAndFutureSums:
         steps_before = FARTHEST + 2
         before = self._sums[:steps_before]
         after = self._sums[steps_before:]
+
         around = []
         # Without the ends, which hold steps of several distances.
         for step, sums in enumerate(self._sums[1:-1], start=-FARTHEST):
             if sums[0]:
                 around.append({"step": step, **_means(sums)})
+
         return {
             "words": self.words,
             "aligned_words": self.aligned_words,
@@ -153,6 +160,7 @@ def bag_overlaps(
     past_queries = losses.past_bow(past.flatten(-2))
     future_queries = losses.future_bow(future.flatten(-2))
     output_words = embedding.t()
+
     rates = torch.empty(len(targets), 2, dtype=torch.float64)
     lengths = target_mask.sum(1).tolist()
     for row, length in enumerate(lengths):
@@ -171,9 +179,11 @@ def _overlap(logits: Tensor, words: Tensor, bags: _BagsByStep) -> Tensor:
     order = logits.argsort(-1, descending=True)
     # Where a word is in the order, 0 for the most likely one.
     ranks = order.argsort(-1)
+
     bag_sizes = bags.words.sum(1, keepdim=True)
     is_likely = ranks[:, words] < 5 * bag_sizes
     hits = bags.distinct & is_likely
+
     num_hits = hits.sum(1)
     num_words = bags.distinct.sum(1)
     has_words = num_words > 0

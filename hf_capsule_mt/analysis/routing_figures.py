@@ -48,10 +48,12 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
     }
     for place, assignment in routing.heads.items():
         assignments[f"Heads: {place}"] = assignment
+
     pictures = {}
     for title, assignment in assignments.items():
         if assignment is not None:
             pictures[title] = partial(_draw_inputs, routing, title, assignment, step)
+
     if routing.guided is not None:
         pictures["PAST and FUTURE"] = partial(_draw_past_and_future, routing)
         if step is not None:
@@ -134,11 +136,13 @@ def _draw_sentence_capsules(routing: SentenceRouting) -> "Figure":
 def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
     end_of_past = routing.num_past
     end_of_future = routing.num_past + routing.num_future
+
     # The last iteration, `[target, source, J]`.
     last = routing.guided[:MOST_WORDS, -1, :MOST_WORDS]
     past = last[..., :end_of_past].sum(-1)
     future = last[..., end_of_past:end_of_future].sum(-1)
     maps = {"PAST": past.t(), "FUTURE": future.t()}
+
     source = routing.source_words
     target = routing.target_words
     rows = ("source", source[:MOST_WORDS])
@@ -176,6 +180,7 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
     figures = {}
     for what, shares in statistics.layers_read.items():
         figures[READING_TITLES[what]] = _draw_layers_read(what, shares)
+
     for name, sums in statistics.sums.items():
         title = f"Mean assignment: {name}"
         means = sums.mean_assignment
@@ -186,6 +191,7 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
         else:
             num_capsules = means.shape[-1]
             figures[title] = _draw_word_means(means, title, _numbers(num_capsules))
+
     if record["routing"]:
         figures["Entropy and diversity"] = _draw_curves(record["routing"])
     past_and_future = record["past_and_future"]
@@ -220,10 +226,12 @@ def _draw_curves(routing: Mapping[str, Any]) -> "Figure":
     for name in routing:
         kind = _kind_of_curve(name)
         names_of_kinds.setdefault(kind, []).append(name)
+
     height = 2.6 * len(names_of_kinds) + 0.4
     figure = Figure(figsize=(9, height), layout="constrained")
     figure.suptitle("Entropy and diversity")
     rows = figure.subplots(len(names_of_kinds), 2, squeeze=False)
+
     for panels, (kind, names) in zip(rows, names_of_kinds.items(), strict=True):
         entropy_panel, diversity_panel = panels
         _draw_measure(entropy_panel, {name: routing[name]["entropy"] for name in names})
@@ -264,6 +272,7 @@ def _draw_around(around: Sequence[Mapping[str, Any]]) -> "Figure":
     future = [means["future"] for means in around]
     axes.plot(steps, past, color=COLOURS[0], marker="o", label="PAST")
     axes.plot(steps, future, color=COLOURS[1], marker="s", label="FUTURE")
+
     # Between the step that writes the translation and the one after it.
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
     axes.set(title=_AROUND, ylim=(0, None))

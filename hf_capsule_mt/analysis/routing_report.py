@@ -50,20 +50,25 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
     routing = {}
     for name, sums in statistics.sums.items():
         routing[name] = _record_sums(sums)
+
     words = {}
     for name, shares in statistics.word_shares.items():
         words[name] = _record_words(shares, tokenizer)
+
     layers_read = {}
     for what, shares in statistics.layers_read.items():
         layers_read[what] = [of_reader.tolist() for of_reader in shares]
+
     past_and_future = None
     if statistics.past_and_future is not None:
         past_and_future = statistics.past_and_future.result()
+
     top_5_overlap = None
     overlaps = statistics.overlaps
     if overlaps is not None:
         past, future = overlaps
         top_5_overlap = {"past": past, "future": future}
+
     return {
         "routing": routing,
         "words": words,
@@ -83,6 +88,7 @@ def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
         "inputs": mean.shape[1] if sums.keep_inputs else sums.inputs,
         "capsules": mean.shape[2],
     }
+
     if sums.keep_inputs:
         record["capsules_led"] = _capsules_led(mean[-1])
     else:
@@ -120,6 +126,7 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
     routing = record["routing"]
     past_and_future = record["past_and_future"]
     overlap = record["top_5_overlap"]
+
     tables = []
     if gates:
         tables.append(_gates_table(gates))
@@ -129,10 +136,12 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
         tables.append(_layers_read_table(what, shares))
     if routing:
         tables.append(_entropy_table(routing))
+
     # Only layers and heads have this.
     led = {name: sums["capsules_led"] for name, sums in routing.items() if "capsules_led" in sums}
     if led:
         tables.append(_led_table(led))
+
     for name, words_of_capsules in record["words"].items():
         capsules = _numbers_to(len(words_of_capsules))
         if name == "guided capsules":
@@ -141,6 +150,7 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
         tables.append(_shares_table(name, capsules, means))
         if any(words_of_capsules):
             tables.append(_words_table(name, capsules, words_of_capsules))
+
     if past_and_future:
         tables.append(_past_and_future_table(past_and_future))
     if overlap:
@@ -196,6 +206,7 @@ def _entropy_table(routing: Mapping[str, Any]) -> Table:
     head = ["routing", "capsules"]
     head += [f"entropy {number}" for number in numbers]
     head += [f"diversity {number}" for number in numbers]
+
     rows = [head]
     for name, sums in routing.items():
         entropy_cells = _cells(sums["entropy"])
@@ -293,6 +304,7 @@ def write_report(
     """
     sentence_figures, figures = _write_figures(folder, statistics, record, sentences)
     links = {"report.md": "the tables in Markdown", "routing.json": "the numbers"}
+
     arrays = {}
     for name, sums in statistics.sums.items():
         if sums.keep_inputs:
@@ -301,10 +313,12 @@ def write_report(
         with replaced_file(folder / "mean_assignment.npz") as file:
             np.savez_compressed(file, **arrays)
         links["mean_assignment.npz"] = "mean assignment [iterations, layers or heads, capsules], arrays of NumPy"
+
     model = record["settings"]["model"]
     title = f"Routing of {model}"
     lines = [f"# {title}", "", *report(record), ""]
     replace_text(folder / "report.md", "\n".join(lines))
+
     template_file = Path(__file__).with_name("report.html")
     template = Template(template_file.read_text(encoding="utf-8"), autoescape=True)
     page = template.render(
@@ -374,9 +388,11 @@ def describe(record: Mapping[str, Any]) -> str:
     sentences = record["sentences"]
     input_file = settings["input_file"]
     references = settings["references"]
+
     written = "and the model's translations"
     if references:
         written = f"made to write {references}"
+
     machine = _machine(record["environment"])
     return f"{model} ({architecture}), {sentences} sentences of {input_file}, {written}. {machine}."
 

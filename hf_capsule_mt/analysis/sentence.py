@@ -96,13 +96,16 @@ def read_encoded(
     source_words = source_subwords(tokenizer, source_ids)
     target_words = target_subwords(tokenizer, target_ids)
     translation = tokenizer.decode(target_ids, skip_special_tokens=True)
+
     is_drawn = has_routing(model.config) or mixes_layers(model.config)
     if not is_drawn or not target_ids:
         return SentenceRouting(source_words, target_words, translation)
+
     shares = LayerShares(model)
     with evaluating(model), shares.reading():
         forced = teacher_force(model, [source_ids], [target_ids], output_routing="all")
     shares.add(forced)
+
     output = forced.output
     heads = output.head_routing or {}
     num_past, num_future = guided_groups(model.config)

@@ -42,6 +42,7 @@ def diversities(assignment: Tensor) -> Tensor:
     capsules = assignment.shape[-1]
     if capsules == 1:
         return assignment.new_zeros(assignment.shape[:2], dtype=torch.float64)
+
     units = torch.nn.functional.normalize(assignment.double(), dim=-2, eps=1e-300)
     # The sum over pairs, from the square of the sum.
     square_of_sum = units.sum(-1).square().sum(-1)
@@ -68,18 +69,21 @@ class AssignmentSums:
         routings, _, inputs, _ = assignment.shape
         if mask is None:
             mask = torch.ones(routings, inputs, dtype=torch.bool, device=assignment.device)
+
         has_inputs = mask.any(-1)
         mask = mask[has_inputs]
         is_padding = ~mask[:, None, :, None]
         assignment = assignment[has_inputs].double()
         # An assignment of padding may be anything.
         assignment = assignment.masked_fill(is_padding, 0.0)
+
         self.routings += len(assignment)
         self.inputs += int(mask.sum())
         entropy = entropies(assignment).sum((0, 2))
         diversity = diversities(assignment).sum(0)
         self._entropy += entropy.cpu()
         self._diversity += diversity.cpu()
+
         summed = assignment.sum(0)
         if not self.keep_inputs:
             summed = summed.sum(1, keepdim=True)
@@ -127,6 +131,7 @@ class WordShares:
         token_ids = is_frequent.nonzero().squeeze(-1)
         counts = self._sums[token_ids, 0]
         means = self._sums[token_ids, 1:] / counts.unsqueeze(-1)
+
         largest = []
         for shares in means.t():
             ranked = []
@@ -187,11 +192,13 @@ class RoutingStatistics:
         head_routing = output.head_routing or {}
         for place, assignment in head_routing.items():
             self._add_inputs(f"heads {place}", assignment, forced)
+
         if output.sentence_routing is not None:
             sums = self._sums_of("sentence capsules", keep_inputs=False)
             sums.add(output.sentence_routing, forced.source_mask)
             last = output.sentence_routing[:, -1]
             self._add_words("sentence capsules", model, forced, last)
+
         if output.guided_routing is not None:
             self._add_guided(model, forced)
 
@@ -217,9 +224,11 @@ class RoutingStatistics:
         num_capsules = forced.output.guided_routing.shape[-1]
         num_past, num_future = guided_groups(model.config)
         self.guided_names = guided_names(num_past, num_future, num_capsules)
+
         if model.config.guided_routing != "attention":
             self._add_guided_capsules(model, forced)
         self._add_past_and_future(num_past, num_future, forced)
+
         # By the module: a weight in the configuration may have been changed since.
         losses = model.guided_losses
         if losses is not None and "bow_loss" in losses.names:
@@ -234,8 +243,10 @@ class RoutingStatistics:
         written = forced.target_mask
         num_targets = written.shape[1]
         source_mask = forced.source_mask[:, None].expand(-1, num_targets, -1)
+
         sums = self._sums_of("guided capsules", keep_inputs=False)
         sums.add(assignment[written], source_mask[written])
+
         last = assignment[:, :, -1]
         is_padding = ~written[..., None, None]
         lengths = written.sum(1)[:, None, None]
@@ -274,6 +285,7 @@ def measure_routing(
             reader = attending(model)
             options["output_guided_capsules"] = True
             options["output_attentions"] = True
+
         shares = LayerShares(reader)
         for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc="measuring"):
             sources = [corpus.sources[index] for index in batch]
@@ -282,5 +294,6 @@ def measure_routing(
                 forced = teacher_force(reader, sources, targets, **options)
             statistics.add(model, forced)
             shares.add(forced)
+
     statistics.layers_read = shares.means
     return statistics

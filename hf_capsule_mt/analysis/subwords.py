@@ -49,6 +49,7 @@ def _as_words(tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str]) -> tupl
     continues_word = False
     has_marks = any(piece.startswith(_WORD_START) for piece in pieces)
     words = []
+
     for piece in pieces:
         text = piece.removeprefix(_WORD_START)
         if piece == tokenizer.eos_token:
