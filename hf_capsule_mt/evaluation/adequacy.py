@@ -45,6 +45,7 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
     covered = 0
     under_translated = 0
     over_translated = 0
+
     for reference, translation in zip(references, translations, strict=True):
         by_reference = _covered(reference)
         by_translation = _covered(translation)
@@ -53,8 +54,10 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
         covered += len(by_translation)
         under_translated += len(by_reference - by_translation)
         over_translated += len(_over_translated(reference, translation))
+
     if not covered_by_reference:
         raise UserError("No word of the references is aligned with a source word. Are they of these sources?")
+
     return {
         "cdr": 1 - under_translated / covered_by_reference,
         "source_words": source_words,
@@ -101,12 +104,14 @@ def adequacy_report(record: Mapping[str, Any]) -> str:
         under_translated = _count_cell(counts["under_translated"], source_words)
         over_translated = _count_cell(counts["over_translated"], source_words)
         rows.append([name, f"{cdr:.3f}", under_translated, over_translated])
+
     # Sources and references are the same for every system.
     first_counts = next(iter(record["systems"].values()))
     source_words = first_counts["source_words"]
     covered_by_reference = first_counts["covered_by_reference"]
     settings = record["settings"]
     units = ALIGNERS[settings["aligner"]].format(**settings)
+
     caption = (
         f"There are {source_words} source {units}. The reference "
         f"translates {covered_by_reference} of them. CDR is the share of these that the system translates "

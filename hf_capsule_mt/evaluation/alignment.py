@@ -66,10 +66,12 @@ def align_words(
     for stream in joined_streams:
         pairs += zip(joined_sources, stream, strict=True)
     pairs += zip(_join(more_sources), _join(more_targets), strict=True)
+
     # Each pair once: whoever wrote a translation, it has the same alignment.
     pairs = list(dict.fromkeys(pairs))
     links_of_pairs = _run_eflomal(pairs)
     links = dict(zip(pairs, links_of_pairs, strict=True))
+
     alignments = []
     for stream in joined_streams:
         stream_alignments = []
@@ -140,13 +142,16 @@ def align_by_attention(
     for stream in streams:
         encoded_targets = encode_lines(tokenizer, stream, limit, side="text_target")
         pairs += zip(encoded_sources, encoded_targets, strict=True)
+
     lengths = [_pair_length(source, target) for source, target in pairs]
     stream_numbers = range(1, len(sources) + 1)
     line_numbers = [*stream_numbers] * len(streams)
     batches = batch_by_tokens(lengths, max_tokens_per_batch, line_numbers)
+
     special = special_ids(tokenizer)
     # No batch has the pairs of length 0, which stay without links.
     alignments = [_alignment(source, target, None, special) for source, target in pairs]
+
     with evaluating(model):
         reader = attending(model)
         for batch in tqdm(batches, unit=" batches", desc="aligning"):
@@ -158,6 +163,7 @@ def align_by_attention(
             for index, positions in zip(batch, attended.tolist()):
                 source, target = pairs[index]
                 alignments[index] = _alignment(source, target, positions, special)
+
     # The pairs of one stream are next to each other.
     starts = range(0, len(pairs), len(sources))
     return [alignments[start : start + len(sources)] for start in starts]
@@ -188,11 +194,13 @@ def _alignment(
     target_positions = [position for position, token in enumerate(target) if token not in special]
     # A language code in front of a text moves the positions of its words.
     word_at = {position: word for word, position in enumerate(source_positions)}
+
     links = []
     if attended is not None:
         for target_word, position in enumerate(target_positions):
             source_word = word_at.get(attended[position])
             if source_word is not None:
                 links.append((source_word, target_word))
+
     words = tuple(target[position] for position in target_positions)
     return Alignment(len(source_positions), words, tuple(links))

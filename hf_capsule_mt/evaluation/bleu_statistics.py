@@ -48,16 +48,19 @@ def bleu(statistics: np.ndarray) -> np.ndarray:
     totals = statistics[..., ORDERS : 2 * ORDERS]
     length = statistics[..., -2]
     reference_length = statistics[..., -1]
+
     # The first order without a match counts a half, the next one a quarter, and so on.
     is_missing = matches == 0
     smoothing = 2.0 ** np.cumsum(is_missing, axis=-1)
     smoothed = np.where(is_missing, 1 / smoothing, matches)
+
     # Divisions by zero are replaced by a score of 0 below.
     with np.errstate(divide="ignore", invalid="ignore"):
         length_ratio = reference_length / length
         brevity = np.minimum(1, np.exp(1 - length_ratio))
         mean_log_precision = np.log(smoothed / totals).mean(-1)
         score = 100 * brevity * np.exp(mean_log_precision)
+
     # Without a match of any length, or where sentences are too short for 4 words, there is no mean.
     has_match = matches.sum(-1) > 0
     has_all_orders = (totals > 0).all(-1)

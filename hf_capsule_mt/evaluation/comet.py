@@ -109,11 +109,13 @@ class CometScorer:
         if not folder.is_dir():
             files = ["hparams.yaml", "checkpoints/model.ckpt"]
             folder = Path(snapshot_download(str(name), allow_patterns=files))
+
         kind, settings, weights = _read_checkpoint(folder)
         encoder = settings["pretrained_model"]
         config = AutoConfig.from_pretrained(encoder, trust_remote_code=False)
         network = CometNetwork(kind, settings, config)
         _load_weights(network, weights, folder)
+
         tokenizer = AutoTokenizer.from_pretrained(encoder, trust_remote_code=False)
         segments = settings.get("input_segments", ("mt", "src", "ref"))
         return cls(str(name), network.to(device), tokenizer, kind, segments)
@@ -148,12 +150,15 @@ class CometScorer:
         check_segments(sources, translations, references)
         if references is None and self.needs_references:
             raise UserError(f"{self.name} compares with references. Give them, or name a model such as CometKiwi.")
+
         columns = {"mt": translations, "src": sources}
         if references is not None:
             columns["ref"] = references
+
         lengths = [len(translation) + len(source) for translation, source in zip(translations, sources, strict=True)]
         scores = [0.0] * len(translations)
         spans: list[list[ErrorSpan]] = [[] for _ in translations]
+
         with tqdm(total=len(translations), unit=" segments", disable=not progress) as bar:
             for batch in batches_of_like_length(lengths, batch_size):
                 texts = {}
@@ -171,6 +176,7 @@ class CometScorer:
         encoded = {side: self._encode(lines) for side, lines in texts.items()}
         if self._kind == "xcomet_metric":
             return self._explain(texts["mt"], encoded)
+
         if self._kind == "unified_metric":
             of_inputs = [scores for scores, _ in self._joint(encoded)]
             scores = torch.stack(of_inputs).mean(0)
@@ -226,6 +232,7 @@ class CometScorer:
         results = list(self._joint(encoded))
         scores = [of_input.clamp(max=1.0) for of_input, _ in results]
         tags = [of_input.softmax(-1) for _, of_input in results]
+
         if len(results) == 3:
             regression = _weighted_sum(scores, list(XCOMET_WEIGHTS.values()))
             # The inputs have other lengths, but all begin with the translation.
@@ -235,6 +242,7 @@ class CometScorer:
         else:
             regression = scores[0] * sum(XCOMET_WEIGHTS.values())
             probabilities = tags[0]
+
         totals = []
         spans = []
         for row, translation in enumerate(translations):
@@ -255,6 +263,7 @@ class CometScorer:
         places = encoding["offset_mapping"]
         best = probabilities.max(-1)
         severities = list(SEVERITIES)
+
         spans: list[ErrorSpan] = []
         begin = None
         for index, tag in enumerate(best.indices.tolist()):
@@ -291,6 +300,7 @@ def _read_checkpoint(folder: Path) -> tuple[str, dict[str, Any], dict[str, Tenso
     for file in (settings_file, weights_file):
         if not file.is_file():
             raise UserError(f"{folder} is no COMET model: it has no {file.relative_to(folder)}.")
+
     try:
         written = yaml.safe_load(settings_file.read_text())
         # `weights_only` refuses everything that could run code.
@@ -300,12 +310,14 @@ def _read_checkpoint(folder: Path) -> tuple[str, dict[str, Any], dict[str, Tenso
     except Exception as error:
         reason, _, _ = str(error).partition("\n")
         raise UserError(f"{folder} cannot be read as a COMET model: {reason}") from error
+
     kind = written.get("class_identifier")
     if kind not in KINDS:
         raise UserError(f"{folder} is a {kind}. Known are {', '.join(KINDS)}.")
     encoder = settings.get("encoder_model")
     if encoder not in ENCODERS:
         raise UserError(f"{folder} reads texts with {encoder}. Known are {', '.join(ENCODERS)}.")
+
     if written.get("layer_transformation") == "sparsemax_patch":
         # These models say sparsemax, and were always run with softmax. Their authors mark them like this.
         settings["layer_transformation"] = "softmax"

@@ -35,6 +35,7 @@ class CometNetwork(nn.Module):
         self._layer = settings["sent_layer"] if kind in JOINT else settings["layer"]
         self._pool = settings.get("pool", "avg")
         self._word_layer = settings.get("word_layer")
+
         if self._layer == "mix":
             self.layerwise_attention = LayerMix(
                 # The embeddings are a layer too.
@@ -42,8 +43,10 @@ class CometNetwork(nn.Module):
                 is_sparse=settings["layer_transformation"] == "sparsemax",
                 normalizes=settings["layer_norm"],
             )
+
         num_vectors = VECTORS.get(kind, 1)
         self.estimator = _Estimator(num_vectors * config.hidden_size, settings)
+
         self._has_tags = kind == "xcomet_metric" or bool(settings.get("word_level_training"))
         if self._has_tags:
             labels = settings.get("error_labels", tuple(SEVERITIES))
@@ -68,6 +71,7 @@ class CometNetwork(nn.Module):
             return layers[-1][:, 0]
         if self._pool == "cls":
             return tokens[:, 0]
+
         is_padding = ids.eq(padding).unsqueeze(-1)
         if self._pool == "max":
             return tokens.masked_fill(is_padding, -torch.inf).amax(1)
@@ -160,6 +164,7 @@ class _Estimator(nn.Module):
     def __init__(self, width: int, settings: Mapping[str, Any]) -> None:
         super().__init__()
         activation = getattr(nn, settings["activations"].title())
+
         layers: list[nn.Module] = []
         for hidden in settings["hidden_sizes"]:
             layers.append(nn.Linear(width, hidden))
@@ -167,6 +172,7 @@ class _Estimator(nn.Module):
             layers.append(nn.Dropout(0.0))
             width = hidden
         layers.append(nn.Linear(width, 1))
+
         final_activation = settings.get("final_activation")
         if final_activation:
             layers.append(getattr(nn, final_activation.title())())

@@ -57,6 +57,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
             # Without a date, so that the same figure gives the same file.
             metadata=_NO_DATE.get(kind),
         )
+
     # The same figure in another format keeps the layout, which takes longest to find.
     figure.set_layout_engine("none")
 
@@ -70,9 +71,11 @@ def draw_lengths(record: Mapping[str, Any]) -> "Figure":
     panel_width = max(4, 1.1 * len(buckets))
     figure, panels = new_panels(2, 2 * panel_width + 1)
     bleu_panel, length_panel = panels
+
     _draw_bucket_values(bleu_panel, buckets, "bleu", "BLEU")
     _draw_bucket_values(length_panel, buckets, "ratio", "length relative to the reference")
     length_panel.axhline(1, color="black", linewidth=0.8, linestyle=":")
+
     # Both panels have the same lines.
     handles, labels = bleu_panel.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4)
@@ -86,6 +89,7 @@ def _draw_bucket_values(axes: "Axes", buckets: Sequence[Mapping[str, Any]], valu
         values = [bucket["systems"][system][value] for bucket in buckets]
         style = line_style(number)
         axes.plot(positions, values, label=line_label(system), **style)
+
     tick_labels = []
     for bucket in buckets:
         name = bucket["name"]

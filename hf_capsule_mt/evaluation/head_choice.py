@@ -75,6 +75,7 @@ def _informations(seen: Counter, unseen: Counter) -> Iterator[float]:
         sources[source] += count
         targets[target] += count
     total = sum(targets.values())
+
     for (source, target), count in unseen.items():
         together = 0.0
         if seen[source, target]:
@@ -151,6 +152,7 @@ def link_sentences(
     """
     rows = _rows(translator, sources, targets, direction)
     lengths = [len(row.source_ids) + len(row.target_ids) for row in rows]
+
     with evaluating(translator.model):
         model = attending(translator.model)
         for batch in tqdm(batch_by_tokens(lengths, max_tokens_per_batch), unit=" batches", desc="aligning"):
@@ -192,9 +194,11 @@ def _candidates(layers: Sequence[Tensor]) -> list[tuple[str, Heads]]:
     of_layers: list[Heads] = []
     for layer_index, layer in enumerate(layers):
         of_layers.append(tuple((layer_index, head) for head in range(layer.shape[1])))
+
     candidates = [("last two layers (default)", _joined(of_layers[-2:]))]
     if len(of_layers) > 2:
         candidates.append(("all layers", _joined(of_layers)))
+
     for number, of_layer in enumerate(of_layers, start=1):
         if len(of_layers) > 1:
             candidates.append((f"layer {number}", of_layer))
@@ -222,9 +226,11 @@ def _linked(
     target_words = word_spans(target)
     places = source_spans(translator.tokenizer, row.source, row.source_ids), target_spans(row.target_ids, decode)
     best = word_shares(attention, *places, source_words, target_words).max(-1)
+
     links = {}
     for candidate, weights, numbers in zip(candidates, best.values, best.indices, strict=True):
         links[candidate] = _attended(weights.tolist(), numbers.tolist())
+
     return LinkedSentence(
         row.index,
         [row.source[slice(*span)] for span in source_words],

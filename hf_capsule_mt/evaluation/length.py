@@ -68,16 +68,19 @@ def score_by_length(
     metric = make_metrics(["bleu"], tokenize, lowercase)["bleu"]
     lower_edges = [None, *edges]
     upper_edges = [*edges, None]
+
     buckets = []
     for below, longest in zip(lower_edges, upper_edges):
         inside = [_is_in_bucket(length, below, longest) for length in lengths]
         sentences = sum(inside)
+
         scores = {}
         if sentences:
             streams = [list(compress(reference, inside)) for reference in references]
             for system, translations in systems.items():
                 bucket_translations = list(compress(translations, inside))
                 scores[system] = _score_bucket(metric, bucket_translations, streams)
+
         bucket = {
             "name": _bucket_name(below, longest),
             "longest": longest,
@@ -126,11 +129,13 @@ def length_report(record: Mapping[str, Any]) -> str:
     # A bucket without sentences does not name the systems.
     filled_buckets = [bucket for bucket in buckets if bucket["systems"]]
     systems = list(filled_buckets[0]["systems"])
+
     header = ["source words", "sentences"]
     for system in systems:
         header += [f"{system}: BLEU", "words", "ratio"]
     alignment = ["---:"] * len(header)
     rows = [header, alignment]
+
     for bucket in buckets:
         cells = [bucket["name"], str(bucket["sentences"])]
         for scores in bucket["systems"].values():
@@ -138,6 +143,7 @@ def length_report(record: Mapping[str, Any]) -> str:
         missing = len(header) - len(cells)
         cells += ["–"] * missing
         rows.append(cells)
+
     table = markdown_table(rows)
     caption = (
         f"By length of the source in words ({record['source_tokenize']}): BLEU, words of a translation on average, and "

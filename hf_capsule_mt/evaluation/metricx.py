@@ -59,14 +59,17 @@ class MetricXScorer:
             version = next((known for known in MOST_TOKENS if f"metricx-{known}" in str(name).lower()), None)
         if version not in MOST_TOKENS:
             raise UserError(f"{name} does not say which MetricX it is. Give the version, 23 or 24.")
+
         with readable_weights(name):
             model, report = MT5ForConditionalGeneration.from_pretrained(
                 name, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
             )
+
         # Transformers would tie a missing output to the embeddings, and every score would be wrong.
         is_tied = model.lm_head.weight is model.shared.weight
         if report["missing_keys"] or report["mismatched_keys"] or is_tied or model.config.vocab_size <= SCORE_TOKEN:
             raise UserError(f"{name} is no MetricX model, or it is incomplete: it lacks mT5's weights or an output.")
+
         read_by = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
         return cls(model.to(device), read_by, version)
 
@@ -98,9 +101,11 @@ class MetricXScorer:
         for index, translation in enumerate(translations):
             reference = None if references is None else references[index]
             inputs.append(self._input(sources[index], translation, reference))
+
         encoding = self._tokenizer(inputs, truncation=True, max_length=MOST_TOKENS[self._version])
         # MetricX was trained without the token for the end of a text.
         rows = [row[:-1] for row in encoding["input_ids"]]
+
         scores = [0.0] * len(rows)
         with tqdm(total=len(rows), unit=" segments", disable=not progress) as bar:
             for batch in batches_of_like_length([len(row) for row in rows], batch_size):

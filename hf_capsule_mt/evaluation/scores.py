@@ -34,6 +34,7 @@ def score_translations(
     """
     check_aligned(hypotheses, references)
     chosen_metrics = make_metrics(metrics, tokenize, lowercase)
+
     scores = {}
     for name, metric in chosen_metrics.items():
         result = metric.corpus_score(hypotheses, references)

@@ -65,9 +65,11 @@ def compare_systems(
     settings = {"metrics": metrics, "tokenize": tokenize, "lowercase": lowercase}
     compared = compare_runs([baseline], [system], references, **settings, num_samples=samples, seed=seed)
     chosen_metrics = make_metrics(metrics, tokenize, lowercase)
+
     if test == "sign":
         compared["bleu"].update(_sign_test(chosen_metrics["bleu"], baseline, system, references))
         return {"bleu": compared["bleu"]}
+
     systems = [("baseline", baseline), ("system", system)]
     # sacreBLEU reads its seed only from the environment.
     with patch_environment(SACREBLEU_SEED=seed):
@@ -75,6 +77,7 @@ def compare_systems(
             systems, chosen_metrics, references, test_type=_SACREBLEU_NAMES[test], n_samples=samples
         )
         signatures, results = paired_test()
+
     smallest = _smallest_p_value(baseline, system) if test == "randomization" else 0.0
     for name, key in zip(chosen_metrics, signatures, strict=True):
         baseline_result, system_result = results[key]
@@ -119,18 +122,22 @@ def compare_runs(
     for translations in (*baseline, *system):
         check_aligned(translations, references)
     chosen_metrics = make_metrics(metrics, tokenize, lowercase)
+
     compared = {}
     for name, metric in chosen_metrics.items():
         old = _statistics_of_runs(metric, baseline, references)
         new = _statistics_of_runs(metric, system, references)
+
         score = _score_by(metric)
         generator = np.random.default_rng(seed)
         differences = bootstrap_differences(old, new, samples=num_samples, generator=generator, score=score)
         low, high = interval_of(differences)
+
         old_scores = score(old.sum(1))
         new_scores = score(new.sum(1))
         baseline_score = float(old_scores.mean())
         system_score = float(new_scores.mean())
+
         compared[name] = {
             "baseline": baseline_score,
             "score": system_score,
@@ -301,10 +308,12 @@ def _sign_test(
 
     old = np.array(sentence_statistics(metric, baseline, references))
     new = np.array(sentence_statistics(metric, system, references))
+
     totals = old.sum(0)
     with_one_replaced = totals - old + new
     # In one array, where what is equal has equal scores, to the last bit.
     baseline_score, *replaced_scores = bleu(np.vstack([totals, with_one_replaced])).tolist()
+
     better = sum(score > baseline_score for score in replaced_scores)
     worse = sum(score < baseline_score for score in replaced_scores)
     p_value = 1.0
@@ -322,6 +331,7 @@ def comparison_report(record: Mapping[str, Any]) -> str:
     first_system = next(iter(systems.values()))
     numbers_of_runs = _numbers_of_runs(record)
     has_groups = max(numbers_of_runs.values()) > 1
+
     header = ["system"]
     baseline_row = [record["baseline"]]
     if has_groups:
@@ -330,6 +340,7 @@ def comparison_report(record: Mapping[str, Any]) -> str:
     columns = ["Δ", "95% interval", "p"]
     if test == "sign":
         columns += ["+", "−"]
+
     signatures = []
     for metric, comparison in first_system.items():
         header.append(metric)
@@ -342,6 +353,7 @@ def comparison_report(record: Mapping[str, Any]) -> str:
         baseline_row += [""] * len(columns)
         signature = comparison["signature"]
         signatures.append(f"{metric}: {signature}")
+
     rows = [header, baseline_row]
     for name, comparisons in systems.items():
         row = [name]
@@ -350,6 +362,7 @@ def comparison_report(record: Mapping[str, Any]) -> str:
         for comparison in comparisons.values():
             row += _cells(comparison, settings, has_groups)
         rows.append(row)
+
     method = _NAME_FOR_RUNS if has_groups else _NAMES[test]
     method = method.format(samples=settings["num_samples"], seed=settings["seed"])
     marked = "p" if settings["two_sided"] else "2p"
@@ -395,12 +408,14 @@ def _cells(comparison: Mapping[str, Any], settings: Mapping[str, Any], has_group
     cells = [f"{score:.2f}{mark}"]
     if has_groups:
         cells.append(_deviation_cell(comparison["deviation"]))
+
     difference = score - comparison["baseline"]
     low = comparison["low"]
     high = comparison["high"]
     cells.append(f"{difference:+.2f}")
     cells.append(f"{low:+.2f} to {high:+.2f}")
     cells.append(f"{p_value:.4f}" if p_value >= 1e-4 else "< 0.0001")
+
     if settings["test"] == "sign":
         cells += [str(comparison["better"]), str(comparison["worse"])]
     return cells

@@ -62,9 +62,11 @@ def read_terms(
     if without_compression(path).suffix != ".jsonl":
         glossary = Glossary.read(path, source_lang, target_lang)
         return {"proper": [glossary.terms(source) for source in sources]}
+
     lines = list(each_line(path))
     if len(lines) != len(sources):
         raise UserError(f"{path} has {len(lines)} lines, but there are {len(sources)} sources. Write one for each.")
+
     terms: dict[str, list[list[Term]]] = {"proper": [], "random": []}
     for number, (line, source) in enumerate(zip(lines, sources, strict=True), start=1):
         dictionaries = _dictionaries_of(line, f"{path}:{number}")
@@ -84,12 +86,14 @@ def measure_terms(translations: Sequence[str], terms: Sequence[Sequence[Term]]) 
     num_first_form = 0
     num_sentences = 0
     num_with_copies = 0
+
     for translation, of_line in zip(translations, terms, strict=True):
         forms.append(placed_forms(translation, of_line))
         num_any_case += _num_placed(translation.casefold(), [_in_lower_case(term) for term in of_line])
         num_first_form += _num_placed(translation, [_with_first_form(term) for term in of_line])
         num_sentences += bool(of_line)
         num_with_copies += has_copies(translation, of_line)
+
     num_terms = sum(map(len, terms))
     num_placed = sum(form is not None for of_line in forms for form in of_line)
     return TermScores(
