@@ -147,12 +147,14 @@ class AggregationFields:
         """Refuse what is not written for the place in front of each layer."""
         if self.layer_aggregation_place != "layers" or self.layer_aggregation is None:
             return
+
         known = ("linear", "attention") if self.is_pre_norm else ("linear",)
         if self.layer_aggregation not in known:
             raise ValueError(
                 f"layer_aggregation_place 'layers' has no layer_aggregation {self.layer_aggregation!r} in the family "
                 f"{self.model_type}. Allowed: {', '.join(known)}."
             )
+
         if self.layer_aggregation_input_norm and not self.is_pre_norm:
             raise ValueError(
                 "layer_aggregation_place 'layers' has no layer_aggregation_input_norm in the family "

@@ -16,6 +16,7 @@ def describe_architecture(config: PreTrainedConfig) -> str:
         size = getattr(config, field, None)
         if size:
             sizes.append(f"{name} {size}")
+
     family = wording["families"].get(config.model_type, f"A model of type `{config.model_type}`")
     sentences = [f"{family} ({', '.join(sizes)})."]
     for field, beginning in wording["parts"].items():

@@ -134,10 +134,12 @@ def preset_config(method: str, size: str, /, **overrides: Any) -> PreTrainedConf
     check_choice("size", size, SIZES)
     config_class = method_config_class(method)
     check_overrides(config_class, overrides)
+
     # M2M-100 has no forced_eos_token_id: its generation configuration has it.
     shared = {name: value for name, value in _SHARED.items() if hasattr(config_class, name)}
     # The later ones win.
     chosen = {**shared, **_SIZES[config_class][size], **fields, **overrides}
+
     # M2M-100 gives padding no position. A target that began with it would have other positions in one pass, as in
     # training, than step by step.
     start = "eos_token_id" if config_class is CapsuleAggregatedM2M100Config else "pad_token_id"

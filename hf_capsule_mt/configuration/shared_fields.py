@@ -65,8 +65,10 @@ class CapsuleConfig:
                     f"The configuration has {name} {config_dict[name]!r:.80}, a repository with code. Remove it. Give "
                     "attn_implementation to from_pretrained() if you trust that code."
                 )
+
         if cls.__module__.startswith("transformers_modules."):
             return super().from_dict(config_dict, **kwargs)
+
         fields = {name: value for name, value in config_dict.items() if name not in SOURCE_FIELDS}
         loaded = super().from_dict(fields, **kwargs)
         # With `return_unused_kwargs` there are two results.
@@ -89,6 +91,7 @@ class CapsuleConfig:
         references = attributes or self._references_in(Path(save_directory))
         for name, value in references.items():
             setattr(self, name, without_repository(value))
+
         try:
             super().save_pretrained(save_directory, *args, **kwargs)
         finally:
