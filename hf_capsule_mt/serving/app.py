@@ -38,6 +38,7 @@ def build_app(
     settings = settings or ServerSettings()
     service = Service(models, settings, metrics)
     files = Files(service)
+
     routes = [
         *libretranslate.routes(service, files),
         *deepl.routes(service),
@@ -54,6 +55,7 @@ def build_app(
     middleware = [Middleware(_WithoutTraceback), Middleware(_KnownHosts, hosts=settings.hosts)]
     if settings.cors_origins:
         middleware.append(Middleware(CORSMiddleware, allow_origins=[*settings.cors_origins], allow_methods=["*"]))
+
     return Starlette(
         routes=routes,
         middleware=middleware,

@@ -113,11 +113,13 @@ class Call:
         limits = self._settings.file_body
         if not limits.size:
             raise RequestError(403, "Files are switched off on this server.")
+
         body = await _read_body(self.request, limits)
         items = await _multipart(self.request, body) if self._content_type == "multipart/form-data" else []
         uploads = [value for name, value in items if name == "file" and isinstance(value, Upload)]
         if len(uploads) != 1 or not uploads[0].name:
             raise RequestError(400, "Invalid request: file is missing. Send it as multipart/form-data, with its name.")
+
         fields = _joined([(name, value) for name, value in items if isinstance(value, str)])
         self._authorize(_checked(fields))
         return fields, uploads[0]
@@ -161,6 +163,7 @@ class Call:
             "ms": round(1000 * seconds),
             "key": self.owner,
         }
+
         line = _LINE
         if reason is not None:
             fields |= {"path": self._path, "reason": reason}
@@ -214,6 +217,7 @@ def endpoint(
         started = time.monotonic()
         call = Call(request, protocol, path, settings)
         reason = None
+
         try:
             response = await handler(call)
         except asyncio.CancelledError:
@@ -221,6 +225,7 @@ def endpoint(
             response, reason = _refusal(StoppedError("The server stops."), protocol.error_field)
         except Exception as error:
             response, reason = _refusal(error, protocol.error_field)
+
         seconds = time.monotonic() - started
         call.write_log(response.status_code, seconds, reason)
         if metrics is not None:
@@ -237,6 +242,7 @@ def _refusal(error: Exception, field: str) -> tuple[Response, str]:
     if not isinstance(error, RequestError):
         logger.error("A request failed.", exc_info=error)
         return JSONResponse({field: FAILED}, status_code=500), type(error).__name__
+
     headers = {}
     if isinstance(error, BusyError):
         headers["Retry-After"] = str(max(round(error.seconds), 1))
@@ -280,6 +286,7 @@ async def _read_body(request: Request, limits: BodyLimits) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise RequestError(415, "A compressed body is not read.")
+
     body = bytearray()
 
     async def read() -> None:

@@ -52,12 +52,14 @@ class LanguageDetector:
         """
         if self._lingua is None:
             return [Detected(self._languages[0], 0.0)]
+
         language_of = {_iso_code(language): language for language in self._languages}
         values = self._lingua.compute_language_confidence_values(text[:_READ_CHARACTERS])
         ranked = []
         for value in values:
             language = language_of[value.language.iso_code_639_1.name]
             ranked.append(Detected(language, round(100 * value.value, 1)))
+
         if not ranked[0].confidence:
             return [Detected(self._languages[0], 0.0)]
         return ranked
@@ -89,6 +91,7 @@ def _lingua_of(languages: Sequence[str]) -> tuple["Lingua | None", str]:
     """Return what detects some languages, or None and the reason why nothing does."""
     if not is_installed("lingua"):
         return None, "lingua is not installed on this server"
+
     from lingua import IsoCode639_1, LanguageDetectorBuilder
 
     codes = []
@@ -99,6 +102,7 @@ def _lingua_of(languages: Sequence[str]) -> tuple["Lingua | None", str]:
         if code in codes:
             return None, f"{language} is not told from another variant of the same language"
         codes.append(code)
+
     lingua = LanguageDetectorBuilder.from_iso_codes_639_1(*codes).build()
     # Otherwise the first client would wait for the models of the languages.
     lingua.compute_language_confidence_values("a")

@@ -114,6 +114,7 @@ class Files:
         """
         self.check_turns()
         self._count += 1
+
         try:
             async with asyncio.timeout(self._service.settings.file_timeout), self._turns:
                 prepared = await in_pool(self._thread, prepare, file)
@@ -175,10 +176,12 @@ def read_file(
     mark = byte_order_mark(upload.data)
     data = upload.data.removeprefix(mark)
     file_format = _format_of(name, upload.data)
+
     if file_format is None:
         options = TextOptions(keep=keep, split="lines", glossary=glossary)
         sources = [SourceText(decoded(data), model, options)]
         return FileRequest(sources, model, name, lambda translations: mark + translations[0].encode())
+
     document = file_format.read(data, model.target)
     of_all = TextOptions(keep=keep, split="paragraphs", glossary=glossary)
     sources = []
@@ -210,6 +213,7 @@ def _format_of(name: str, data: bytes) -> FileFormat | None:
     except UserError as error:
         # Its remedies are options of the command.
         raise _unsupported(name) from error
+
     if file_format is not None and not _is_readable(file_format):
         missing = f"{file_format.package} is not installed on this server"
         raise RequestError(400, f"{missing}, so {name:.80} cannot be read.", reason=f"{missing}.")

@@ -104,6 +104,7 @@ class GlossaryStore:
         others = self.of(glossary.owner)
         if len(others) >= MOST_GLOSSARIES:
             raise RequestError(_QUOTA, f"There are {MOST_GLOSSARIES} glossaries. Delete one first.")
+
         all_glossaries = [*others, glossary]
         num_entries = sum(one.num_entries for one in all_glossaries)
         num_characters = sum(one.num_characters for one in all_glossaries)
@@ -113,6 +114,7 @@ class GlossaryStore:
                 f"All glossaries together may have {MOST_ENTRIES} entries and {MOST_CHARACTERS} characters. Delete one "
                 "first.",
             )
+
         self._glossaries[glossary.number] = glossary
 
     def of(self, owner: str) -> list[ClientGlossary]:
@@ -163,8 +165,10 @@ def read_dictionary(
     if not suitable:
         message = f"Glossaries from {source:.40} to {target:.40} are not supported."
         raise RequestError(400, message, reason="No model obeys glossaries for these languages.")
+
     if entries_format not in ("tsv", "csv"):
         raise RequestError(400, "Value for 'entries_format' not supported.")
+
     terms = []
     for place, row in read_rows(entries.split("\n"), f".{entries_format}", "Entry "):
         if len(row) == 4 and not _are_one_pair((row[2], row[3]), (source, target)):
@@ -174,6 +178,7 @@ def read_dictionary(
         terms.append(Entry((row[0].strip(),), (row[1].strip(),), place))
     if not terms:
         raise RequestError(400, "The glossary has no entries.")
+
     glossary = Glossary(terms)
     for model in suitable:
         check_glossary(glossary, model.translator.tokenizer, model.translator.model.generation_config)

@@ -94,6 +94,7 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
         if parsed.checkpoint not in loaded:
             loaded[parsed.checkpoint] = _loaded(parsed.checkpoint, decoding, device)
         translator, decode = loaded[parsed.checkpoint]
+
         settings = settings_of(translator.model, decoding.generate_options())
         model = ServedModel(
             parsed.source,
@@ -105,6 +106,7 @@ def load_models(specifications: Sequence[str], decoding: DecodingOptions, device
             obeys_glossaries=_obeys_glossaries(translator.model, decoding),
             num_beams=settings.num_beams or 1,
         )
+
         if model.name in models:
             raise UserError(f"--models names two models for {model.name}. Name one.")
         models[model.name] = model

@@ -55,6 +55,7 @@ class Service:
         self.detector = LanguageDetector(models)
         self.glossaries = GlossaryStore()
         self.translated_characters = 0
+
         self.batcher = Batcher(
             {model.name: model.decode for model in models},
             max_tokens_per_batch=settings.max_tokens_per_batch,
@@ -62,9 +63,11 @@ class Service:
             max_waiting_tokens=settings.max_waiting_tokens,
             on_batch=None if metrics is None else metrics.add_batch,
         )
+
         # A long page must not hold up the preparing of short texts.
         self._for_short = ThreadPoolExecutor(1, "short texts")
         self._for_long = ThreadPoolExecutor(1, "long texts")
+
         if metrics is not None:
             metrics.watch("waiting_sentences", "Sentences that wait.", self.batcher.waiting_sentences)
             wait_of_a_sentence = partial(self.batcher.predicted_wait, _TOKENS_OF_SENTENCE)
@@ -193,6 +196,7 @@ class Service:
         for source, text in zip(request.sources, prepared, strict=True):
             texts_of.setdefault(source.model.name, []).append(text)
         self.batcher.check_wait(sentences_to_decode(prepared))
+
         decoding = {}
         for name, texts in texts_of.items():
             future = self.batcher.submit(

@@ -51,6 +51,7 @@ class ApiKeys:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not UTF-8.") from error
+
         for number, line in enumerate(text.splitlines(), start=1):
             if not line.strip() or line.startswith("#"):
                 continue
@@ -59,10 +60,12 @@ class ApiKeys:
                 raise UserError(
                     f"{path}:{number}: a line has a name and the SHA-256 of a key in 64 hexadecimal digits."
                 )
+
             name = name.strip()
             if name in digests:
                 raise UserError(f"{path}:{number}: {name} has a key already. Give each key a name of its own.")
             digests[name] = digest
+
         if not digests:
             raise UserError(f"{path} has no keys. Each line has a name and the SHA-256 of a key.")
         return cls(digests, path)
@@ -93,6 +96,7 @@ class ApiKeys:
             raise RequestError(403, "An API key is needed.")
         if not isinstance(key, str):
             raise RequestError(403, "Invalid API key")
+
         digest = hashlib.sha256(key.encode()).hexdigest()
         owners = [name for name, known in self.digests.items() if hmac.compare_digest(digest, known)]
         if not owners:

@@ -38,6 +38,7 @@ class JsonLines(TextLines):
             "logger": record.name,
             "message": record.getMessage(),
         }
+
         if isinstance(record.args, Mapping):
             fields |= record.args
         if record.exc_info:
@@ -58,12 +59,14 @@ def log_of_server(log_format: str) -> Iterator[None]:
         handler.setFormatter(JsonLines())
         # A bar is no JSON.
         disable_progress_bar()
+
     for name in _LIBRARIES:
         library = logging.getLogger(name)
         for other in [*library.handlers]:
             library.removeHandler(other)
         library.propagate = True
     logging.getLogger("hf_capsule_mt.serving").setLevel(logging.INFO)
+
     root = logging.getLogger()
     root.addHandler(handler)
     logging.captureWarnings(True)

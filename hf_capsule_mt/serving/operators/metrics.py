@@ -26,12 +26,14 @@ class Metrics:
         self._registry = CollectorRegistry()
         # Memory, CPU seconds and open files, where the system has /proc.
         ProcessCollector(registry=self._registry)
+
         of_request = ["api", "pair", "key", "status"]
         self._requests = self._counter("requests", "Requests by protocol, languages, owner and status.", of_request)
         self._refused = self._counter("refused", "Requests that would have waited too long.")
         self._cancelled = self._counter("cancelled", "Requests whose client went away.")
         self._sentences = self._counter("sentences", "Sentences that were decoded.", ["pair"])
         self._tokens = self._counter("source_tokens", "Source tokens that were decoded.", ["pair"])
+
         self._request_seconds = self._histogram("request_seconds", "Seconds of a request.", ["api", "pair"])
         self._queue_seconds = self._histogram("queue_seconds", "Seconds that a sentence waits.")
         self._batch_seconds = self._histogram("batch_seconds", "Seconds of a batch.", ["pair"])
@@ -75,6 +77,7 @@ class Metrics:
         tokens = sum(lengths)
         padded_tokens = len(batch) * max(lengths)
         pair = batch[0].request.model
+
         self._sentences.labels(pair).inc(len(batch))
         self._tokens.labels(pair).inc(tokens)
         self._batch_seconds.labels(pair).observe(seconds)

@@ -79,6 +79,7 @@ def routes(service: Service) -> list[Route]:
 async def _translate(service: Service, call: Call) -> Response:
     fields = await call.read_fields()
     request = await _request(fields, service, call.owner)
+
     entries = []
     for source, text in zip(request.sources, await service.translate(call, request), strict=True):
         entries.append(
@@ -192,6 +193,7 @@ def glossary_of(
         if number or not isinstance(several, list) or len(several) > 1:
             raise RequestError(400, "'glossary_ids' is only supported with one glossary, and without 'glossary_id'.")
         [number] = several
+
     if not number:
         return None
     if not isinstance(number, str):
@@ -206,6 +208,7 @@ def _options(fields: Fields, glossary: Glossary | None) -> TextOptions:
     tags = fields.get("tag_handling") or ""
     if tags not in ("", "xml", "html"):
         raise RequestError(400, "Value for 'tag_handling' not supported.")
+
     split = fields.get("split_sentences")
     if split in (None, ""):
         split = "nonewlines" if tags == "html" else "1"
@@ -213,5 +216,6 @@ def _options(fields: Fields, glossary: Glossary | None) -> TextOptions:
     split = str(split)
     if split not in _SPLITS:
         raise RequestError(400, "Value for 'split_sentences' not supported.")
+
     ignored_tags = _ignored_tags(fields, bool(tags))
     return TextOptions(tags=bool(tags), ignored_tags=ignored_tags, split=_SPLITS[split], glossary=glossary)

@@ -83,6 +83,7 @@ class _Documents:
         if isinstance(fields.get("filename"), str):
             upload = replace(upload, name=fields["filename"])
         _check_fields(fields, PurePosixPath(upload.name).suffix)
+
         source, target = languages_of(fields)
         glossary = glossary_of(fields, source, target, service.glossaries, call.owner)
         model = service.model(source or service.detector.only_language(), target)
@@ -108,9 +109,11 @@ class _Documents:
             raise RequestError(503, "The document is not translated yet.")
         if document.error is not None:
             raise RequestError(400, document.error, reason="The document was not translated.")
+
         file = self._files.store.find(document.secret)
         if file is None:
             raise RequestError(404, "The document was fetched already, or is too old.")
+
         document.is_fetched = True
         self._files.store.remove(document.secret)
         return file_response(file)

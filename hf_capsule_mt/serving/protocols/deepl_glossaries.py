@@ -56,6 +56,7 @@ async def _create_multilingual(service: Service, call: Call) -> Response:
     asked = fields.get("dictionaries")
     if not isinstance(asked, list) or not asked or not all(isinstance(item, dict) for item in asked):
         raise RequestError(400, "Value for 'dictionaries' not supported.")
+
     dictionaries: list[Dictionary] = []
     for item in asked:
         check_known(item, _OF_DICTIONARY)
@@ -64,6 +65,7 @@ async def _create_multilingual(service: Service, call: Call) -> Response:
             message = f"There are two dictionaries from {dictionary.source} to {dictionary.target}."
             raise RequestError(400, message, reason="There are two dictionaries for the same languages.")
         dictionaries.append(dictionary)
+
     glossary = ClientGlossary(call.owner, _text(fields, "name"), dictionaries)
     service.glossaries.add(glossary)
     return JSONResponse(_described_multilingual(glossary), 201)

@@ -53,10 +53,12 @@ async def _request(fields: Fields, service: Service) -> TranslationRequest:
     texts = _texts(fields)
     source = _text(fields, "source")
     target = _text(fields, "target")
+
     kind = fields.get("format", "text")
     if kind not in ("text", "html"):
         message = f"Invalid request: format {kind!r:.40} is neither text nor html"
         raise RequestError(400, message, reason="Invalid request: format is neither text nor html")
+
     options = TextOptions(tags=kind == "html", split="paragraphs" if kind == "html" else "lines")
     sources = await service.sources(texts, None if source == _AUTO else source, target, options)
     return TranslationRequest(sources, alternatives=_alternatives(fields, sources))

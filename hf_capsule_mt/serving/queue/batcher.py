@@ -79,10 +79,12 @@ class Batcher:
         """Those that are not answered, in the order of their arrival."""
         self._admitted: list[int] = []
         """The tokens of requests that were admitted, and whose sentences are not there yet."""
+
         self._taken_batches = 0
         self._speeds = {lane: BatchSpeed(max_tokens_per_batch) for lane in Lane}
         self._batch_ends = dict.fromkeys(Lane, 0.0)
         """When the batch of a lane that is decoded now should end, 0 if there is none."""
+
         self._is_closed = False
         self._is_dead = False
         self._thread = Thread(target=self._run, name="translation engine", daemon=True)
@@ -131,6 +133,7 @@ class Batcher:
         """
         # The shortest text has a token, too.
         tokens = max(tokens, 1)
+
         with self._changed:
             self._check_is_alive()
             self._drop_done()
@@ -139,6 +142,7 @@ class Batcher:
             if seconds > self._max_wait or waiting_tokens > self._max_waiting_tokens:
                 raise BusyError(max(seconds, 1.0))
             self._admitted.append(tokens)
+
         try:
             yield
         finally:
@@ -183,6 +187,7 @@ class Batcher:
         """
         with self._changed:
             self._check_is_alive()
+
             # It comes before those that are in the batch that is decoded now.
             last_batch = self._taken_batches - 1
             request = WaitingRequest(
@@ -192,6 +197,7 @@ class Batcher:
                 last_batch=last_batch,
                 alternatives=alternatives,
             )
+
             if sentences:
                 self._requests.append(request)
                 self._changed.notify_all()
@@ -293,6 +299,7 @@ class Batcher:
             if len(batch) == 1:
                 logger.exception("A sentence cannot be decoded.")
                 return [error]
+
         middle = len(batch) // 2
         return [*self._decode_or_halve(decode, batch[:middle]), *self._decode_or_halve(decode, batch[middle:])]
 
@@ -303,6 +310,7 @@ class Batcher:
             error.__cause__ = translation
             self._fail(request, error)
             return
+
         request.translations[place.index] = translation
         is_complete = len(request.translations) == len(request.sentences)
         # False if the caller has cancelled it.
@@ -369,6 +377,7 @@ class _BatchWork(LongWork):
         """
         if all(place.request.future.done() for place in self._batch):
             raise GivenUpError("Nobody waits for this batch any more.")
+
         started = time.monotonic()
         if self._decode_others is None or started < self._next_turn:
             return

@@ -127,13 +127,16 @@ def take_batch(
     waiting = [request for request in requests if request.next_lane(lanes) is not None]
     if not waiting:
         return []
+
     in_turn = sorted(waiting, key=lambda request: request.last_batch)
     first = in_turn[0]
     lane = first.next_lane(lanes)
+
     window = _window([request for request in in_turn if request.kind == first.kind], lane, max_tokens)
     anchor = window[0]
     window.sort(key=lambda place: place.length)
     batch = _run_around(window, window.index(anchor), max_tokens, max_sentences)
+
     for place in batch:
         place.request.take(place.index, number)
     return batch
@@ -145,6 +148,7 @@ def _window(requests: Sequence[WaitingRequest], lane: Lane, max_tokens: int) -> 
     tokens = 0
     rounds = [iter(tuple(request.waiting[lane])) for request in requests]
     remaining = list(zip(requests, rounds, strict=True))
+
     while remaining and tokens < _WINDOW * max_tokens:
         still_remaining = []
         for request, indices in remaining:
@@ -166,6 +170,7 @@ def _run_around(window: Sequence[Place], anchor: int, max_tokens: int, max_sente
     start = anchor
     end = anchor + 1
     longest = window[anchor].length
+
     while end - start < max_sentences:
         count = end - start + 1
         if start > 0 and longest * count <= max_tokens:
