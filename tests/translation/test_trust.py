@@ -1,6 +1,7 @@
 """Scores are those of `generate()`, attention is that of the model, and signals tell what is wrong."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import tiny_multilingual
@@ -20,6 +21,8 @@ from hf_capsule_mt.translation.quality import signals
 from hf_capsule_mt.translation.quality.judge import judge
 from hf_capsule_mt.translation.quality.signals import read_signals
 from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script
+from hf_capsule_mt.translation.terms.forcing import PlacedTerm
+from hf_capsule_mt.translation.terms.glossary import Entry, Glossary
 from hf_capsule_mt.translation.text.words import keep_pattern
 
 PLACEHOLDERS = [
@@ -209,6 +212,27 @@ def test_what_is_judged_is_what_is_written():
     assert judgement.signals.uncovered == []
     assert "repeats" not in judgement.faults
     assert "repeats" in judge(reader, sentence, decoded).faults
+
+
+def test_forced_terms_have_no_score():
+    """The search had to write "e e", so the model says nothing about them. Their words are covered all the same."""
+    tokenizer = tiny_tokenizer()
+    reader = TextReader(tiny_model().config, tokenizer)
+    glossary = Glossary([Entry(("b",), ("e e",))])
+    [sentence] = reader.prepare("a b c", TextOptions(glossary=glossary)).sentences
+    attention = torch.tensor([[0.9, 0.0, 0.1, 0.0], [0.0, 0.9, 0.1, 0.0], [0.0, 0.9, 0.1, 0.0], [0.2, 0.0, 0.8, 0.0]])
+    attention = torch.cat([attention, torch.full((1, 4), 0.25)])
+    forced = ForcedTarget([-0.5, -9.0, -8.0, -1.5, -0.25], attention, attention)
+    [term] = [PlacedTerm("b", "e e", "e e", "forced", 0)]
+    decoded = Decoded(tokenizer("d e e f")["input_ids"][:-1], 2, text="d e e f", forced=forced, terms=(term,))
+
+    judgement = judge(reader, sentence, decoded)
+    by_itself = judge(reader, sentence, replace(decoded, terms=(replace(term, state="model"),)))
+
+    assert judgement.score == pytest.approx(-(0.5 + 1.5 + 0.25) / 3, abs=1e-4)
+    assert (judgement.signals.lowest, judgement.signals.lowest_word) == (-1.5, "f")
+    assert judgement.signals.coverage == by_itself.signals.coverage
+    assert (by_itself.signals.lowest, by_itself.signals.lowest_word) == (-9.0, "e")
 
 
 def test_each_lowest_word_stands_in_the_translation(tmp_path):

@@ -14,9 +14,10 @@ from ..preparation import TextReader
 from ..terms.forcing import PlacedTerm
 from ..terms.glossary import places_of_terms
 from ..text.segments import Place
+from ..text.words import Span
 from ..translation import Sentence
 from .faults import FAULTS, Evidence, faults_of
-from .signals import Signals, read_signals, written_tokens
+from .signals import Signals, forced_tokens, read_signals, written_tokens
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def judge(
 ) -> Judgement:
     """Judge a translation of a sentence, as it is written.
 
-    A kept part may have replaced words of the model. Nobody reads these, so their tokens do not count.
+    A kept part may have replaced words of the model. Nobody reads these, so their tokens do not count. Neither do the
+    tokens of a term that the search had to write: the model did not choose them.
 
     Args:
         reader: has prepared the sentence.
@@ -63,7 +65,11 @@ def judge(
     score = None
     signals = Signals()
     if forced is not None and forced.log_probabilities is not None:
+        are_forced = forced_tokens(reader.tokenizer, decoded.token_ids, _places_of_forced_terms(sentence, decoded))
+        are_scored = [is_written and not is_forced for is_written, is_forced in zip(are_written, are_forced)]
+        scored = forced.of_tokens([*are_scored, True] if has_end else are_scored)
         forced = forced.of_tokens([*are_written, True] if has_end else are_written)
+        forced = replace(forced, log_probabilities=scored.log_probabilities)
         score = forced.mean_log_probability
         signals = read_signals(
             forced,
@@ -73,7 +79,7 @@ def judge(
             has_end=has_end,
             language=_language_of(reader, sentence),
             kept=sentence.segment.kept_spans,
-            are_written=are_written,
+            are_scored=are_scored,
             places=places,
         )
     evidence = Evidence(
@@ -111,6 +117,18 @@ def aligned_terms(reader: TextReader, sentence: Sentence, decoded: Decoded) -> t
             placed = replace(placed, aligned=is_aligned)
         completed.append(placed)
     return tuple(completed)
+
+
+def _places_of_forced_terms(sentence: Sentence, decoded: Decoded) -> list[Span]:
+    """Return where the terms stand in what the model wrote that it would not have written by itself."""
+    if not any(term.state == "forced" for term in decoded.terms):
+        return []
+    spans = []
+    places = places_of_terms(decoded.text, sentence.terms)
+    for placed, place in zip(decoded.terms, places, strict=True):
+        if placed.state == "forced" and place is not None:
+            spans.append(place[:2])
+    return sorted(spans)
 
 
 def _language_of(reader: TextReader, sentence: Sentence) -> str | None:

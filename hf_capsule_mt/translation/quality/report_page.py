@@ -19,7 +19,7 @@ from hf_capsule_mt.data.lines import each_line
 from hf_capsule_mt.files import replace_text
 
 from .faults import FAULTS, faults_in
-from .suspicion import of_faults, signals_of, suspicion
+from .suspicion import signals_of, suspicion, weight_of_faults
 
 MOST_ROWS = 20_000
 """A page has so many translations at most, the worst ones. A browser opens it in about two seconds."""
@@ -53,7 +53,7 @@ def write_report_page(reports: Sequence[Path], page: Path, title: str) -> None:
     counts: Counter[str] = Counter()
     files: dict[str, int] = {}
     signals = []
-    extra = []
+    weights = []
     marked = 0
     names = {fault.name for fault in FAULTS}
     for record in _records(reports):
@@ -62,13 +62,12 @@ def write_report_page(reports: Sequence[Path], page: Path, title: str) -> None:
         marked += not names.isdisjoint(kinds)
         files.setdefault(record.get("file") or title, len(files))
         signals.append(signals_of(record))
-        extra.append(of_faults(record))
+        weights.append(weight_of_faults(record))
     total = len(signals)
-    suspicions = np.array(extra)
-    if total:
-        suspicions = suspicions + suspicion(np.array(signals))
-    # Equal ones stay in the order of the files.
-    worst = np.argsort(-suspicions, kind="stable")[:MOST_ROWS]
+
+    # Facts come first. Equal ones stay in the order of the files.
+    unusual = suspicion(np.array(signals)) if total else np.zeros(0)
+    worst = np.lexsort((-unusual, -np.array(weights)))[:MOST_ROWS]
     rank_of = {int(number): rank for rank, number in enumerate(worst)}
 
     rows: list[Any] = [None] * len(worst)

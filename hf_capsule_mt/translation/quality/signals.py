@@ -53,20 +53,21 @@ def read_signals(
     has_end: bool,
     language: str | None = None,
     kept: Sequence[Span] = (),
-    are_written: Sequence[bool] | None = None,
+    are_scored: Sequence[bool] | None = None,
     places: Sequence[Place] | None = None,
 ) -> Signals:
     """Return the signals of one translation.
 
     Args:
-        forced: of the translation, by [`forced_pass`], only of its tokens that are written.
+        forced: of the translation, by [`forced_pass`]: the scores of its tokens that are scored, and the attention of
+            those that are written.
         tokenizer: the model's.
         source: the text, and the token ids that the model read.
         target: the translation, and its token ids without the end.
         has_end: whether the model wrote an end.
         language: the language to write, such as "de" or "deu_Latn". Without it no script is wrong.
         kept: places of parts of the source that are not translated. Their words count as no copies, and are covered.
-        are_written: whether each token of the translation is written, by [`written_tokens`]. By default all are.
+        are_scored: whether each token of the translation has a score. By default all have one.
         places: where the words of the model stand in the translation. By default all stand there.
     """
     source_text, source_ids = source
@@ -85,10 +86,9 @@ def read_signals(
         return signals
     lowest = min(scores)
     scored = list(range(len(target_ids) + has_end))
-    written_text = None
-    if are_written is not None and places is not None:
-        scored = [index for index in scored if index == len(target_ids) or are_written[index]]
-        written_text = target_text, places
+    if are_scored is not None:
+        scored = [index for index in scored if index == len(target_ids) or are_scored[index]]
+    written_text = None if places is None else (target_text, places)
 
     # A code of the language is not among the scores.
     left_out = len(scored) - len(scores)
@@ -147,6 +147,29 @@ def written_tokens(
             is_written = written.contain(*span)
         are_written.append(is_written)
     return are_written[::-1]
+
+
+def forced_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], parts: Sequence[Span]) -> list[bool]:
+    """Return whether each token of a translation is of a part that the search had to write.
+
+    Args:
+        tokenizer: the model's.
+        ids: of the translation, without the end.
+        parts: their places in what the model wrote.
+    """
+    if not parts:
+        return [False] * len(ids)
+
+    forced = DisjointRanges(parts)
+    decode = partial(tokenizer.batch_decode, skip_special_tokens=True)
+    are_forced = []
+    is_forced = False
+    for span in reversed(target_spans(ids, decode)):
+        # A space, or the first part of a letter, belongs to what follows it.
+        if span is not None:
+            is_forced = forced.overlap(*span)
+        are_forced.append(is_forced)
+    return are_forced[::-1]
 
 
 def _outside_of(kept: Sequence[Span], spans: Sequence[Span | None]) -> list[Span | None]:

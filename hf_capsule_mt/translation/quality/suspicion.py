@@ -1,4 +1,4 @@
-"""Which translations of a report to look at first: those that are least like the others of the report.
+"""Which translations of a report to look at first: those with faults, then those least like the others of the report.
 
 No threshold fits all models and texts. So each number is compared with its median in the same report.
 """
@@ -11,9 +11,9 @@ import numpy as np
 
 from .faults import faults_in
 
-_OF_CERTAIN = 10.0
-_OF_FAULT = 5.0
-"""How many usual deviations a fault counts as. A name that was copied rightly is marked too, so most count less."""
+_WEIGHT_OF_CERTAIN = 2.0
+_WEIGHT_OF_FAULT = 1.0
+"""What a fault counts among faults. A name that was copied rightly has one too, so most count less."""
 _TO_DEVIATION = 1.4826
 """From the median deviation of numbers with a normal distribution to their standard deviation."""
 _LEAST_DEVIATION = 1e-3
@@ -48,13 +48,13 @@ def _logarithm(number: float | None) -> float:
     return math.log(max(number, _LEAST_SHARE))
 
 
-def of_faults(record: Mapping[str, Any]) -> float:
-    """Return how suspicious the faults in a line of a report, and its missing terms, are."""
+def weight_of_faults(record: Mapping[str, Any]) -> float:
+    """Return how bad the faults in a line of a report, and its missing terms, are. It is 0 without any."""
     total = 0.0
     for fault in faults_in(record):
-        total += _OF_CERTAIN if fault.is_certain else _OF_FAULT
+        total += _WEIGHT_OF_CERTAIN if fault.is_certain else _WEIGHT_OF_FAULT
     num_missing = sum(term["state"] == "missing" for term in record.get("terms", ()))
-    return total + _OF_CERTAIN * num_missing
+    return total + _WEIGHT_OF_CERTAIN * num_missing
 
 
 def suspicion(signals: np.ndarray) -> np.ndarray:
