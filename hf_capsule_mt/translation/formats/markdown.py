@@ -1,4 +1,4 @@
-"""Markdown: prose is translated. Code, links, images, HTML comments and front matter stay. Words that stay are counted.
+"""Markdown: prose is translated. Code, links, images and HTML comments stay. Words that stay are counted.
 
 markdown-it-py finds the parts with prose. Its marks, such as `**`, become tags, come back around the words that they
 belong to, and become marks again. A part whose marks would not be the same afterwards stays in the source language.
@@ -19,6 +19,7 @@ from hf_capsule_mt.translation.tags.markup import Run, read_markup, unescaped
 from hf_capsule_mt.translation.text.words import has_letters
 
 from .base import Document, FileFormat, Kept, Reason, Text, TextPlace, decoded, replaced
+from .front_matter import fields_of, find_front_matter, kept_words
 from .markdown_kept import kept_in, kept_in_references
 from .markdown_marks import Mark, make_parser, marks_of
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 # What stands in front of a paragraph: the box of a task, the kind of an alert, the number of a footnote.
 _LABEL = re.compile(r"(?:\[[ xX]\][ \t]+|\[![A-Za-z]+\][+-]?[ \t]*(?:\n|$)|\[\^[^\]\s]+\][ \t]*)")
@@ -111,13 +111,25 @@ class _MarkdownPage(Document):
                     self.texts.append(Text(mark.alt, keep=_KEEP, place=TextPlace(line)))
                 line += mark.raw.count("\n")
 
+        self._fields = fields_of(find_front_matter(page))
+        for field in self._fields:
+            self.texts.append(Text(field.text, keep=_KEEP, place=TextPlace(field.line)))
+
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the page with its translations."""
-        for image, translation in zip(self._images, translations[len(self._prose) :], strict=True):
+        num_before_fields = len(self.texts) - len(self._fields)
+        of_images = translations[len(self._prose) : num_before_fields]
+        for image, translation in zip(self._images, of_images, strict=True):
             image.raw = image.with_alt(translation)
 
         parts = []
         self.left = []
+        for number, field in enumerate(self._fields, num_before_fields):
+            value = field.written(translations[number])
+            if value is None:
+                self.left.append(number)
+            else:
+                parts.append((field.start, field.end, value))
         for number, (prose, marks, translation) in enumerate(zip(self._prose, self._marks, translations)):
             next_step()
             content = self._content(prose, marks, translation)
@@ -189,12 +201,13 @@ class _ProseFinder:
         self.kept: list[Kept] = []
         environment: dict = {}
 
-        front_matter = _FRONT_MATTER.match(page)
-        if front_matter is not None and has_letters(front_matter[0]):
-            self.kept.append(Kept(Reason.FRONT_MATTER, 1, front_matter[0]))
+        front_matter = find_front_matter(page)
+        words = kept_words(front_matter)
+        if words:
+            self.kept.append(Kept(Reason.FRONT_MATTER, 1, words))
 
         # Blank lines instead of the front matter have the same numbers.
-        without_front_matter = _FRONT_MATTER.sub(lambda front: "\n" * front[0].count("\n"), page)
+        without_front_matter = "\n" * front_matter.count("\n") + page[len(front_matter) :]
         source = without_front_matter.replace("\r\n", "\n")
         self._tokens = parser.parse(source, environment)
         if environment.get("is_mdx"):

@@ -486,7 +486,7 @@ def test_the_last_line_names_units(tmp_path):
 
 def test_the_last_line_names_reasons(project):
     """Also those of files that an earlier run has translated."""
-    write("a.md", "---\ntitle: a dog\n---\n\nIt is late.\n\n<!-- a comment -->\n")
+    write("a.md", "---\nlayout: a dog\n---\n\nIt is late.\n\n<!-- a comment -->\n")
     write("b.md", "![a](b.png 'a dog')\n\n<!-- a comment -->\n")
     load = Loader()
     for beginning in ("2 of 2 files are complete. ", "2 of 2 files are complete, 2 of them since an earlier run. "):

@@ -56,7 +56,7 @@ Title
 [^1]: A footnote here.
 """
 EXPECTED = """---
-title: a dog
+title: A DOG
 ---
 # A *DOG* RUNS #
 
@@ -373,7 +373,7 @@ def test_a_part_that_would_lose_a_mark_stays(tmp_path, caplog):
     # Lines are counted from the beginning of the file.
     front = "---\ntitle: a\n---\n"
     assert translated(tmp_path, front + page, Writes("")) == front + page.replace("# A", "# ")
-    assert "Their lines: 6, 8\n" in caplog.text
+    assert "Their lines: 2, 6, 8\n" in caplog.text
 
 
 def shape(page):

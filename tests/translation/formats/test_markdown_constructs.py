@@ -13,17 +13,17 @@ PAGES = Path(__file__).parent / "pages"
 NO_LANGUAGE = {
     "commonmark": "https code address html png svg name link align p center href src alt div b i em br dl dt dd nav a "
     "table tr td title details summary pre script style img quot copy",
-    "gfm": "https code address html mail long list p align center href src png img br summary details a b h "
-    "kbd mermaid warning smile x",
+    "gfm": "title description https code address html mail long list p align center href src png img br summary "
+    "details a b h kbd mermaid warning smile x",
     "mkdocs_material": "code title note tip danger warning question example py linenums material account fontawesome "
     "brands x twitter md address html button png width caption figure markdown span figcaption div class grid cards "
     "clock fast lg middle octicons arrow right options include operatorname",
-    "docusaurus": "Tabs Highlight code import from export const note tip info warning danger title details group js "
+    "docusaurus": "id Tabs Highlight code import from export const note tip info warning danger title details group js "
     "groupId value label color c a jsx summary div br truncate b bold",
 }
 KEPT = {
     "commonmark": {"link titles": 2, "image texts": 1, "attributes": 2, "comments": 2},
-    "gfm": {"front matter": 1, "diagrams": 1, "attributes": 1},
+    "gfm": {"diagrams": 1, "attributes": 1},
     "mkdocs_material": {"attributes": 2, "edits": 2},
     "docusaurus": {"front matter": 1, "attributes": 2, "components": 3, "comments": 3},
 }
