@@ -65,7 +65,7 @@ def write_rows(rows: Sequence[dict[str, object]], path: Path) -> None:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each output. Nothing but outputs and records may be left."""
-    wanted = {"_records", *NAMES, *(f"{name}.json" for name in NAMES), "int8_choice.json"}
+    wanted = {".records", *NAMES, *(f"{name}.json" for name in NAMES), "int8_choice.json"}
     left = sorted(path.name for path in folder.rglob("*") if path.name not in wanted)
     if left:
         raise RuntimeError(f"{folder} also has {left}.")
@@ -183,7 +183,7 @@ def kills(args: argparse.Namespace) -> None:
 
 def copy_int8_choice(whole: Path, output: Path) -> None:
     """Let an output have the int8 products of another. Each folder times them, and may choose others."""
-    choice = Path("_records", "int8_choice.json")
+    choice = Path(".records", "int8_choice.json")
     if (whole / choice).is_file():
         (output / choice.parent).mkdir(parents=True)
         shutil.copy(whole / choice, output / choice)
@@ -214,7 +214,7 @@ def memory(args: argparse.Namespace) -> None:
             if megabytes is not None:
                 print(f"{step}: {megabytes:.0f} MB", flush=True)
         process.join()
-        record = json.loads((output / "_records" / f"{args.name}.json").read_text())
+        record = json.loads((output / ".records" / f"{args.name}.json").read_text())
         print(f"status {process.exitcode}, {record['rows']} rows in the output")
 
 

@@ -11,7 +11,7 @@ from hf_capsule_mt.data.lines import text_bytes
 from hf_capsule_mt.data.row_formats import has_columns, open_rows
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import replaced_file
-from hf_capsule_mt.translation.files.output_folders import output_paths
+from hf_capsule_mt.translation.files.output_folders import OutputName, output_paths
 from hf_capsule_mt.translation.files.row_files import report_of_rows, share_of, translate_row_files
 from hf_capsule_mt.translation.files.rows import CorpusTranslator
 from hf_capsule_mt.translation.formats import recognise
@@ -29,7 +29,7 @@ _OF_TEXT_FILES = (*("output_file", "interactive", "glossary", "fuzzy", "n_best",
 def translate_rows(args: argparse.Namespace) -> None:
     """Translate this process's share of the files, and say how many sentences look wrong."""
     _check_arguments(args)
-    outputs = output_paths(_files(args), args.output_dir)
+    outputs = output_paths(_files(args), args.output_dir, OutputName(args.output_name, args.target_lang))
     reports = [("--report_file", args.report_file), ("--report_page", args.report_page)]
     check_distinct(reports, [*outputs, *outputs.values()])
     state = decoding.process_state(args.device)

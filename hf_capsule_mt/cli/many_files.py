@@ -15,7 +15,7 @@ from hf_capsule_mt.data.corpus_files import matching_files
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files.many_files import Outcome, translate_files
 from hf_capsule_mt.translation.files.options import FileOptions
-from hf_capsule_mt.translation.files.output_folders import output_paths, with_common_int8
+from hf_capsule_mt.translation.files.output_folders import OutputName, output_paths, with_common_int8
 from hf_capsule_mt.translation.formats.base import Reason
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
@@ -37,7 +37,8 @@ def translate_many(args: argparse.Namespace, options: FileOptions) -> bool:
     Returns:
         Whether all files are complete.
     """
-    outputs = output_paths(_files(args.input_file), args.output_dir)
+    name = OutputName(args.output_name, args.target_lang)
+    outputs = output_paths(_files(args.input_file), args.output_dir, name)
     others = [args.glossary, args.vocabulary]
     reports = [("--report_file", args.report_file), ("--report_page", args.report_page)]
     check_distinct(reports, [*outputs, *outputs.values(), *others])

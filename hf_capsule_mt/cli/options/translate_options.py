@@ -100,6 +100,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     )
 
     group.add_argument(
+        "--output_name",
+        default="{name}",
+        metavar="PATTERN",
+        help="How outputs are called in --output_dir, such as '{stem}.{lang}{suffix}' or 'values-{lang}/{name}'. It "
+        "stands for the last parts of their paths. {lang} is --target_lang (default: %(default)s).",
+    )
+    group.add_argument(
         "--format",
         choices=[*FORMATS, LINES],
         help="Format of all input files (default: as their names and beginnings say). lines: plain text.",

@@ -1,6 +1,6 @@
 """Translate many files into a folder, each by its own format. A file that is complete is not translated again.
 
-The folder `_records` has a record for each complete file: its settings, the path of its input, and hashes of input and
+The folder `.records` has a record for each complete file: its settings, the path of its input, and hashes of input and
 output.
 """
 

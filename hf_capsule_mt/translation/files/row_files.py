@@ -33,7 +33,7 @@ def translate_row_files(outputs: Mapping[Path, Path], output_dir: Path, translat
     A row of plain text is a line, and only its translation is in the output.
 
     A file that is complete is skipped. Finished parts of the others are kept in the folder `.unfinished`, and a killed
-    run continues behind them with the same bytes. The folder `_records` has a record for each complete file.
+    run continues behind them with the same bytes. The folder `.records` has a record for each complete file.
 
     Args:
         outputs: the output of each file, as [`output_paths`] returns it.

@@ -95,7 +95,8 @@ def translate_file(
         file_format: a name among `FORMATS`, or "lines" for plain text, whose paragraphs end with an empty line. By
             default the name and the beginning of the file tell.
         source_lang: code of the source language, for NLLB, M2M-100 and mBART.
-        target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it.
+        target_lang: code of the language to write. Multilingual models need it. Pages of HTML name it, by default that
+            of a tokenizer which knows its pair.
         keep: a regular expression for more parts that are not translated.
         translate_addresses: whether addresses of the Web and of e-mail are translated like words.
         fuzzy: whether translations that wait for a review are replaced. Only .po and XLIFF have such ones.
@@ -115,8 +116,10 @@ def translate_file(
     """
     input_file = Path(input_file)
     check_language(language)
-    mark, document = _read(input_file, file_format, target_lang, fuzzy)
     translator = getattr(translator, "texts", translator)
+    # That of an OPUS-MT model knows its pair.
+    known_target = getattr(translator.tokenizer, "target_lang", None)
+    mark, document = _read(input_file, file_format, target_lang or known_target, fuzzy)
     direction = checked_direction(translator, source_lang, target_lang, glossary)
     reading = TextOptions(language, keep=_keep(keep, translate_addresses), glossary=glossary)
     has_report = report_file is not None

@@ -14,7 +14,7 @@ from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files import translate_file, whole
 from hf_capsule_mt.translation.files.many_files import translate_files
-from hf_capsule_mt.translation.files.output_folders import RECORDS, output_paths
+from hf_capsule_mt.translation.files.output_folders import RECORDS, OutputName, output_paths
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 CATALOGUE = """msgid "a %s"
@@ -65,7 +65,7 @@ def read(path):
 
 
 def outputs(folder="out"):
-    paths = [path for path in Path(folder).rglob("*") if path.is_file() and "_records" not in path.parts]
+    paths = [path for path in Path(folder).rglob("*") if path.is_file() and ".records" not in path.parts]
     return {str(path.relative_to(folder)): read(path) for path in paths}
 
 
@@ -257,7 +257,7 @@ def test_a_run_over_a_part_finds_its_outputs(project):
 
     assert outcome.errors == []
     assert outputs() == {"index.md": b"# A\n", "api/index.md": b"# C\n", "api/new.md": b"# D\n"}
-    record = json.loads(Path("out/_records/api/new.md.json").read_text())
+    record = json.loads(Path("out/.records/api/new.md.json").read_text())
     assert record["input"] == "../docs/api/new.md"
 
 
@@ -306,7 +306,7 @@ def test_a_project_and_its_outputs_may_move(project, monkeypatch):
 
 def test_a_record_that_does_not_name_its_input(project):
     translate(Loader(), "README.md")
-    record_file = Path("out/_records/README.md.json")
+    record_file = Path("out/.records/README.md.json")
     record = json.loads(record_file.read_text())
     del record["input"]
     record_file.write_text(json.dumps(record))
@@ -337,9 +337,70 @@ def test_files_among_the_outputs_are_refused(project):
     for folder in ("out", "docs/../out"):
         with pytest.raises(UserError, match=r"out/docs/a/notes.txt is an output in --output_dir"):
             output_paths([Path("README.md"), Path("out/docs/a/notes.txt")], Path(folder))
-    write("_records/a.md", "a")
+    write(".records/a.md", "a")
     with pytest.raises(UserError, match="is for records"):
-        output_paths([Path("README.md"), Path("_records/a.md")], Path("out"))
+        output_paths([Path("README.md"), Path(".records/a.md")], Path("out"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("{name}", ["docs/a/notes.txt", "docs/page.html.gz", "README.md"]),
+        ("{stem}.{lang}{suffix}", ["docs/a/notes.de.txt", "docs/page.de.html.gz", "README.de.md"]),
+        ("values-{lang}/{name}", ["docs/values-de/notes.txt", "values-de/page.html.gz", "values-de/README.md"]),
+    ],
+)
+def test_names_with_the_language(project, pattern, expected):
+    paths = [Path(name) for name in ("docs/a/notes.txt", "docs/page.html.gz", "README.md")]
+    found = output_paths(paths, Path("out"), OutputName(pattern, "de"))
+    assert [path.relative_to("out").as_posix() for path in found.values()] == expected
+
+
+def test_renamed_outputs_are_found_again(project):
+    """By a run over a part of the files too."""
+    name = OutputName("{stem}.{lang}{suffix}", "de")
+    paths = [Path("docs/a/notes.txt"), Path("README.md")]
+    first = output_paths(paths, Path("out"), name)
+    translate_files(first, Path("out"), Loader(), "en", settings={})
+
+    part = output_paths(paths[:1], Path("out"), name)
+
+    assert part == {paths[0]: Path("out/docs/a/notes.de.txt")}
+    assert translate_files(part, Path("out"), Loader(), "en", settings={}).num_complete_before == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("{language}/{name}", "cannot be read"),
+        ("{name", "cannot be read"),
+        ("{lang}/{name}", "needs --target_lang"),
+        ("../{name}", "leaves the output folder"),
+        ("/tmp/{name}", "leaves the output folder"),
+        ("{stem}.de", "must end as the input does"),
+    ],
+)
+def test_names_that_are_refused(pattern, words):
+    with pytest.raises(UserError, match=words):
+        OutputName(pattern)
+
+
+def test_two_inputs_with_one_output(project):
+    paths = [Path("docs/a/notes.txt"), Path("docs/b/notes.txt")]
+    write("docs/b/notes.txt", "a")
+    with pytest.raises(UserError, match=r"would both be written to de/notes.txt"):
+        output_paths(paths, Path("out"), OutputName("de/{name}"))
+
+
+def test_records_of_an_earlier_clone_are_found(project):
+    """They had a folder that sites published."""
+    translate(Loader())
+    Path("out/.records").rename("out/_records")
+
+    outcome = translate(Loader())
+
+    assert outcome.num_complete_before == 4
+    assert not Path("out/_records").exists()
 
 
 def test_running_text_is_that_of_documents(project, tmp_path):
@@ -386,7 +447,7 @@ def test_the_command(project, run):
     assert line.startswith("4 of 4 files are complete. Units translated: ")
     assert line.endswith(" seconds.")
     assert "7/7 [" in result.err
-    record = json.loads(Path("out/_records/docs/a/notes.txt.json").read_text())
+    record = json.loads(Path("out/.records/docs/a/notes.txt.json").read_text())
     assert record["settings"]["num_beams"] == 1
     result = run("README.md", "docs/**/*", "locale/*.po", "--num_beams", "1")
     assert result.out.startswith("4 of 4 files are complete, 4 of them since an earlier run.")

@@ -82,7 +82,7 @@ def rows_of(path):
 def hashes(output):
     """Of the outputs. Everything else that is left must be records."""
     left = {path.name for path in output.iterdir() if path.is_dir()}
-    assert left == {"_records"}
+    assert left == {".records"}
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in output.iterdir() if path.is_file()}
 
 
@@ -99,7 +99,7 @@ def test_rows_stay_and_get_a_translation(checkpoint, folder, tmp_path, expected,
     assert file.metadata.row_group(0).column(0).compression == "GZIP"
     assert file.metadata.num_row_groups > 2
     assert file.schema_arrow.field("score").type == pa.float64()
-    record = json.loads((output / "_records" / "d.parquet.json").read_text())
+    record = json.loads((output / ".records" / "d.parquet.json").read_text())
     assert record["rows"] == len(ROWS)
     assert record["counts"]["segments"] == 30
     assert record["words_per_second"] > 0
@@ -226,7 +226,7 @@ def test_all_shares_have_the_same_int8_products(checkpoint, folder, tmp_path, mo
         monkeypatch.setattr(int8, "_used_choice", None)
         monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many, backend=backend: backend)
         translate(checkpoint, folder, tmp_path / "out", "--dtype", "int8", "--part", part)
-    records = [json.loads(path.read_text()) for path in (tmp_path / "out" / "_records").glob("*.*.json")]
+    records = [json.loads(path.read_text()) for path in (tmp_path / "out" / ".records").glob("*.*.json")]
     assert len(records) == 4
     for record in records:
         assert record["settings"]["int8_choice"]["many_rows"] == int8._int8_backends()[0]
@@ -273,7 +273,7 @@ def test_killed_at_the_end_of_a_file(checkpoint, folder, tmp_path):
         assert status == -9, log.read_text()
         assert run("translate", words, log, death=("in_small_parts", size)) == 0, log.read_text()
         assert hashes(output) == hashes(tmp_path / "whole")
-        assert [path.name for path in (output / "_records").iterdir()] == ["a.jsonl.json"]
+        assert [path.name for path in (output / ".records").iterdir()] == ["a.jsonl.json"]
     assert replaces > 4
 
 

@@ -58,7 +58,7 @@ def several(translate):
 
 def outputs(folder):
     left = {path.name for path in folder.iterdir() if path.is_dir()}
-    assert left == {"_records"}
+    assert left == {".records"}
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
@@ -77,7 +77,7 @@ def test_an_output_is_that_of_the_file_by_itself(translate, several, files, opti
     assert gzip.decompress(new["b.en.gz"]) == new["a.en"]
     with pa.input_stream(str(files / "out" / "c.en.zst"), compression="zstd") as stream:
         assert stream.read() == new["a.en"]
-    record = json.loads((files / "out" / "_records" / "c.en.zst.json").read_text())
+    record = json.loads((files / "out" / ".records" / "c.en.zst.json").read_text())
     assert record["rows"] == len(LINES)
 
 
@@ -108,9 +108,9 @@ def test_folders_stay(translate, files):
     (files / "other" / "more").mkdir(parents=True)
     (files / "other" / "more" / "a.en").write_bytes(TEXT)
     translate("--input_file", "**/a.en", "--output_dir", "out")
-    assert sorted(path.name for path in (files / "out").iterdir()) == ["_records", "a.en", "other"]
+    assert sorted(path.name for path in (files / "out").iterdir()) == [".records", "a.en", "other"]
     assert (files / "out" / "other" / "more" / "a.en").read_bytes() == (files / "out" / "a.en").read_bytes()
-    assert (files / "out" / "_records" / "other" / "more" / "a.en.json").is_file()
+    assert (files / "out" / ".records" / "other" / "more" / "a.en.json").is_file()
 
 
 def test_a_run_over_a_part_finds_its_outputs(translate, files, engine_calls):
@@ -120,7 +120,7 @@ def test_a_run_over_a_part_finds_its_outputs(translate, files, engine_calls):
     engine_calls.clear()
     translate("--input_file", "other/a.en", "--output_dir", "out")
     assert not engine_calls
-    assert json.loads((files / "out" / "_records" / "other" / "a.en.json").read_text())["input"] == "../other/a.en"
+    assert json.loads((files / "out" / ".records" / "other" / "a.en.json").read_text())["input"] == "../other/a.en"
 
 
 def test_an_output_of_another_input_is_refused_by_name(translate, files, capsys):
@@ -149,7 +149,7 @@ def test_an_interrupted_file_continues(several, files, engine_calls, monkeypatch
         patch.setattr(row_translation._FileOfRows, "_part", stopping_in_the_second_file)
         with pytest.raises(SystemExit, match="130"):
             several("out")
-    assert sorted(path.name for path in (files / "out").iterdir()) == [".unfinished", "_records", "a.en"]
+    assert sorted(path.name for path in (files / "out").iterdir()) == [".records", ".unfinished", "a.en"]
     assert len(parts) > 4
     several("out")
     assert outputs(files / "out") == outputs(files / "whole")

@@ -35,6 +35,17 @@ def test_a_page(tmp_path):
     assert translated(tmp_path, PAGE) == expected
 
 
+def test_the_language_that_the_tokenizer_knows(tmp_path):
+    """As those of OPUS-MT do."""
+    (tmp_path / "a.html").write_text(PAGE)
+    translator = UpperCase()
+    translator.tokenizer.target_lang = "de"
+
+    translate_file(translator, tmp_path / "a.html", tmp_path / "b.html", "en")
+
+    assert '<html lang="de" class="a">' in (tmp_path / "b.html").read_text()
+
+
 def test_the_language_of_the_page(tmp_path):
     assert '<html lang="de" class="a">' in translated(tmp_path, PAGE, target_lang="de")
     assert '<HTML class=a Lang="de">' in translated(tmp_path, "<HTML class=a Lang=en><p>a", target_lang="de")
