@@ -25,6 +25,7 @@ from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding.products.products import PRECISIONS
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.translation.preparation import TooLong
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 TOKENS_PER_BATCH = 4096
@@ -74,7 +75,7 @@ def file_decoders(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, nu
 
 def _translate_by_engine(translator: TextTranslator, num_beams: int, dtype: str, lines: list[str]) -> list[str]:
     """Translate lines as `translate` does."""
-    prepared = [translator.reader.prepare(line, truncation=True) for line in lines]
+    prepared = [translator.reader.prepare(line, too_long=TooLong.CUT) for line in lines]
     sentences = [text.sentences[0] for text in prepared]
     batches = batch_by_tokens([len(sentence.token_ids) for sentence in sentences], TOKENS_PER_BATCH)
     ranked = translator.decode(sentences, batches, dtype=dtype, num_beams=num_beams, length_penalty=1.0)

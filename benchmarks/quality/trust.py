@@ -36,6 +36,7 @@ from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.files import read_json, replace_text, write_json
 from hf_capsule_mt.translation.alignment.forced import forced_pass
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
+from hf_capsule_mt.translation.quality.faults import Evidence
 from hf_capsule_mt.translation.quality.judge import judge, judged
 from hf_capsule_mt.translation.quality.signals import read_signals
 from hf_capsule_mt.translation.quality.surface import compare_numbers, copied_share, wrong_script
@@ -189,8 +190,8 @@ def fields_of(translator: TextTranslator, sources: Sequence[str], targets: Seque
             target = (targets[index], words)
             signals = read_signals(forced, tokenizer, source, target, has_end=True)
             score = forced.mean_log_probability
-            judgement = judged(source_ids[index], words, True, targets[index], score, signals)
-            records[index] = judgement.fields()
+            evidence = Evidence(source_ids[index], words, targets[index], signals=signals)
+            records[index] = judged(evidence, score).fields()
     return records
 
 

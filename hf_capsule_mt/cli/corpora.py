@@ -23,7 +23,7 @@ from .common import check_distinct, check_output_file, check_output_folder, leav
 
 logger = logging.getLogger(__name__)
 
-_OF_TEXT_FILES = (*("output_file", "interactive", "glossary", "fuzzy", "n_best", "alignments"),)
+_OF_TEXT_FILES = (*("output_file", "interactive", "fuzzy", "n_best", "alignments"),)
 
 
 def translate_rows(args: argparse.Namespace) -> None:
@@ -50,6 +50,7 @@ def translate_rows(args: argparse.Namespace) -> None:
         tags=args.tags,
         keep=args.keep,
         translate_addresses=args.translate_addresses,
+        glossary=decoding.glossary_of(args),
         source_lang=args.source_lang,
         target_lang=args.target_lang,
         device=str(args.device or state.device),
@@ -80,7 +81,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
             raise UserError(f"--{name} is for one file of text. Leave it out with --output_dir.")
     if not args.input_file:
         raise UserError("--output_dir needs --input_file with the files.")
-    decoding.check_options(args)
     check_output_folder(args.output_dir)
     check_output_file(args.report_file)
     check_output_file(args.report_page)

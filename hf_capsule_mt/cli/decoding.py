@@ -11,6 +11,7 @@ from accelerate.utils import parse_flag_from_env
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
+from hf_capsule_mt.translation.terms.glossary import Glossary
 
 from .common import check_text_file, meet, usable_device, warn_if_busy, warn_of_one_process
 
@@ -48,6 +49,13 @@ def file_options(args: argparse.Namespace, model: DecodingOptions, **others: Any
     """
     common = {"device": args.device, "source_lang": args.source_lang, "target_lang": args.target_lang}
     return FileOptions(model, **(common | others))
+
+
+def glossary_of(args: argparse.Namespace) -> Glossary | None:
+    """Return the terms of a command that translates."""
+    if args.glossary is None:
+        return None
+    return Glossary.read(args.glossary, *(args.glossary_languages or ()))
 
 
 def process_state(device: str | None) -> PartialState:

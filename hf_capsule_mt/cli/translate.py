@@ -18,7 +18,6 @@ from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recogn
 from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.quality.report import is_report, summary
 from hf_capsule_mt.translation.quality.report_page import write_report_page
-from hf_capsule_mt.translation.terms.glossary import Glossary
 from hf_capsule_mt.translation.text.segments import check_language
 from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
 from hf_capsule_mt.translation.text_translator import TextTranslator
@@ -75,11 +74,11 @@ def _check_no_other_file(report: Path, page: Path) -> None:
 
 def _translate_into_folder(args: argparse.Namespace) -> None:
     """Translate several files: by their formats with --documents, otherwise rows and lines."""
+    _check_texts(args)
     if args.documents is None:
         corpora.translate_rows(args)
         return
     many_files.check_arguments(args)
-    _check_texts(args)
     are_complete = many_files.translate_many(args, _options(args))
     if args.report_file is not None:
         _finish_report(args)
@@ -232,8 +231,5 @@ def _text_options(args: argparse.Namespace) -> TextOptions:
     keeps_addresses = (args.documents or args.tags) and not args.translate_addresses
     if keeps_addresses and args.alignments is None:
         keep = with_addresses(keep)
-    glossary = None
-    if args.glossary is not None:
-        glossary = Glossary.read(args.glossary, *(args.glossary_languages or ()))
     split = "paragraphs" if args.documents else "lines"
-    return TextOptions(args.documents or args.sentences, args.tags, keep, glossary, split=split)
+    return TextOptions(args.documents or args.sentences, args.tags, keep, decoding.glossary_of(args), split=split)

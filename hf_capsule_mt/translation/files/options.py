@@ -1,15 +1,12 @@
 """What the commands that translate are asked to do with a file."""
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from hf_capsule_mt.decoding.products.int8 import Int8Choice
-from hf_capsule_mt.files import hash_text
 
 from ..generation.model_options import DecodingOptions
 from ..preparation import TextOptions
-from ..terms.glossary import Glossary
 from .partial_output import kept_settings
 
 STANDARD_INPUT = Path("/dev/stdin")
@@ -98,15 +95,10 @@ class FileOptions:
         if texts.keep is not None:
             settings["keep"] = texts.keep.pattern
         if texts.glossary is not None:
-            settings["glossary"] = _hash_terms(texts.glossary)
+            settings["glossary"] = texts.glossary.digest()
         return settings
 
 
 def is_pharaoh(alignments_file: Path) -> bool:
     """Return whether a file of alignments is in Pharaoh's format. Otherwise it has lines of JSON."""
     return not alignments_file.name.endswith((".jsonl", ".jsonl.gz"))
-
-
-def _hash_terms(glossary: Glossary) -> str:
-    """Return the hash of the terms of a glossary, wherever its file is."""
-    return hash_text(json.dumps([entry.sources, entry.targets]) for entry in glossary.entries)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from ..formats.messages import without_halves
 from ..generation.model_options import DecodingOptions
 from ..preparation import RawText, TextOptions, TooLong
 from ..quality.faults import FAULTS
+from ..terms.forcing import check_glossary
+from ..terms.glossary import Glossary
 from ..text.segments import check_language
 from ..text.words import keep_pattern, with_addresses
 from ..text_translator import TextTranslator, first_equal_sentences
@@ -67,6 +70,7 @@ class CorpusTranslator:
         tags: whether texts have tags of XML or HTML.
         keep: regular expression for more parts than addresses that are not translated.
         translate_addresses: whether addresses of the Web and of e-mail are translated like words.
+        glossary: terms that translations must have: a file (.tsv, .csv or .tbx), or a [`Glossary`].
         source_lang: source language, for NLLB, M2M-100 and mBART.
         target_lang: language to write with these, and with multilingual OPUS-MT and MADLAD.
         device: name of the device. By default it is a GPU if there is one.
@@ -88,6 +92,7 @@ class CorpusTranslator:
         tags: bool = False,
         keep: str | None = None,
         translate_addresses: bool = False,
+        glossary: str | Path | Glossary | None = None,
         source_lang: str | None = None,
         target_lang: str | None = None,
         device: str | None = None,
@@ -108,7 +113,9 @@ class CorpusTranslator:
             pattern = keep_pattern(keep)
         if not translate_addresses:
             pattern = with_addresses(pattern)
-        self.options = TextOptions(sentences, tags, pattern, split="lines")
+        if isinstance(glossary, str | Path):
+            glossary = Glossary.read(glossary, source_lang or sentences, target_lang)
+        self.options = TextOptions(sentences, tags, pattern, glossary, split="lines")
         self.decoding = DecodingOptions(str(model), **decoding).pinned()
         self._translator: TextTranslator | None = None
         self._direction = ONE_PAIR
@@ -119,7 +126,9 @@ class CorpusTranslator:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that translations depend on, except the texts."""
+        glossary = self.options.glossary
         return {
+            **({} if glossary is None else {"glossary": glossary.digest()}),
             **self.decoding.settings(),
             # In int8, and by rounding, a translation depends on the sentences of its batch.
             "max_tokens_per_batch": self.decoding.max_tokens_per_batch,
@@ -214,6 +223,8 @@ class CorpusTranslator:
             if torch.cuda.is_available():
                 default = "cuda"
             translator = TextTranslator(*self.decoding.load(torch.device(self.device or default)))
+            if self.options.glossary is not None:
+                check_glossary(self.options.glossary, translator.tokenizer, translator.model.generation_config)
             self._direction = translator.reader.languages.direction(self.source_lang, self.target_lang, _NAMES)
             self._translator = translator
         return self._translator

@@ -1,5 +1,6 @@
 """Glossaries: terms of a source language with the forms that a translation must use, and where texts contain them."""
 
+import json
 import unicodedata
 from bisect import bisect_left
 from collections import defaultdict, deque
@@ -10,6 +11,7 @@ from pathlib import Path
 import regex
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.files import hash_text
 
 from ..text.words import IN_WORD, UNSPACED
 from .files import Entry, read_entries
@@ -62,6 +64,10 @@ class Glossary:
             _check_entry(entry)
             for form in entry.sources:
                 self._add(form, entry)
+
+    def digest(self) -> str:
+        """Return a hash of the terms, wherever their file is."""
+        return hash_text(json.dumps([entry.sources, entry.targets]) for entry in self.entries)
 
     @classmethod
     def read(cls, path: str | Path, source_lang: str | None = None, target_lang: str | None = None) -> "Glossary":

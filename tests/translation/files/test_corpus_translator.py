@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyarrow import parquet
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from translated_lines import translate_lines
 
-from hf_capsule_mt import CorpusTranslator
+from hf_capsule_mt import CorpusTranslator, pipeline
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import text_translator
@@ -21,6 +22,7 @@ from hf_capsule_mt.translation.generation.model_options import changed_settings
 from hf_capsule_mt.translation.quality.judge import Judgement
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
+TRANSFORMER = Path(__file__).parents[3] / "checkpoints" / "tatoeba-en-de-transformer"
 TEXTS = ["a b c", "d e f g\nh i", "j", "a b c\n\nd e f g"]
 
 
@@ -49,6 +51,23 @@ def test_equal_words_with_other_tags(checkpoint):
     assert again == plain
     assert [text.count("<b>") + text.count("</b>") for text in (plain, bold, italic)] == [0, 2, 0]
     assert [text.count("<i>") + text.count("</i>") for text in (plain, bold, italic)] == [0, 0, 2]
+
+
+def test_a_glossary(tmp_path):
+    """Terms are those that a pipeline obeys. What is written depends on them."""
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("coat\tJacke\n")
+    translate = CorpusTranslator(str(TRANSFORMER), glossary=terms, num_beams=4)
+
+    found = translate({"text": ["Where did you buy that coat?\nI like music.", None, "My coat is old."]})["translation"]
+
+    translator = pipeline(TRANSFORMER, device="cpu", num_beams=4, glossary=str(terms))
+    sources = ["Where did you buy that coat?", "I like music.", "My coat is old."]
+    lines = [result["translation_text"] for result in translator(sources, batch_size=3)]
+    assert found == [f"{lines[0]}\n{lines[1]}", None, lines[2]]
+    assert ["Jacke" in line for line in lines] == [True, False, True]
+    without = CorpusTranslator(str(TRANSFORMER), num_beams=4)
+    assert changed_settings(without.settings, translate.settings) == ["glossary"]
 
 
 def test_arrays_nulls_and_other_names(checkpoint, expected):

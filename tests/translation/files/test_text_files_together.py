@@ -190,7 +190,6 @@ MISTAKES = {
     "a column": (["a.en"], ["--text_column", "words"], "--text_column is for rows, and a.en is plain text"),
     "a report": (["a.en"], ["--report_column", "r"], "--report_column is for rows, and a.en is plain text"),
     "errors": (["a.en"], ["--errors", "replace"], "--errors replace is for one file of text"),
-    "a glossary": (["a.en"], ["--glossary", "g.tsv"], "--glossary is for one file of text"),
 }
 
 
