@@ -189,3 +189,18 @@ def engine_calls(monkeypatch):
 
     monkeypatch.setattr(Engine, "translate", recorded)
     return calls
+
+
+@pytest.fixture
+def int8_choices(monkeypatch):
+    """The choice for int8 of every engine that is made."""
+    from hf_capsule_mt.decoding import Engine
+
+    choices, make = [], Engine.__init__
+
+    def recorded(engine, model, dtype, choice=None):
+        choices.append(choice)
+        make(engine, model, dtype, choice)
+
+    monkeypatch.setattr(Engine, "__init__", recorded)
+    return choices

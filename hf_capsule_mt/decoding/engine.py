@@ -22,6 +22,7 @@ from .models.m2m_and_mbart import M2M100Adapter, MBartAdapter
 from .models.recurrent import CapsNMTAdapter, RNMTAdapter
 from .models.t5 import MT5Adapter, T5Adapter
 from .models.transformer import MarianAdapter
+from .products.int8 import Int8Choice
 from .products.products import HALVES, make_of, multiplies_as_they_are, precisions_on
 from .products.shortlist import ShortlistVocabulary
 from .products.vocabulary import Vocabulary
@@ -77,14 +78,15 @@ class Engine:
             or a CUDA device. Models of Transformers may have weights in 16 bits.
         dtype: precision of the products, "float32", "bfloat16" or, on a CPU, "int8". All else is in float32. With
             weights in 16 bits "float32" means that the products have the precision of the weights.
+        int8_choice: how products in int8 are computed. None: as they are fastest here.
 
     Raises:
         UnsupportedModelError: if the model is of another class or dtype, something in it has been replaced, or no test
             has seen this version of Transformers and the scores are not those of the model.
-        UserError: if there is no such precision on the device.
+        UserError: if there is no such precision on the device, or no such products in int8.
     """
 
-    def __init__(self, model: PreTrainedModel, dtype: str = "float32") -> None:
+    def __init__(self, model: PreTrainedModel, dtype: str = "float32", int8_choice: Int8Choice | None = None) -> None:
         adapter = adapter_for(model)
         precisions = precisions_on(model.device)
         if dtype not in precisions:
@@ -96,7 +98,7 @@ class Engine:
             prove(model, adapter)
             # After the proof, which calls the model: Transformers may put hooks into it at its first call.
             self._fingerprint = Fingerprint(model)
-            self._adapter = adapter(model, make_of(dtype, model.dtype, model.device))
+            self._adapter = adapter(model, make_of(dtype, model.dtype, model.device, int8_choice))
         self._name = model.name_or_path
         self._dtype = dtype
         # Recurrent models have no positions.
@@ -201,21 +203,23 @@ def _renew_lock() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
-_engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
-"""Engines of each model, by their precision."""
+_engines: WeakKeyDictionary[PreTrainedModel, dict[tuple[str, Int8Choice | None], Engine]] = WeakKeyDictionary()
+"""Engines of each model, by their precision and choice for int8."""
 _unproven: WeakKeyDictionary[PreTrainedModel, tuple[Fingerprint, str]] = WeakKeyDictionary()
 """Models that have no engine in this version of Transformers, and why. It is not tried again for every batch."""
 
 
-def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
-    """Return an engine for a model: the one made before in this precision, unless the model has changed.
+def engine_of(model: PreTrainedModel, dtype: str = "float32", int8_choice: Int8Choice | None = None) -> Engine:
+    """Return an engine for a model: the one made before with these arguments, unless the model has changed.
+
+    The arguments are those of [`Engine`].
 
     Raises:
         UnsupportedModelError: if the engine cannot decode this model.
-        UserError: if there is no such precision on its device.
+        UserError: if there is no such precision on its device, or no such products in int8.
     """
     with _MAKING:
-        known = known_engine(model, dtype)
+        known = known_engine(model, dtype, int8_choice)
         if known is not None:
             return known
         if any(module.training for module in model.modules()):
@@ -228,21 +232,23 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
         if unproven is not None and unproven[0].is_of(model):
             raise UnprovenModelError(unproven[1])
         try:
-            engine = Engine(model, dtype)
+            engine = Engine(model, dtype, int8_choice)
         except UnprovenModelError as error:
             _unproven[model] = (Fingerprint(model), str(error))
             raise
-        _engines.setdefault(model, {})[dtype] = engine
+        _engines.setdefault(model, {})[dtype, int8_choice] = engine
         return engine
 
 
-def known_engine(model: PreTrainedModel, dtype: str = "float32") -> Engine | None:
-    """Return the engine that was made before in this precision, unless the model has changed.
+def known_engine(
+    model: PreTrainedModel, dtype: str = "float32", int8_choice: Int8Choice | None = None
+) -> Engine | None:
+    """Return the engine that was made before with these arguments, unless the model has changed.
 
-    Then the model is in evaluation mode, as it was when the engine was made.
+    They are those of [`Engine`]. If there is one, the model is in evaluation mode, as it was when the engine was made.
     """
     with _MAKING:
-        known = _engines.get(model, {}).get(dtype)
+        known = _engines.get(model, {}).get((dtype, int8_choice))
         # One sentence notices how long it takes to compare. So no other engine is compared.
         if known is not None and known.is_of(model):
             return known

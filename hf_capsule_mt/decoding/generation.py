@@ -23,6 +23,7 @@ from hf_capsule_mt.modeling.transformers_versions import CACHE
 
 from .engine import Engine, engine_of
 from .fingerprint import UnsupportedError, UnsupportedModelError
+from .products.int8 import Int8Choice
 from .products.products import HALVES
 from .products.vocabulary import FiniteScores
 from .search.constraints import Constraints, NewTokenLimits
@@ -135,6 +136,7 @@ def search_settings(
     generation_config: GenerationConfig,
     *,
     dtype: str,
+    int8_choice: Int8Choice | None = None,
     **model_kwargs: Any,
 ) -> tuple[Engine, Settings]:
     """Return the engine, and the settings of its search, for a call of `generate()`, which gives what it has prepared.
@@ -147,7 +149,8 @@ def search_settings(
         logits_processor: as `generate()` prepares them, as are the next two.
         stopping_criteria: the engine also knows [`NewTokenLimits`].
         generation_config: the settings of the call.
-        dtype: precision of the engine's products.
+        dtype: precision of the engine's products, as in [`Engine`].
+        int8_choice: how products in int8 are computed.
         model_kwargs: the encoder's output, and other arguments of the model.
 
     Raises:
@@ -156,7 +159,7 @@ def search_settings(
     """
     _check_length_penalty(generation_config)
     _check_asked_for(input_ids, generation_config, model_kwargs)
-    engine = engine_of(model, dtype)
+    engine = engine_of(model, dtype, int8_choice)
     if engine.needs_cache and model_kwargs.get("use_cache") is False:
         raise UnsupportedError("use_cache is False")
     return engine, _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.lines import unbroken
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor
+from hf_capsule_mt.decoding.products.int8 import Int8Choice
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.long_work import next_step
 
@@ -31,7 +32,7 @@ from .translation import PreparedText, Sentence, Translation, with_alternatives
 
 Ranked = tuple[Decoded, ...]
 """The translations of one sentence as the model wrote them, best first."""
-_PLAIN = (str, int, float, bool, ShortlistLogitsProcessor, type(None))
+_PLAIN = (str, int, float, bool, Int8Choice, ShortlistLogitsProcessor, type(None))
 
 
 class TextTranslator:

@@ -50,7 +50,7 @@ def test_the_engine_has_it(dtype, folder, folders, monkeypatch):
     assert model.dtype == (torch.bfloat16 if keeps_half else torch.float32)
     asked, make = [], Engine.__init__
     monkeypatch.setattr(
-        Engine, "__init__", lambda self, model, dtype="float32": asked.append(dtype) or make(self, model, dtype)
+        Engine, "__init__", lambda self, model, dtype, *choice: asked.append(dtype) or make(self, model, dtype, *choice)
     )
     options = decoding.decoding_options(args).generate_options()
     assert len(translate_lines(model, tokenizer, ["a b", "c"], **options)) == 2

@@ -40,13 +40,12 @@ def _by_definition(inputs, weight, bias):
 @pytest.mark.parametrize("engine", int8._int8_backends())
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shape", [(7, 5), (64, 96), (300, 700)])
-def test_int8_products(shape, with_bias, engine, monkeypatch):
-    monkeypatch.setattr(int8, "_used_choice", choice_of(engine, engine))
+def test_int8_products(shape, with_bias, engine):
     # Of some draws several numbers of a row lie between two levels.
     torch.manual_seed(0)
     weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
     weight[:, 0], weight[:, 1] = 0, 100 * weight[:, 1]
-    product = int8_map(weight, bias)
+    product = int8_map(weight, bias, choice_of(engine, engine))
     for rows in (1, 4, 40):
         inputs = torch.randn(rows, shape[0])
         expected, scale = _by_definition(inputs, weight, bias)
@@ -61,10 +60,9 @@ def test_int8_products(shape, with_bias, engine, monkeypatch):
 def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
     """For few rows and for many it packs the weight when they come, if they have backends of their own."""
     backends = int8._int8_backends()
-    monkeypatch.setattr(int8, "_used_choice", choice_of(backends[0], backends[-1]))
     weight, bias = torch.randn(64, 96), torch.randn(96)
     kept = weakref.ref(weight)
-    product = int8_map(weight, bias)
+    product = int8_map(weight, bias, choice_of(backends[0], backends[-1]))
     expected = [_by_definition(inputs, weight, bias)[0] for inputs in (torch.ones(count, 64) for count in rows)]
     del weight
     assert kept() is None
@@ -83,9 +81,8 @@ def test_int8_keeps_one_byte_for_each_number_of_a_weight(rows, monkeypatch):
     # Weights of many numbers only with fewer rows: 262,144 multiplications at most.
     [((64, 96), 8, 9), ((100, 800), 3, 4), ((256, 512), 0, 1)],
 )
-def test_small_weights_are_multiplied_in_float32_for_the_fewest_rows(shape, most_rows, fewest_rows, monkeypatch):
+def test_small_weights_are_multiplied_in_float32_for_the_fewest_rows(shape, most_rows, fewest_rows):
     """It takes less time, as long as it is a cheap product."""
-    monkeypatch.setattr(int8, "_used_choice", None)
     for bias in (None, torch.randn(shape[1])):
         weight = torch.randn(shape)
         product = int8_map(weight, bias)
@@ -105,19 +102,16 @@ def product_in_float32(inputs, weight, bias):
 @needs_int8
 def test_a_choice_says_up_to_how_many_rows_small_weights_are_float32(monkeypatch):
     """Otherwise an output would be continued with other products. That of an earlier version does not say it."""
-    monkeypatch.setattr(int8, "_used_choice", None)
     choice = int8.int8_choice()
     weight, inputs = torch.randn(64, 96), torch.randn(3, 64)
     expected = int8_map(weight)(inputs)
     monkeypatch.setattr(int8, "_FLOAT32_ROWS", 0)
     assert not torch.equal(int8_map(weight)(inputs), expected)
-    int8.use_int8_choice(choice)
-    assert torch.equal(int8_map(weight)(inputs), expected)
+    assert torch.equal(int8_map(weight, None, choice)(inputs), expected)
     earlier = asdict(choice)
     del earlier["float32_rows"]
-    int8.use_int8_choice(int8.Int8Choice(**earlier))
     monkeypatch.setattr(int8, "_FLOAT32_ROWS", 8)
-    assert not torch.equal(int8_map(weight)(inputs), expected)
+    assert not torch.equal(int8_map(weight, None, int8.Int8Choice(**earlier))(inputs), expected)
 
 
 def _float32_tensors_of(product, size):
@@ -140,7 +134,6 @@ def without_quantized_tensors(monkeypatch):
     """A PyTorch that has removed them."""
     for name in ("quantize_per_channel", "qint8"):
         monkeypatch.delattr(torch, name)
-    monkeypatch.setattr(int8, "_used_choice", None)
     for name in ("_int8_backends", "_backend_without_quantized_tensors", "_multiplies_by_rows"):
         monkeypatch.setattr(int8, name, cache(getattr(int8, name).__wrapped__))
 
@@ -168,7 +161,6 @@ def _product_by_rows(inputs, weight, bias, largest_level):
 @pytest.mark.parametrize("shape", [(7, 5), (64, 96), (300, 700), (4096, 33)])
 def test_products_by_rows_are_exact(shape, with_bias, reduces_range, monkeypatch):
     """A row becomes the same numbers next to others. No sum overflows. CPUs without VNNI have 7 bits."""
-    monkeypatch.setattr(int8, "_used_choice", by_rows(reduces_range))
     monkeypatch.setattr(int8, "_SCALED_NUMBERS", 1000)
     weight = torch.randn(shape)
     bias = torch.randn(shape[1]) if with_bias else None
@@ -176,7 +168,7 @@ def test_products_by_rows_are_exact(shape, with_bias, reduces_range, monkeypatch
     weight[:, 1] *= 100
     # All have the largest level, so their sums are the largest.
     weight[:, 2] = 1
-    product = int8_map(weight, bias)
+    product = int8_map(weight, bias, by_rows(reduces_range))
     for rows in (1, 4, 40):
         inputs = torch.randn(rows, shape[0])
         inputs[0] = 1
@@ -189,21 +181,19 @@ def test_products_by_rows_are_exact(shape, with_bias, reduces_range, monkeypatch
 
 
 @needs_rows
-def test_products_by_rows_are_close_to_those_of_float32(monkeypatch):
-    monkeypatch.setattr(int8, "_used_choice", by_rows())
+def test_products_by_rows_are_close_to_those_of_float32():
     weight, bias, inputs = torch.randn(300, 700), torch.randn(700), torch.randn(40, 300)
     expected = product_in_float32(inputs, weight, bias)
-    error = (int8_map(weight, bias)(inputs) - expected).norm() / expected.norm()
+    error = (int8_map(weight, bias, by_rows())(inputs) - expected).norm() / expected.norm()
     assert 0 < error < (0.04 if int8._reduces_range() else 0.02)
 
 
 @needs_rows
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_products_by_rows_show_values_that_are_not_finite(value, monkeypatch):
-    monkeypatch.setattr(int8, "_used_choice", by_rows())
+def test_products_by_rows_show_values_that_are_not_finite(value):
     inputs = torch.randn(3, 64)
     inputs[1, 5] = value
-    is_finite = int8_map(torch.randn(64, 96), torch.randn(96))(inputs).isfinite()
+    is_finite = int8_map(torch.randn(64, 96), torch.randn(96), by_rows())(inputs).isfinite()
     assert is_finite[0].all()
     assert not is_finite[1].any()
     assert is_finite[2].all()
@@ -241,15 +231,14 @@ def test_every_family_without_quantized_tensors(name, without_quantized_tensors,
 def test_a_choice_of_products_by_rows_is_used_or_refused(without_quantized_tensors, monkeypatch):
     """Also where PyTorch still has quantized tensors. The other way round the command stops."""
     with pytest.raises(UserError, match=r"int8 products of x86. This CPU or this PyTorch has none"):
-        int8.use_int8_choice(choice_of("x86", "x86"))
+        choice_of("x86", "x86").check()
     monkeypatch.undo()
-    monkeypatch.setattr(int8, "_used_choice", None)
-    assert not int8.is_by_rows()
-    int8.use_int8_choice(by_rows())
-    assert isinstance(int8_map(torch.randn(64, 96)), int8.RowProduct)
+    assert not int8.int8_choice().is_by_rows
+    by_rows().check()
+    assert isinstance(int8_map(torch.randn(64, 96), None, by_rows()), int8.RowProduct)
     monkeypatch.setattr(int8, "_multiplies_by_rows", lambda: False)
     with pytest.raises(UserError, match=r"int8 products of qlinear. This CPU or this PyTorch has none"):
-        int8.use_int8_choice(by_rows())
+        by_rows().check()
 
 
 def _raises(*given):
@@ -284,41 +273,38 @@ def test_without_int8_products_are_float32(name, replacement, without_quantized_
 @needs_int8
 def test_a_choice_of_another_process_is_used_or_refused(monkeypatch):
     """Otherwise the second part of an output would be of other products than the first."""
-    monkeypatch.setattr(int8, "_used_choice", None)
     monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: f"{wide} {many}")
     timed = int8.int8_choice()
     assert (timed.few_rows, timed.many_rows) == ("False False", "False True")
     assert (timed.few_rows_wide, timed.many_rows_wide) == ("True False", "True True")
     with pytest.raises(UserError, match=r"used int8 products of False False. This CPU or this PyTorch has none"):
-        int8.use_int8_choice(timed)
+        timed.check()
     first, last = int8._int8_backends()[0], int8._int8_backends()[-1]
-    int8.use_int8_choice(choice_of(first, last))
-    assert int8.int8_choice() == choice_of(first, last)
-    product = int8_map(torch.randn(64, 96))
+    choice_of(first, last).check()
+    product = int8_map(torch.randn(64, 96), None, choice_of(first, last))
     assert (product._backend_for_few, product._backend_for_many) == (first, last)
     monkeypatch.setattr(int8, "_reduces_range", lambda: True)
     with pytest.raises(UserError, match="This CPU lacks VNNI"):
-        int8.use_int8_choice(replace(choice_of(first, last), reduces_range=False))
+        replace(choice_of(first, last), reduces_range=False).check()
 
 
 @needs_int8
 @pytest.mark.parametrize("width", [4095, 4096])
-def test_wide_weights_have_backends_of_their_own(width, monkeypatch):
+def test_wide_weights_have_backends_of_their_own(width):
     choice = int8.Int8Choice("few", "many", "few of a wide one", "many of a wide one", reduces_range=True)
-    monkeypatch.setattr(int8, "_used_choice", choice)
-    product = int8_map(torch.randn(2, width))
+    product = int8_map(torch.randn(2, width), None, choice)
     backends = product._backend_for_few, product._backend_for_many
     assert backends == (("few", "many") if width == 4095 else ("few of a wide one", "many of a wide one"))
 
 
 @needs_int8
-def test_a_choice_says_how_many_bits_activations_have(monkeypatch):
+def test_a_choice_says_how_many_bits_activations_have():
     weight, inputs = torch.randn(64, 96), torch.randn(3, 64)
     results = []
     for reduces_range in (True, False):
         backend = int8._int8_backends()[0]
-        monkeypatch.setattr(int8, "_used_choice", replace(choice_of(backend, backend), reduces_range=reduces_range))
-        results.append(int8_map(weight)(inputs))
+        choice = replace(choice_of(backend, backend), reduces_range=reduces_range)
+        results.append(int8_map(weight, None, choice)(inputs))
     assert not torch.equal(*results)
 
 
@@ -388,6 +374,26 @@ def test_precisions_have_engines_of_their_own():
     with torch.no_grad():
         model.lm_head.weight.mul_(2)
     assert all(engine_of(model, dtype) is not engine for dtype, engine in engines.items())
+
+
+@needs_int8
+def test_choices_for_int8_have_engines_of_their_own():
+    """So two callers in one process, such as two files, do not choose for each other."""
+    model, source = ending("marian"), sources(9)
+    backend = int8._int8_backends()[0]
+    choices = [None, *(replace(choice_of(backend, backend), float32_rows=rows) for rows in (0, 8))]
+    engines = [engine_of(model, "int8", choice) for choice in choices]
+    assert len(set(map(id, engines))) == 3
+    assert [engine_of(model, "int8", choice) for choice in choices] == engines
+    hidden = engines[0].encode(**source).last_hidden_state[0, :1]
+    by_default, without_float32, with_float32 = [engine.vocabulary.scores(hidden) for engine in engines]
+    assert not torch.equal(without_float32, with_float32)
+    assert torch.equal(by_default, with_float32)
+
+
+def test_an_engine_refuses_products_that_this_machine_lacks():
+    with pytest.raises(UserError, match=r"used int8 products of mps. This CPU or this PyTorch has none"):
+        engine_of(ending("marian"), "int8", choice_of("mps", "mps"))
 
 
 def test_a_weight_becomes_the_nearest_integer():

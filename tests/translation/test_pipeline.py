@@ -507,9 +507,9 @@ def engine_dtypes(monkeypatch):
     """The precisions of all engines that are made."""
     made, make = [], Engine.__init__
 
-    def recorded(engine, model, dtype="float32"):
+    def recorded(engine, model, dtype, *choice):
         made.append(dtype)
-        make(engine, model, dtype)
+        make(engine, model, dtype, *choice)
 
     monkeypatch.setattr(Engine, "__init__", recorded)
     return made

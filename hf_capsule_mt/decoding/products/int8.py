@@ -75,16 +75,19 @@ class Int8Product:
     Args:
         weight: `[in, out]`.
         bias: `[out]`, or None.
-        in_float32: the same map in float32, if [`float32_rows`] says that it is needed.
+        choice: the backends, and what activations become.
+        in_float32: the same map in float32, if [`Int8Choice.rows_in_float32`] says that it is needed.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, in_float32: Map | None) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, choice: "Int8Choice", in_float32: Map | None = None
+    ) -> None:
         self._outputs = weight.shape[1]
         is_wide = self._outputs >= _WIDTH
-        self._backend_for_few = _backend(is_wide, many=False)
-        self._backend_for_many = _backend(is_wide, many=True)
-        self._reduces_range = _reduces_range() if _used_choice is None else _used_choice.reduces_range
-        self._most_float32_rows = float32_rows(weight)
+        self._backend_for_few = choice.backend(is_wide, many=False)
+        self._backend_for_many = choice.backend(is_wide, many=True)
+        self._reduces_range = choice.reduces_range
+        self._most_float32_rows = choice.rows_in_float32(weight)
         self._in_float32 = in_float32
         self._unpacked: tuple[Tensor, Tensor | None] | None = (_quantized_tensor(weight.t()), bias)
         self._packed: dict[str, Any] = {}
@@ -128,10 +131,10 @@ class RowProduct:
     Args:
         weight: `[in, out]`.
         bias: `[out]`, or None.
+        reduces_range: whether activations have 7 bits.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        reduces_range = _reduces_range() if _used_choice is None else _used_choice.reduces_range
+    def __init__(self, weight: Tensor, bias: Tensor | None, reduces_range: bool) -> None:
         self._largest = 63 if reduces_range else _LARGEST
         # Signed activations take a hundred times as long. With this zero point they are positive.
         self._zero_point = 64 if reduces_range else 128
@@ -179,16 +182,6 @@ class RowProduct:
             [],
             "",
         )
-
-
-def is_by_rows() -> bool:
-    """Return whether products in int8 are those of [`RowProduct`]."""
-    return _backend(wide=False, many=False) == _BY_ROWS
-
-
-def is_possible() -> bool:
-    """Return whether the machine has a product in int8. A warning says so once if not."""
-    return _backend(wide=False, many=False) != _FLOAT32
 
 
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -250,45 +243,49 @@ class Int8Choice:
             return self.many_rows_wide if many else self.few_rows_wide
         return self.many_rows if many else self.few_rows
 
+    @property
+    def is_float32(self) -> bool:
+        """Whether there is no product in int8, so that all are in float32."""
+        return self.few_rows == _FLOAT32
 
-_used_choice: Int8Choice | None = None
+    @property
+    def is_by_rows(self) -> bool:
+        """Whether products are those of [`RowProduct`]."""
+        return self.few_rows == _BY_ROWS
+
+    def rows_in_float32(self, weight: Tensor) -> int:
+        """Return up to how many rows a weight is multiplied in float32."""
+        if weight.numel() >= SMALL_WEIGHT:
+            return 0
+        return min(self.float32_rows, _CHEAP_PRODUCT // weight.numel())
+
+    def check(self) -> None:
+        """Raise a UserError if this CPU or this PyTorch cannot compute as another process did."""
+        backends = {self.backend(wide, many) for wide in (False, True) for many in (False, True)}
+        missing = [backend for backend in sorted(backends) if not _has(backend)]
+        if missing:
+            raise UserError(
+                f"Earlier translations used int8 products of {missing[0]}. This CPU or this PyTorch has none. "
+                f"{_OTHER_CPU}"
+            )
+        if backends != {_FLOAT32} and _reduces_range() and not self.reduces_range:
+            raise UserError(f"Earlier translations used int8 products with 8 bits. This CPU lacks VNNI. {_OTHER_CPU}")
 
 
 def int8_choice() -> Int8Choice:
-    """Return how this process computes products in int8: as it was told, or with the fastest backends."""
-    if _used_choice is not None:
-        return _used_choice
+    """Return the fastest products in int8 of this CPU. They are timed once in a process."""
+    few_rows = _backend(wide=False, many=False)
     return Int8Choice(
-        few_rows=_backend(wide=False, many=False),
+        few_rows=few_rows,
         many_rows=_backend(wide=False, many=True),
         few_rows_wide=_backend(wide=True, many=False),
         many_rows_wide=_backend(wide=True, many=True),
         reduces_range=_reduces_range(),
-        float32_rows=0 if is_by_rows() else _FLOAT32_ROWS,
+        float32_rows=0 if few_rows == _BY_ROWS else _FLOAT32_ROWS,
     )
 
 
-def use_int8_choice(choice: Int8Choice) -> None:
-    """Compute products in int8 as another process does. Engines that exist already stay as they are.
-
-    Raises:
-        UserError: if this CPU or this PyTorch cannot.
-    """
-    global _used_choice
-    backends = {choice.backend(wide, many) for wide in (False, True) for many in (False, True)}
-    missing = [backend for backend in sorted(backends) if not _has(backend)]
-    if missing:
-        raise UserError(
-            f"Earlier translations used int8 products of {missing[0]}. This CPU or this PyTorch has none. {_OTHER_CPU}"
-        )
-    if backends != {_FLOAT32} and _reduces_range() and not choice.reduces_range:
-        raise UserError(f"Earlier translations used int8 products with 8 bits. This CPU lacks VNNI. {_OTHER_CPU}")
-    _used_choice = choice
-
-
 def _backend(wide: bool, many: bool) -> str:
-    if _used_choice is not None:
-        return _used_choice.backend(wide, many)
     return _fastest_backend(wide, many) if _int8_backends() else _backend_without_quantized_tensors()
 
 
@@ -324,7 +321,7 @@ def _multiplies_by_rows() -> bool:
     inputs = torch.ones(2, 64, dtype=torch.float32)
     inputs[1] = -1
     try:
-        product = RowProduct(weight, None)(inputs)
+        product = RowProduct(weight, None, _reduces_range())(inputs)
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     return torch.allclose(product, inputs @ weight)
@@ -346,14 +343,6 @@ def _reduces_range() -> bool:
     # `torch.cpu.get_capabilities()` says it only in the newest PyTorch.
     has_vnni = getattr(torch.cpu, "_is_vnni_supported", None)
     return has_vnni is None or not has_vnni()
-
-
-def float32_rows(weight: Tensor) -> int:
-    """Return up to how many rows a weight is multiplied in float32."""
-    if weight.numel() >= SMALL_WEIGHT:
-        return 0
-    most_rows = _FLOAT32_ROWS if _used_choice is None else _used_choice.float32_rows
-    return min(most_rows, _CHEAP_PRODUCT // weight.numel())
 
 
 @cache

@@ -16,8 +16,7 @@ from transformers.models.mbart.modeling_mbart import MBartScaledWordEmbedding
 from hf_capsule_mt.modeling.linear import GateLinear, Linear, UnitGainLinear, has_onednn
 
 from ..fingerprint import with_shared_weights
-from . import int8
-from .int8 import SMALL_WEIGHT, Map
+from .int8 import SMALL_WEIGHT, Int8Choice, Int8Product, Map, RowProduct, int8_choice
 
 Make = Callable[[Tensor, Tensor | None], Map]
 """Returns the map of a weight `[in, out]` and a bias `[out]`, or None."""
@@ -127,17 +126,24 @@ def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     return lambda inputs: multiply(inputs.bfloat16().to(dtype)).bfloat16().float()
 
 
-def int8_map(weight: Tensor, bias: Tensor | None = None) -> Map:
-    """Return a map in int8. Where the machine has no product in int8, it is float32, and a warning says so once."""
+def int8_map(weight: Tensor, bias: Tensor | None = None, choice: Int8Choice | None = None) -> Map:
+    """Return a map in int8. Where the machine has no product in int8, it is float32, and a warning says so once.
+
+    Args:
+        weight: `[in, out]`.
+        bias: `[out]`, or None.
+        choice: how it is computed. None: as it is fastest here.
+    """
+    choice = choice or int8_choice()
     bias = None if bias is None else bias.float()
-    if not int8.is_possible():
+    if choice.is_float32:
         return plain_map(weight.float(), bias)
-    if int8.is_by_rows():
-        return int8.RowProduct(weight, bias)
+    if choice.is_by_rows:
+        return RowProduct(weight, bias, choice.reduces_range)
     in_float32 = None
-    if int8.float32_rows(weight):
+    if choice.rows_in_float32(weight):
         in_float32 = _addmm(weight.float(), bias)
-    return int8.Int8Product(weight, bias, in_float32)
+    return Int8Product(weight, bias, choice, in_float32)
 
 
 def multiplies_as_they_are(weights: torch.dtype, device: torch.device) -> bool:
@@ -147,15 +153,23 @@ def multiplies_as_they_are(weights: torch.dtype, device: torch.device) -> bool:
     return weights == torch.bfloat16 and multiplies_bfloat16(device)
 
 
-def make_of(dtype: str, weights: torch.dtype, device: torch.device) -> Make:
+def make_of(dtype: str, weights: torch.dtype, device: torch.device, choice: Int8Choice | None = None) -> Make:
     """Return what makes the products of an engine.
 
     Args:
         dtype: a key of `PRECISIONS`. If it is "float32", weights in 16 bits are multiplied as they are.
         weights: the dtype of the model's weights.
         device: that of the model.
+        choice: how products in int8 are computed. None: as they are fastest here.
+
+    Raises:
+        UserError: if this machine has no such products in int8.
     """
-    if weights not in HALVES or dtype == "int8":
+    if dtype == "int8":
+        choice = choice or int8_choice()
+        choice.check()
+        return partial(int8_map, choice=choice)
+    if weights not in HALVES:
         return PRECISIONS[dtype]
     if device.type == "cuda" and (dtype == "float32" or weights == torch.bfloat16):
         return HalfProduct

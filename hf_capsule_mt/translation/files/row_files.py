@@ -49,7 +49,7 @@ def translate_row_files(outputs: Mapping[Path, Path], output_dir: Path, translat
     """
     decoding = with_common_int8(translator.decoding, output_dir)
     if decoding is not translator.decoding:
-        # A copy has no model, so it loads one with these products.
+        # The caller's stays as it is.
         translator = copy(translator)
         translator.decoding = decoding
     total = RowCounts()

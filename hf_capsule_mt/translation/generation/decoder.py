@@ -16,6 +16,7 @@ from hf_capsule_mt.data.encoding import positions
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedError, UnsupportedModelError
 from hf_capsule_mt.decoding.engine import Engine, engine_of, known_engine
 from hf_capsule_mt.decoding.generation import search_settings
+from hf_capsule_mt.decoding.products.int8 import Int8Choice
 from hf_capsule_mt.decoding.search.search import Settings
 from hf_capsule_mt.decoding.search.term_banks import TermBanks
 from hf_capsule_mt.errors import UserError
@@ -78,6 +79,7 @@ class Decoder:
             "transformers" is `generate()`.
         dtype: "float32", "bfloat16" or "int8": the precision of the engine "fast", for weights in float32. Where
             `generate()` decodes, it has the precision of the weights.
+        int8_choice: how the engine computes products in int8. None: as they are fastest here.
         forces_end: whether `forced_eos_token_id` acts at a limit, as in `generate()`. Otherwise a translation that
             reaches its limit has no end. Then a limit among the options is the only one.
         **options: of `generate()`. The generation config has the others, but for the number of translations. Without
@@ -96,6 +98,7 @@ class Decoder:
         *,
         engine: str = "fast",
         dtype: str = "float32",
+        int8_choice: Int8Choice | None = None,
         forces_end: bool = False,
         **options: Any,
     ) -> None:
@@ -111,6 +114,7 @@ class Decoder:
 
         self.model = model
         self._dtype = dtype
+        self._int8_choice = int8_choice
         self._forces_end = forces_end
         self._is_limit_asked_for = max_new_tokens is not None and not forces_end
 
@@ -196,7 +200,7 @@ class Decoder:
 
         engine = None
         if self._is_fast:
-            engine = known_engine(self.model, self._dtype)
+            engine = known_engine(self.model, self._dtype, self._int8_choice)
 
         # A model with an engine is in evaluation mode. To ask all of its parts takes a while.
         with evaluating(self.model) if engine is None else nullcontext():
@@ -233,7 +237,9 @@ class Decoder:
         if torch.is_autocast_enabled(self.model.device.type):
             raise UnsupportedError("autocast is on")
         known = self._searches.get(first_token)
-        if known is None or known[0] is not (engine or engine_of(self.model, self._dtype)):
+        if known is not None and engine is None:
+            engine = engine_of(self.model, self._dtype, self._int8_choice)
+        if known is None or known[0] is not engine:
             known = self._ask_transformers(first_token, source)
             self._searches[first_token] = known
         return known
@@ -244,7 +250,7 @@ class Decoder:
         # Nobody looks at the states, so the encoder need not run.
         one["encoder_outputs"] = BaseModelOutput(last_hidden_state=torch.zeros(1, 1, 1, device=self.model.device))
         options = {**self._of_language(first_token), **self._longest(self._most)}
-        ask = partial(search_settings, dtype=self._dtype)
+        ask = partial(search_settings, dtype=self._dtype, int8_choice=self._int8_choice)
         return self.model.generate(**one, **options, custom_generate=ask)
 
     def _translate(

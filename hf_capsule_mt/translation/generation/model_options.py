@@ -17,7 +17,7 @@ from transformers import (
 
 from hf_capsule_mt.data.shortlists import read_shortlist
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor, UnsupportedModelError, adapter_for
-from hf_capsule_mt.decoding.products.int8 import Int8Choice, int8_choice, use_int8_choice
+from hf_capsule_mt.decoding.products.int8 import Int8Choice, int8_choice
 from hf_capsule_mt.decoding.products.products import multiplies_as_they_are, precisions_on
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file
@@ -122,6 +122,8 @@ class DecodingOptions:
                 options[name] = value
         if self._is_of_engine():
             options["dtype"] = self.dtype
+        if self.int8_choice is not None:
+            options["int8_choice"] = self.int8_choice
         if self.vocabulary is not None:
             options["logits_processor"] = LogitsProcessorList([self._shortlist()])
         return options
@@ -140,7 +142,7 @@ class DecodingOptions:
             UserError: if int8 is asked of a model or a device that it is not for, or the CPU lacks the chosen products.
         """
         if self.int8_choice is not None:
-            use_int8_choice(self.int8_choice)
+            self.int8_choice.check()
 
         is_of_engine = decodes and self._is_of_engine()
         # Weights in 16 bits would take twice the memory in float32.

@@ -223,7 +223,6 @@ def test_shares_of_the_files(checkpoint, folder, tmp_path):
 def test_all_shares_have_the_same_int8_products(checkpoint, folder, tmp_path, monkeypatch):
     """Each process times them by itself. The first one of a folder chooses."""
     for part, backend in (("1/2", int8._int8_backends()[0]), ("2/2", int8._int8_backends()[-1])):
-        monkeypatch.setattr(int8, "_used_choice", None)
         monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many, backend=backend: backend)
         translate(checkpoint, folder, tmp_path / "out", "--dtype", "int8", "--part", part)
     records = [json.loads(path.read_text()) for path in (tmp_path / "out" / ".records").glob("*.*.json")]

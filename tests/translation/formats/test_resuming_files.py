@@ -53,7 +53,6 @@ def test_the_command_keeps_what_is_finished(tmp_path, monkeypatch, dtype):
     """In int8 it continues with the same products, even if others are faster now."""
     backends = int8._int8_backends() or ("float32",)
     monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: backends[0])
-    monkeypatch.setattr(int8, "_used_choice", None)
     monkeypatch.setattr(translated_files, "_GROUP", 1)
     (tmp_path / "a.md").write_text("a b\n\nb c\n")
     write = translated_files.PartialOutput.append
@@ -66,7 +65,6 @@ def test_the_command_keeps_what_is_finished(tmp_path, monkeypatch, dtype):
     assert len((tmp_path / "b.md.unfinished" / "lines").read_text().splitlines()) == 1
     monkeypatch.undo()
     monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: backends[-1])
-    monkeypatch.setattr(int8, "_used_choice", None)
     main(arguments)
     assert not (tmp_path / "b.md.unfinished").exists()
     assert (tmp_path / "b.md").read_text().count("\n\n") == 1

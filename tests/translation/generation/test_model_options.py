@@ -1,13 +1,18 @@
 """The options of decoding, which say what the files of a model are."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+import torch
 from tiny_marian import save_tiny_teacher
 
 from hf_capsule_mt.cli import distill, translate
+from hf_capsule_mt.decoding.products import int8
+from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation.generation import model_options as decoding_options
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
+from hf_capsule_mt.translation.text_translator import TextTranslator
 
 
 @pytest.fixture
@@ -49,3 +54,23 @@ def test_another_choice_is_of_other_options(folder):
     in_int8 = DecodingOptions(str(folder / "model"), dtype="int8")
     assert in_int8.pinned().int8_choice is not None
     assert in_int8.pinned().pinned() == in_int8.pinned()
+
+
+@pytest.mark.skipif(not int8._int8_backends(), reason="this machine has no product in int8")
+def test_loading_chooses_nothing_for_the_process(folder, int8_choices):
+    """The next model, such as a pipeline's, computes in its own way. Decoding has the choice of its options."""
+    own = int8.int8_choice()
+    other = replace(own, float32_rows=1)
+    options = DecodingOptions(str(folder / "model"), dtype="int8", int8_choice=other)
+
+    translator = TextTranslator(*options.load(torch.device("cpu")))
+    translator.decode(translator.reader.prepare("g h").sentences, **options.generate_options())
+
+    assert int8.int8_choice() == own
+    assert int8_choices == [other]
+
+
+def test_products_that_this_machine_lacks_are_refused_before_weights_are_read(tmp_path):
+    choice = replace(int8.int8_choice(), few_rows="mps")
+    with pytest.raises(UserError, match="used int8 products of mps"):
+        DecodingOptions(str(tmp_path), dtype="int8", int8_choice=choice).load(torch.device("cpu"))
