@@ -4,6 +4,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,21 @@ def readable_weights(name: str | Path) -> Iterator[None]:
         raise
 
 
+@dataclass(frozen=True)
+class LoadReport:
+    """What a pipeline must know of a model that was loaded for it.
+
+    Args:
+        dtype: the precision that the user asked for.
+        unfit: names of weights, see [`unfit_weights`]. None: they were checked when they were loaded.
+        where: arguments of `from_pretrained`, such as `revision`.
+    """
+
+    dtype: str | torch.dtype | None
+    unfit: set[str] | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
 def unfit_weights(model: PreTrainedModel, report: Mapping[str, Any]) -> set[str]:
     """Return the names of weights that were not in a checkpoint, by the report of `from_pretrained`.
 
@@ -196,14 +212,6 @@ def check_decodes(model: PreTrainedModel) -> None:
 
 def _stop_at_once(token_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
     return torch.ones(len(token_ids), dtype=torch.bool, device=token_ids.device)
-
-
-def in_usable_precision(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    """Convert a model in 16 bits to float32 for a CPU, where 16 bits are slow."""
-    if device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
-        logger.warning("%s is in %s. On a CPU it computes in float32.", model.name_or_path, model.dtype)
-        model.float()
-    return model
 
 
 def count_parameters(model: PreTrainedModel) -> int:

@@ -35,12 +35,12 @@ with _without_news_of_torchao():
     from transformers.pipelines import PIPELINE_REGISTRY
 
     from .configuration import CONFIGURATIONS
+    from .decoding.precision import dtype_to_load
     from .errors import UserError
     from .hub import source
-    from .loading import unfit_weights
+    from .loading import LoadReport, unfit_weights
     from .modeling import AUTO_MODELS
-    from .translation.generation.model_options import is_of_engine
-    from .translation.pipeline import TranslationPipeline
+    from .translation.pipeline import TranslationPipeline, load_reports
     from .translation.portable_pipeline import LANGUAGE_PAIR
 
 source.register()
@@ -65,16 +65,16 @@ _WHERE = ("revision", "token", "cache_dir", "subfolder", "local_files_only")
 
 
 class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
-    """Keeps what the pipeline checks: missing weights, and the precision that the user chose."""
+    """Reports what the pipeline checks: missing weights, and the precision that the user chose.
+
+    Transformers hides the errors of a class that loads models, and tries another.
+    """
 
     @classmethod
     def from_pretrained(cls, *args: Any, dtype: Any = "auto", **kwargs: Any) -> Any:
-        # There are no weights in int8. The pipeline gives the precision to the engine.
-        dtype_of_weights = "float32" if is_of_engine(dtype) else dtype
-        model, report = super().from_pretrained(*args, dtype=dtype_of_weights, output_loading_info=True, **kwargs)
-        model.asked_dtype = dtype
-        model.unfit_weights = unfit_weights(model, report)
-        model.loaded_from = {name: kwargs[name] for name in _WHERE if name in kwargs}
+        model, report = super().from_pretrained(*args, dtype=dtype_to_load(dtype), output_loading_info=True, **kwargs)
+        where = {name: kwargs[name] for name in _WHERE if name in kwargs}
+        load_reports[model] = LoadReport(dtype, unfit_weights(model, report), where)
         return model
 
 

@@ -38,7 +38,7 @@ from benchmarks.common.workload import (
 from benchmarks.decoding.decoding_tables import decoders_report, memory_report
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.decoding.products.products import precisions_on
+from hf_capsule_mt.decoding.precision import precisions_on
 
 Decoder = Callable[[Batch, int], object]
 """Decodes a batch into translations of so many tokens."""

@@ -22,7 +22,7 @@ from benchmarks.common.workload import Measured, clock, seconds
 from benchmarks.decoding.decoding_tables import file_report
 from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.lines import read_lines
-from hf_capsule_mt.decoding.products.products import PRECISIONS
+from hf_capsule_mt.decoding.precision import PRECISIONS
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.translation.preparation import TooLong

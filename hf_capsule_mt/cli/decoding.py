@@ -8,7 +8,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
 
-from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.decoding.precision import check_asked
 from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.terms.glossary import Glossary
@@ -19,8 +19,8 @@ from .common import check_text_file, meet, usable_device, warn_if_busy, warn_of_
 def check_options(args: argparse.Namespace) -> None:
     """Check the options in every process, before anything is loaded or connected."""
     # A command that only reads translations has neither.
-    if getattr(args, "engine", None) == "transformers" and args.dtype == "int8":
-        raise UserError("--dtype int8 needs --engine fast.")
+    if getattr(args, "engine", None) is not None:
+        check_asked(args.dtype, args.engine)
     if getattr(args, "vocabulary", None) is not None:
         check_text_file("--vocabulary", args.vocabulary)
     if args.max_tokens_per_batch is None:

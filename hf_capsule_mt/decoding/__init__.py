@@ -4,6 +4,7 @@ model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.gen
 
 To read it, begin with generation.py, which Transformers calls, and engine.py, which holds the snapshots. fingerprint.py
 notices that a model has changed. In a Transformers that no test has seen, proof.py compares first scores.
+precision.py says in which precision it multiplies.
 
 * search/: greedy search and beam search, search with terms, and what may be written. step_graph.py makes a step one
   launch on a GPU.
@@ -12,9 +13,10 @@ notices that a model has changed. In a Transformers that no test has seen, proof
   and int8.py in int8.
 """
 
-from .engine import Engine, adapter_for, engine_of, release
+from .engine import Engine, engine_of, release
 from .fingerprint import UnsupportedError, UnsupportedModelError
 from .generation import generate
+from .precision import adapter_for
 from .products.shortlist import ShortlistLogitsProcessor
 from .products.vocabulary import FiniteScores
 from .search.constraints import NewTokenLimits

@@ -14,16 +14,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from hf_capsule_mt.errors import UserError
-
 from .fingerprint import Fingerprint, UnsupportedModelError
-from .models.base import Adapter
-from .models.m2m_and_mbart import M2M100Adapter, MBartAdapter
-from .models.recurrent import CapsNMTAdapter, RNMTAdapter
-from .models.t5 import MT5Adapter, T5Adapter
-from .models.transformer import MarianAdapter
+from .precision import adapter_for, make_of
 from .products.int8 import Int8Choice
-from .products.products import HALVES, make_of, multiplies_as_they_are, precisions_on
 from .products.shortlist import ShortlistVocabulary
 from .products.vocabulary import Vocabulary
 from .proof import UnprovenModelError, prove
@@ -33,39 +26,6 @@ from .search.term_search import TermSearch
 
 _KEPT_SHORTLISTS = 4
 """Shortlists whose weights are kept. Each has a copy of them."""
-_ADAPTERS: tuple[type[Adapter], ...] = (
-    MarianAdapter,
-    M2M100Adapter,
-    MBartAdapter,
-    T5Adapter,
-    MT5Adapter,
-    RNMTAdapter,
-    CapsNMTAdapter,
-)
-
-
-def adapter_for(model: nn.Module) -> type[Adapter]:
-    """Return the adapter that decodes a model.
-
-    Raises:
-        UnsupportedModelError: if there is none for the model, its device or its precision.
-    """
-    for adapter in _ADAPTERS:
-        if type(model) in adapter.models:
-            break
-    else:
-        raise UnsupportedModelError(f"the engine does not know the model {type(model).__name__}")
-    kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
-    devices = {device for _, device in kinds}
-    known = {torch.float32}
-    if type(model) in adapter.models_in_half:
-        # T5 in float16 has some weights in float32.
-        known.add(model.dtype if model.dtype in HALVES else torch.float32)
-    are_known = all(dtype in known for dtype, _ in kinds)
-    if not are_known or len(devices) > 1 or not precisions_on(model.device):
-        names = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(kinds, key=str))
-        raise UnsupportedModelError(f"the weights are {names}: the engine needs float32, on a CPU or one CUDA device")
-    return adapter
 
 
 class Engine:
@@ -88,17 +48,13 @@ class Engine:
 
     def __init__(self, model: PreTrainedModel, dtype: str = "float32", int8_choice: Int8Choice | None = None) -> None:
         adapter = adapter_for(model)
-        precisions = precisions_on(model.device)
-        if dtype not in precisions:
-            raise UserError(f"The engine has no dtype {dtype!r} on {model.device}. It has {', '.join(precisions)}.")
-        if model.dtype in HALVES and dtype == "float32" and not multiplies_as_they_are(model.dtype, model.device):
-            raise UnsupportedModelError(f"products of weights in {model.dtype} are slow on {model.device}")
         # Copies that are made in inference mode could not be written to outside of it.
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
+            make = make_of(model, dtype, int8_choice)
             prove(model, adapter)
             # After the proof, which calls the model: Transformers may put hooks into it at its first call.
             self._fingerprint = Fingerprint(model)
-            self._adapter = adapter(model, make_of(dtype, model.dtype, model.device, int8_choice))
+            self._adapter = adapter(model, make)
         self._name = model.name_or_path
         self._dtype = dtype
         # Recurrent models have no positions.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from regex import Pattern
@@ -17,12 +18,12 @@ from transformers.utils import logging
 from hf_capsule_mt.data.languages import OF_FUNCTIONS, Direction
 from hf_capsule_mt.data.shortlists import read_shortlist
 from hf_capsule_mt.decoding import ShortlistLogitsProcessor
+from hf_capsule_mt.decoding.precision import dtype_to_load, engine_dtype, fit_weights, name_of
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.loading import check_loaded, commit_of, in_usable_precision, load_model, load_tokenizer
+from hf_capsule_mt.loading import LoadReport, check_loaded, commit_of, load_model, load_tokenizer
 
 from .alignment.forced import start_token
 from .alignment.links import NOT_ALIGNABLE
-from .generation.model_options import engine_computes_in, is_of_engine, name_of
 from .generation.settings import ENGINES
 from .portable_pipeline import flat_results, languages_of_task, list_or_generator, sorted_options
 from .preparation import PreparedText, TextOptions, TooLong, TooLongError
@@ -41,6 +42,8 @@ _MORE_THAN_TOKENS = ("output_scores", "output_logits", "output_attentions", "out
 """Options of `generate()` that ask for what a pipeline does not return."""
 _SENTENCE_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”»)]*+(?:\s|\Z)|[。！？]""")
 """The end of a sentence in most scripts. An abbreviation looks the same."""
+load_reports: WeakKeyDictionary[PreTrainedModel, LoadReport] = WeakKeyDictionary()
+"""Reports of models that were loaded for a pipeline, until it takes them."""
 
 
 class TranslationPipeline(ChunkPipeline):
@@ -94,11 +97,17 @@ class TranslationPipeline(ChunkPipeline):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if hasattr(self.model, "unfit_weights"):
-            check_loaded(self.model, self.model.unfit_weights, **self.model.loaded_from)
-        # A model that was loaded for the pipeline tells its precision, because `model_kwargs` may name it too.
-        asked_dtype = name_of(getattr(self.model, "asked_dtype", kwargs.get("dtype")))
-        self._dtype = _dtype_of_engine(self.model, self.device, asked_dtype, kwargs.get("engine"))
+        dtype = kwargs.get("dtype")
+        engine = kwargs.get("engine")
+        report = load_reports.pop(self.model, None)
+        # The model of a user stays as it is.
+        if report is not None:
+            # `model_kwargs` may name it too.
+            dtype = report.dtype
+            if report.unfit is not None:
+                check_loaded(self.model, report.unfit, **report.where)
+            fit_weights(self.model, self.device, dtype, engine)
+        self._dtype = engine_dtype(self.model, self.device, dtype, engine)
         # The prefix and generation settings that models such as T5 have for each task.
         settings_of_tasks = getattr(self.model.config, "task_specific_params", None) or {}
         known_tasks = sorted(task for task in settings_of_tasks if task.startswith("translation"))
@@ -403,37 +412,6 @@ class TranslationPipeline(ChunkPipeline):
         return results
 
 
-def _dtype_of_engine(model: PreTrainedModel, device: torch.device, dtype: str, engine: str | None) -> str:
-    """Return the engine's precision for the one that the user asked for.
-
-    Weights that were loaded for the pipeline are converted, if they must have it. A model of the user stays.
-
-    Args:
-        model: the pipeline's model. It has `asked_dtype` if it was loaded for the pipeline.
-        device: where it is.
-        dtype: the precision that the user asked for, or "auto".
-        engine: "fast", "transformers", or None for the default.
-
-    Raises:
-        UserError: if int8 is asked of a model or a device that it is not for.
-    """
-    was_loaded = hasattr(model, "asked_dtype")
-    if dtype == "auto" and was_loaded:
-        in_usable_precision(model, device)
-    if not is_of_engine(dtype):
-        return "float32"
-    if engine != "transformers" and engine_computes_in(dtype, model, device):
-        return dtype
-    if dtype == "int8":
-        raise UserError(
-            "dtype int8 is for models that the decoder engine knows, on a CPU and with engine 'fast'. This is "
-            f"a {type(model).__name__} on {device}. Use float32 or bfloat16."
-        )
-    if was_loaded:
-        model.to(getattr(torch, dtype))
-    return "float32"
-
-
 def pipeline(
     model: str | Path | PreTrainedModel,
     *,
@@ -462,7 +440,7 @@ def pipeline(
 
     Raises:
         OSError: if there is no such checkpoint.
-        UserError: if the checkpoint is damaged, or a model has no tokenizer.
+        UserError: if the checkpoint is damaged, a model has no tokenizer, or int8 is asked of what it is not for.
     """
     if isinstance(model, PreTrainedModel):
         if tokenizer is None:
@@ -470,8 +448,8 @@ def pipeline(
     else:
         commit = commit_of(model, revision)
         tokenizer = tokenizer or load_tokenizer(model, commit)
-        model = load_model(model, revision=commit, dtype="float32" if is_of_engine(dtype) else dtype)
-        model.asked_dtype = dtype
+        model = load_model(model, revision=commit, dtype=dtype_to_load(dtype, options.get("engine")))
+        load_reports[model] = LoadReport(dtype)
     return TranslationPipeline(model=model, tokenizer=tokenizer, task=task, device=device, dtype=dtype, **options)
 
 

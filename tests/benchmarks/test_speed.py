@@ -17,7 +17,7 @@ from benchmarks.decoding.page import render_page
 from benchmarks.training import __main__ as training
 from benchmarks.training import growth
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.decoding.products.products import PRECISIONS
+from hf_capsule_mt.decoding.precision import PRECISIONS
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["d_model=16", "encoder_layers=2", "decoder_layers=3", "encoder_ffn_dim=24", "decoder_ffn_dim=24"]

@@ -11,7 +11,7 @@ from transformers import LogitsProcessorList, pipeline
 from translated_lines import decoded_batches
 
 from hf_capsule_mt.decoding import engine_of, generate
-from hf_capsule_mt.decoding.products.products import PRECISIONS
+from hf_capsule_mt.decoding.precision import PRECISIONS
 from hf_capsule_mt.decoding.products.vocabulary import FiniteSum
 from hf_capsule_mt.decoding.search.constraints import Constraints
 from hf_capsule_mt.decoding.search.search import Settings

@@ -10,7 +10,7 @@ from ending_models import LONGEST, PRE_NORM, T5, ending, sources
 from tiny_marian import save_tiny_marian
 from transformers import AutoModelForSeq2SeqLM, LogitsProcessorList, TemperatureLogitsWarper
 
-from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate, precision
 from hf_capsule_mt.decoding import engine as engine_module
 from hf_capsule_mt.decoding.products import int8, products
 from hf_capsule_mt.decoding.products.products import HalfProduct
@@ -25,7 +25,6 @@ needs_bfloat16 = pytest.mark.skipif(not products.multiplies_bfloat16(CPU), reaso
 @pytest.fixture
 def stand_in(monkeypatch):
     """Let the CPU multiply as a GPU does, which multiplies weights in 16 bits as they are."""
-    monkeypatch.setattr(engine_module, "multiplies_as_they_are", lambda weights, device: True)
     monkeypatch.setattr(engine_module, "make_of", lambda *given: HalfProduct)
 
 
@@ -170,7 +169,7 @@ def test_what_goes_to_transformers(name, dtype, num_beams, engine_calls):
 
 
 def test_bfloat16_goes_to_transformers_where_it_is_slow(monkeypatch):
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda device: False)
+    monkeypatch.setattr(precision, "multiplies_bfloat16", lambda device: False)
     with pytest.raises(UnsupportedModelError, match="bfloat16 are slow on cpu"):
         engine_of(ending("marian").bfloat16())
 
@@ -192,7 +191,7 @@ def test_transformers_reads_the_states_of_the_engines_encoder(name, stand_in, en
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float32"])
 def test_a_file_in_16_bits_is_loaded_as_it_is(dtype, saved, tmp_path, monkeypatch):
     """Only where its products are fast."""
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda device: True)
+    monkeypatch.setattr(precision, "multiplies_bfloat16", lambda device: True)
     save_tiny_marian(tmp_path)
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     model.to(saved).save_pretrained(tmp_path)

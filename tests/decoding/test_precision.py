@@ -11,8 +11,9 @@ import torch
 from ending_models import EVERY_KIND, ONE_OF_EACH_FAMILY, ending, sources
 
 from hf_capsule_mt.decoding import engine_of, generate
+from hf_capsule_mt.decoding.precision import PRECISIONS
 from hf_capsule_mt.decoding.products import int8, products
-from hf_capsule_mt.decoding.products.products import PRECISIONS, bfloat16_map, int8_map, plain_map
+from hf_capsule_mt.decoding.products.products import bfloat16_map, int8_map, plain_map
 from hf_capsule_mt.decoding.products.vocabulary import Vocabulary
 from hf_capsule_mt.errors import UserError
 

@@ -15,7 +15,7 @@ from transformers.models.mbart.modeling_mbart import MBartDecoderLayer
 from transformers.models.mt5.modeling_mt5 import MT5Block
 from transformers.models.t5.modeling_t5 import T5Block
 
-from hf_capsule_mt.decoding import UnsupportedModelError, engine, engine_of, generate, proof, release
+from hf_capsule_mt.decoding import UnsupportedModelError, engine, engine_of, generate, precision, proof, release
 from hf_capsule_mt.decoding.generation import logger
 from hf_capsule_mt.decoding.models.transformer import MarianAdapter
 from hf_capsule_mt.decoding.products.products import HalfProduct
@@ -82,7 +82,6 @@ def test_a_model_that_is_unchanged_is_decoded(name, unseen, proofs, engine_calls
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("name", IN_HALF)
 def test_weights_in_16_bits(name, dtype, unseen, proofs, monkeypatch):
-    monkeypatch.setattr(engine, "multiplies_as_they_are", lambda weights, device: True)
     monkeypatch.setattr(engine, "make_of", lambda *given: HalfProduct)
     engine_of(ending(name).to(dtype))
     assert len(proofs) == 1
@@ -128,7 +127,7 @@ def test_a_model_that_computes_something_else_is_left_to_transformers(
 @pytest.mark.parametrize("name", IN_HALF)
 @pytest.mark.parametrize(("dtype", "factor"), [(torch.float16, 2.0), (torch.bfloat16, -1.0)])
 def test_a_large_difference_is_seen_in_16_bits(name, dtype, factor, unseen, monkeypatch):
-    monkeypatch.setattr(engine, "multiplies_as_they_are", lambda weights, device: True)
+    monkeypatch.setattr(precision, "multiplies_as_they_are", lambda weights, device: True)
     scale_layers(monkeypatch, LAYERS[name], factor)
     with pytest.raises(UnsupportedModelError, match="other scores"):
         engine_of(ending(name).to(dtype))

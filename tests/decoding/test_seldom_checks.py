@@ -9,10 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
 
-from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate
-from hf_capsule_mt.decoding.engine import adapter_for
+from hf_capsule_mt.decoding import Engine, UnsupportedModelError, adapter_for, generate
+from hf_capsule_mt.decoding.precision import PRECISIONS
 from hf_capsule_mt.decoding.products import products
-from hf_capsule_mt.decoding.products.products import PRECISIONS
 from hf_capsule_mt.decoding.search import search as search_module
 from hf_capsule_mt.decoding.search import step_graph
 from hf_capsule_mt.decoding.search.constraints import Constraints

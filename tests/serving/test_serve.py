@@ -351,7 +351,7 @@ def test_keys_that_change_and_the_log_in_json(checkpoint, tmp_path):
         (["--api_keys", "absent"], "absent"),
         (["--api_keys", "keys", "--demo"], "--demo shows a page to everybody"),
         (["--keep", "("], "keep is '(', which is not a regular expression"),
-        (["--engine", "transformers", "--dtype", "int8"], "--dtype int8 needs --engine fast"),
+        (["--engine", "transformers", "--dtype", "int8"], "dtype int8 needs a CPU, engine fast"),
         (["--max_wait", "nan"], "nan"),
     ],
 )

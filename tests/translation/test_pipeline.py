@@ -622,7 +622,7 @@ def test_other_precisions_are_those_of_the_weights(marian):
     assert dtype_of(dtype="float16") == torch.float16
     assert dtype_of(dtype="bfloat16", engine="transformers") == torch.bfloat16
     assert dtype_of(model_kwargs={"dtype": torch.float16}) == torch.float16
-    with pytest.raises(UserError, match=r"dtype int8 is for models .* engine 'fast'"):
+    with pytest.raises(UserError, match=r"dtype int8 needs a CPU, engine fast, .* Here Transformers computes"):
         dtype_of(dtype="int8", engine="transformers")
 
 
@@ -665,3 +665,18 @@ def test_another_model_for_a_pipeline(marian, translator):
 
 def test_a_byte_order_mark_is_no_word(translator):
     assert translator("\ufeffa b c") == translator("a b c")
+
+
+@pytest.mark.parametrize("make", [partial(pipeline, "translation"), hf_capsule_mt.pipeline])
+def test_a_model_of_a_pipeline_is_the_users_in_the_next(marian, engine_dtypes, make):
+    """The first one asked for no precision, and left nothing on the model."""
+    first = make(model=str(marian), device="cpu")
+    assert not {"asked_dtype", "unfit_weights", "loaded_from"} & set(vars(first.model))
+    first.model.half()
+
+    second = make(model=first.model, tokenizer=first.tokenizer, device="cpu")
+    assert second.model.dtype == torch.float16
+
+    first.model.float()
+    make(model=first.model, tokenizer=first.tokenizer, device="cpu", dtype="bfloat16")("a b")
+    assert engine_dtypes == ["bfloat16"]

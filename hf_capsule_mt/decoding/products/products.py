@@ -146,49 +146,8 @@ def int8_map(weight: Tensor, bias: Tensor | None = None, choice: Int8Choice | No
     return Int8Product(weight, bias, choice, in_float32)
 
 
-def multiplies_as_they_are(weights: torch.dtype, device: torch.device) -> bool:
-    """Return whether products of a device with weights in 16 bits are fast, so that they need not become float32."""
-    if device.type == "cuda":
-        return weights in HALVES
-    return weights == torch.bfloat16 and multiplies_bfloat16(device)
-
-
-def make_of(dtype: str, weights: torch.dtype, device: torch.device, choice: Int8Choice | None = None) -> Make:
-    """Return what makes the products of an engine.
-
-    Args:
-        dtype: a key of `PRECISIONS`. If it is "float32", weights in 16 bits are multiplied as they are.
-        weights: the dtype of the model's weights.
-        device: that of the model.
-        choice: how products in int8 are computed. None: as they are fastest here.
-
-    Raises:
-        UserError: if this machine has no such products in int8.
-    """
-    if dtype == "int8":
-        choice = choice or int8_choice()
-        choice.check()
-        return partial(int8_map, choice=choice)
-    if weights not in HALVES:
-        return PRECISIONS[dtype]
-    if device.type == "cuda" and (dtype == "float32" or weights == torch.bfloat16):
-        return HalfProduct
-    return bfloat16_map
-
-
 HALVES = (torch.float16, torch.bfloat16)
 """The dtypes of 16 bits."""
-PRECISIONS: dict[str, Make] = {"float32": plain_map, "bfloat16": bfloat16_map, "int8": int8_map}
-"""How products are made for an engine of a `dtype`."""
-
-
-def precisions_on(device: torch.device) -> list[str]:
-    """Return the precisions of engines on a device, or none if there are no engines."""
-    if device.type == "cpu":
-        return list(PRECISIONS)
-    if device.type == "cuda":
-        return [name for name in PRECISIONS if name != "int8"]
-    return []
 
 
 def product(*linears: nn.Linear, make: Make) -> Map:

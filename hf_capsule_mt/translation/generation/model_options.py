@@ -16,16 +16,15 @@ from transformers import (
 )
 
 from hf_capsule_mt.data.shortlists import read_shortlist
-from hf_capsule_mt.decoding import ShortlistLogitsProcessor, UnsupportedModelError, adapter_for
+from hf_capsule_mt.decoding import ShortlistLogitsProcessor
+from hf_capsule_mt.decoding.precision import dtype_to_load, fit_weights, is_of_engine
 from hf_capsule_mt.decoding.products.int8 import Int8Choice, int8_choice
-from hf_capsule_mt.decoding.products.products import multiplies_as_they_are, precisions_on
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.loading import check_decodes, commit_of, in_usable_precision, load_config, load_model, load_tokenizer
+from hf_capsule_mt.loading import check_decodes, commit_of, load_config, load_model, load_tokenizer
 
 _MODEL_FILES = (".safetensors", ".bin", ".json", ".spm", ".model", ".txt")
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
-ENGINE_DTYPES = ("bfloat16", "int8")
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class DecodingOptions:
         would time the products by itself, and two could choose differently.
         """
         choice = self.int8_choice
-        if choice is None and self.dtype == "int8" and self._is_of_engine():
+        if choice is None and self.dtype == "int8" and is_of_engine(self.dtype, self.engine):
             choice = int8_choice()
         pinned = replace(self, revision=commit_of(self.model, self.revision), int8_choice=choice)
         # These know the hashes of the model's files already.
@@ -120,7 +119,7 @@ class DecodingOptions:
             value = getattr(self, name)
             if value is not None:
                 options[name] = value
-        if self._is_of_engine():
+        if is_of_engine(self.dtype, self.engine):
             options["dtype"] = self.dtype
         if self.int8_choice is not None:
             options["int8_choice"] = self.int8_choice
@@ -135,8 +134,7 @@ class DecodingOptions:
     def load(self, device: torch.device, *, decodes: bool = True) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Load the model, on a device, and its tokenizer.
 
-        The weights are in float32 where the engine makes the dtype itself, unless the file has 16 bits which the device
-        multiplies as they are. With `decodes` False the engine makes no dtype.
+        [`fit_weights`] says in which dtype the weights are. With `decodes` False the engine makes none.
 
         Raises:
             UserError: if int8 is asked of a model or a device that it is not for, or the CPU lacks the chosen products.
@@ -144,38 +142,15 @@ class DecodingOptions:
         if self.int8_choice is not None:
             self.int8_choice.check()
 
-        is_of_engine = decodes and self._is_of_engine()
-        # Weights in 16 bits would take twice the memory in float32.
-        dtype = self.dtype
-        if is_of_engine:
-            dtype = "auto"
+        engine = self.engine if decodes else "transformers"
+        dtype = dtype_to_load(self.dtype, engine)
         model = load_model(self.model, revision=self.revision, dtype=dtype)
-
-        if is_of_engine and not self._takes_half(model, device):
-            model.float()
-        if self.dtype == "auto":
-            in_usable_precision(model, device)
-
-        if is_of_engine and not engine_computes_in(self.dtype, model, device):
-            if self.dtype == "int8":
-                raise UserError(
-                    f"--dtype int8 is for models that the decoder engine knows, on a CPU, but {self.model} is a "
-                    f"{type(model).__name__} on {device}. Use float32 or bfloat16."
-                )
-            model.to(getattr(torch, self.dtype))
+        fit_weights(model, device, self.dtype, engine)
 
         model.to(device)
         if decodes:
             check_decodes(model)
         return model, self.tokenizer()
-
-    def _takes_half(self, model: PreTrainedModel, device: torch.device) -> bool:
-        """Whether the engine takes the weights of a model as they are, and the device multiplies them fast."""
-        return multiplies_as_they_are(model.dtype, device) and engine_computes_in(self.dtype, model, device)
-
-    def _is_of_engine(self) -> bool:
-        """Whether the engine makes the precision."""
-        return is_of_engine(self.dtype) and self.engine != "transformers"
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -188,26 +163,3 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 def _read_shortlist(path: Path, changed: int, model: str, revision: str | None) -> ShortlistLogitsProcessor:
     """Return the shortlist in a file that was `changed` then, for the tokenizer of a model."""
     return ShortlistLogitsProcessor(read_shortlist(path, load_tokenizer(model, revision)))
-
-
-def is_of_engine(dtype: str | torch.dtype | None) -> bool:
-    """Return whether the engine makes a precision itself, from weights in float32."""
-    return name_of(dtype) in ENGINE_DTYPES
-
-
-def name_of(dtype: str | torch.dtype | None) -> str:
-    """Return the name of a precision, such as "int8" of `torch.int8`. None is "auto"."""
-    if dtype is None:
-        return "auto"
-    return str(dtype).removeprefix("torch.")
-
-
-def engine_computes_in(dtype: str, model: PreTrainedModel, device: torch.device) -> bool:
-    """Return whether the engine decodes this model on this device in a precision that it makes itself."""
-    if dtype not in precisions_on(device):
-        return False
-    try:
-        adapter_for(model)
-    except UnsupportedModelError:
-        return False
-    return True

@@ -204,7 +204,7 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
         ({"--input_file": "latin.en"}, "latin.en:2: not UTF-8"),
         ({"--input_file": "pairs.tsv"}, "A tsv file holds pairs"),
         ({"--input_file": "tag.en", "--tags": None}, "line 1 of the input"),
-        ({"--engine": "transformers", "--dtype": "int8"}, "--dtype int8 needs --engine fast"),
+        ({"--engine": "transformers", "--dtype": "int8"}, "dtype int8 needs a CPU, engine fast"),
         ({"--output_file": "absent/out.de"}, "The folder of absent/out.de does not exist"),
         ({"--output_file": "out.xz"}, "only .gz and .zst are written compressed"),
         ({"--output_file": "link.en"}, "--output_file names link.en, another file of this command"),
