@@ -126,7 +126,7 @@ def test_the_bytes_of_other_keys_stay(checkpoint, tmp_path):
 
 def test_a_column_of_numbers(checkpoint, folder, tmp_path):
     translate(checkpoint, folder, tmp_path / "out", "--report_column", "report")
-    for path in (tmp_path / "out").glob("*.*"):
+    for path in (tmp_path / "out").glob("[!.]*.*"):
         reports = [row["report"] for row in rows_of(path)]
         assert [report["segments"] for report in reports[:5]] == [1, 0, 2, 0, 2]
 
