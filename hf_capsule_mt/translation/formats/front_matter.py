@@ -11,8 +11,8 @@ from hf_capsule_mt.translation.text.words import has_letters
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 # The text may go on in the next line, if that is indented.
-_FIELD = re.compile(r"^(?:title|description):[ \t]+(?P<value>\S[^\n\r]*?)[ \t]*\r?$(?!\n[ \t])", re.MULTILINE)
-_KEY = re.compile(r"^[ \t-]*[\w.-]+:", re.MULTILINE)
+_FIELD = re.compile(r"^(?:title|description):[ \t]++(?P<value>\S[^\n]*+)(?!\n[ \t])", re.MULTILINE)
+_KEY = re.compile(r"^[ \t]*+(?:-[ \t]++)*+[\w.-]++:", re.MULTILINE)
 
 
 class Field(NamedTuple):
@@ -51,12 +51,13 @@ def fields_of(front_matter: str) -> list[Field]:
     """Return the texts of front matter that are translated."""
     fields = []
     for match in _FIELD.finditer(front_matter):
-        value = match["value"]
+        value = match["value"].rstrip()
         text = _text_of(value)
         if text is not None and has_letters(text):
             line = front_matter.count("\n", 0, match.start()) + 1
             quote = value[0] if value[0] in "'\"" else ""
-            fields.append(Field(*match.span("value"), text, line, quote))
+            start = match.start("value")
+            fields.append(Field(start, start + len(value), text, line, quote))
     return fields
 
 

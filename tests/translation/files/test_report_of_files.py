@@ -92,6 +92,7 @@ def test_lines_of_sentences_in_markdown(tmp_path):
     translate_file(UpperCase(), tmp_path / "a.md", tmp_path / "b.md", "en", report_file=tmp_path / "report")
     found = [(record["line"], record["source"]) for record in records(tmp_path / "report")]
     assert found == [
+        (2, "a"),
         (4, "A dog"),
         (6, "A cat."),
         (6, "It runs."),
