@@ -1,6 +1,6 @@
 """What `hf_capsule_mt` offers. Its `__init__.py` imports this module when a name is first used."""
 
-from hf_capsule_mt.translation.files.rows import CorpusTranslator
+from hf_capsule_mt.translation.corpus_translator import CorpusTranslator
 
 from . import decoding
 from .configuration import (

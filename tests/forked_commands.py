@@ -148,9 +148,9 @@ def in_small_parts(size, replaces=None, end="kill"):
     `end` is "kill" or "stop".
     """
     from hf_capsule_mt.data import row_formats
-    from hf_capsule_mt.translation.files import row_files as row_translation
+    from hf_capsule_mt.translation.files import job
 
-    row_formats.PART_SIZE = row_translation.PART_SIZE = size
+    row_formats.PART_SIZE = job.PART_SIZE = size
     replace, done = os.replace, count()
     leave = {"kill": kill, "stop": stop}[end]
 

@@ -29,7 +29,7 @@ from hf_capsule_mt import CorpusTranslator
 from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.data import row_formats
 from hf_capsule_mt.data.lines import each_line
-from hf_capsule_mt.translation.files import row_files as row_translation
+from hf_capsule_mt.translation.files import job
 
 PART_SIZE = 5000
 """Characters of a part of the files for kills. With the usual size they would have one part each."""
@@ -91,7 +91,7 @@ def _run(words: Sequence[str], part_size: int | None) -> None:
         sys.stderr = log
         if part_size is not None:
             row_formats.PART_SIZE = part_size
-            row_translation.PART_SIZE = part_size
+            job.PART_SIZE = part_size
         translate(words)
 
 

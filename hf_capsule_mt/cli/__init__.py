@@ -5,6 +5,5 @@ To read a command, begin with its file in options/. It has what `--help` shows: 
 at once. Nor does parser.py, with the parser and the options that several commands have.
 
 common.py has the checks of files, and how a command ends on an error. decoding.py makes the model, the files and the
-processes of options. evaluate_checks.py and evaluate_metrics.py are parts of evaluate, and corpora.py and many_files.py
-of translate.
+processes of options. evaluate_checks.py and evaluate_metrics.py are parts of evaluate.
 """

@@ -9,7 +9,6 @@ from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
 
 from hf_capsule_mt.decoding.precision import check_asked
-from hf_capsule_mt.translation.files.options import FileOptions
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.terms.glossary import Glossary
 
@@ -37,18 +36,6 @@ def decoding_options(args: argparse.Namespace, **others: Any) -> DecodingOptions
     names = {field.name for field in fields(DecodingOptions)}
     given = {name: value for name, value in vars(args).items() if name in names}
     return DecodingOptions(**(given | others))
-
-
-def file_options(args: argparse.Namespace, model: DecodingOptions, **others: Any) -> FileOptions:
-    """Return the options of a command that translates a file.
-
-    Args:
-        args: the options of the command, with the device and the languages.
-        model: the model, and how it decodes.
-        **others: more fields of [`FileOptions`], such as its files, or other languages.
-    """
-    common = {"device": args.device, "source_lang": args.source_lang, "target_lang": args.target_lang}
-    return FileOptions(model, **(common | others))
 
 
 def glossary_of(args: argparse.Namespace) -> Glossary | None:

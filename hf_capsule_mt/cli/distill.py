@@ -24,7 +24,8 @@ from hf_capsule_mt.data.pair_writer import check_parallel_files, write_parallel_
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import hash_file, locked, read_json, write_json
-from hf_capsule_mt.translation.files.lines import translate_windows
+from hf_capsule_mt.translation.files.job import Job
+from hf_capsule_mt.translation.files.run import translated_lines
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.quality.faults import faults_in
 
@@ -122,18 +123,18 @@ def _translate(
         pair: the languages that the teacher is told.
     """
     source_lang, target_lang = pair
-    options = decoding.file_options(
-        args,
+    job = Job(
         teacher,
-        output_file=folder / _TRANSLATIONS,
         report_file=folder / _REPORT,
         chunk_size=args.chunk_size,
         source_lang=source_lang,
         target_lang=target_lang,
+        device=args.device,
     )
 
     # The lines go to the file, so there are no windows.
-    list(translate_windows(options, state, sources, sentences))
+    output_file = folder / _TRANSLATIONS
+    list(translated_lines(job, state, output_file=output_file, lines=sources, number=sentences))
 
 
 def _look_through(args: argparse.Namespace, codes: LanguageCodes | None) -> tuple[int, str]:

@@ -23,7 +23,8 @@ from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_tr
 from hf_capsule_mt.evaluation.significance import compare_runs, compare_systems, comparison_report
 from hf_capsule_mt.evaluation.term_scores import measure_terms, read_terms, term_report, translate_with_terms
 from hf_capsule_mt.files import hash_file, write_json
-from hf_capsule_mt.translation.files.lines import translate_windows
+from hf_capsule_mt.translation.files.job import Job
+from hf_capsule_mt.translation.files.run import translated_lines
 from hf_capsule_mt.translation.terms.glossary import Term
 from hf_capsule_mt.translation.text.segments import texts_with_codes
 from hf_capsule_mt.translation.text_translator import TextTranslator
@@ -128,10 +129,14 @@ def _read(args: argparse.Namespace) -> _Texts | None:
 def _translate(args: argparse.Namespace) -> list[str] | None:
     """Translate the input file. Processes that only help get None."""
     state = decoding.process_state(args.device)
-    files = {"input_file": args.input_file, "output_file": args.translations_file}
-    options = decoding.file_options(args, decoding.decoding_options(args), **files)
+    job = Job(
+        decoding.decoding_options(args),
+        source_lang=args.source_lang,
+        target_lang=args.target_lang,
+        device=args.device,
+    )
     lines = []
-    for window in translate_windows(options, state):
+    for window in translated_lines(job, state, args.input_file, args.translations_file):
         lines += window
     if not state.is_main_process:
         return None

@@ -1,31 +1,33 @@
-"""The command `translate`. Its options stand in options/translate_options.py."""
+"""The command `translate`. Its options stand in options/translate_options.py, and what they do in a `Job`."""
 
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
-from accelerate import PartialState
-
+from hf_capsule_mt.data.corpus_files import matching_files
 from hf_capsule_mt.data.lines import each_line, text_bytes, without_compression
+from hf_capsule_mt.data.row_formats import has_columns
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.files.lines import translate_windows
-from hf_capsule_mt.translation.files.options import STANDARD_INPUT, FileOptions, is_pharaoh
-from hf_capsule_mt.translation.files.whole import check_readable
-from hf_capsule_mt.translation.formats import FORMATS, LINES, FileFormat, recognise
-from hf_capsule_mt.translation.preparation import TextOptions
+from hf_capsule_mt.translation.files.job import DOCUMENT, STANDARD_INPUT, Job
+from hf_capsule_mt.translation.files.output_folders import OutputName, output_paths, share_of
+from hf_capsule_mt.translation.files.run import Outcome, translate_document, translate_files, translated_lines
+from hf_capsule_mt.translation.files.sources import kind_of
+from hf_capsule_mt.translation.formats import LINES
+from hf_capsule_mt.translation.formats.base import Reason
+from hf_capsule_mt.translation.quality.faults import named_with_numbers
 from hf_capsule_mt.translation.quality.report import is_report, summary
 from hf_capsule_mt.translation.quality.report_page import write_report_page
-from hf_capsule_mt.translation.text.segments import check_language
-from hf_capsule_mt.translation.text.words import keep_pattern, with_addresses
-from hf_capsule_mt.translation.text_translator import TextTranslator
 
-from . import corpora, decoding, many_files
+from . import decoding
 from .common import (
     check_distinct,
     check_output_file,
+    check_output_folder,
     check_text_file,
     import_code,
     leave_group_at_exit,
@@ -35,201 +37,173 @@ from .options.translate_options import build_parser
 
 logger = logging.getLogger(__name__)
 
+_MOST_PLACES = 10
+"""The most units that the last line names."""
+
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translate. Each process takes a share of the batches."""
+    """Translate one input with all processes, or many files into a folder."""
     args = build_parser().parse_args(argv)
     import_code(args.imports)
-    if args.report_page is not None and args.report_file is None:
-        # The page is made of the lines, which continue after an interruption.
-        args.report_file = args.report_page.with_suffix(".jsonl")
-        _check_no_other_file(args.report_file, args.report_page)
-    if args.output_dir is not None:
-        _translate_into_folder(args)
-        return
-    args.input_file = _one_file(args.input_file)
-    _check_arguments(args)
-    file_format = _file_format(args)
-    state = decoding.process_state(args.device)
-    if file_format is not None:
-        _translate_file(args, file_format, state)
-    else:
-        for lines in translate_windows(_options(args), state):
-            sys.stdout.buffer.write(text_bytes(lines))
-            sys.stdout.buffer.flush()
-    if args.report_file is not None and state.is_main_process:
-        _finish_report(args)
+    _name_report(args)
+    decoding.check_options(args)
+    _check_outputs(args)
+
+    job = Job.of(
+        vars(args),
+        decoding=decoding.decoding_options(args),
+        glossary=decoding.glossary_of(args),
+        in_folder=args.output_dir is not None,
+    )
+    job.check()
+    is_complete = _translate_folder(args, job) if job.in_folder else _translate_one(args, job)
     leave_group_at_exit()
-
-
-def _check_no_other_file(report: Path, page: Path) -> None:
-    """Raise a UserError if the lines of a page would replace a file that is no report. Nobody has named it."""
-    if report.is_file() and not is_report(report):
-        raise UserError(
-            f"--report_page {page} writes {report} too, which is there and no report. Move it, or name another file "
-            "for the lines with --report_file."
-        )
-
-
-def _translate_into_folder(args: argparse.Namespace) -> None:
-    """Translate several files: by their formats with --documents, otherwise rows and lines."""
-    _check_texts(args)
-    if args.documents is None:
-        corpora.translate_rows(args)
-        return
-    many_files.check_arguments(args)
-    are_complete = many_files.translate_many(args, _options(args))
-    if args.report_file is not None:
-        _finish_report(args)
-    leave_group_at_exit()
-    if not are_complete:
+    if not is_complete:
         raise SystemExit(1)
 
 
-def _finish_report(args: argparse.Namespace) -> None:
-    """Write the page of a report, and say how many translations look wrong."""
-    report = args.report_file
-    if args.report_page is not None:
-        title = args.output_dir or args.input_file or "standard input"
-        write_report_page([report], args.report_page, str(title))
-    warning = summary(each_line(report))
-    if warning is not None:
-        logger.warning("%s See %s.", warning, args.report_page or report)
+def _name_report(args: argparse.Namespace) -> None:
+    """Name the lines of a report that only its page was asked for: it is made of them."""
+    if args.report_page is None or args.report_file is not None:
+        return
+    args.report_file = args.report_page.with_suffix(".jsonl")
+    if args.report_file.is_file() and not is_report(args.report_file):
+        # Nobody has named it.
+        raise UserError(
+            f"--report_page {args.report_page} writes {args.report_file} too, which is there and no report. Move it, "
+            "or name another file for the lines with --report_file."
+        )
 
 
-def _one_file(paths: Sequence[Path] | None) -> Path | None:
-    if paths is None:
-        return None
-    if len(paths) > 1:
-        raise UserError("--input_file names several files. Give --output_dir for their outputs, or translate one.")
-    return paths[0]
-
-
-def _check_arguments(args: argparse.Namespace) -> None:
-    if args.input_file is not None:
-        # Messages in JSON are no rows of pairs. Their format is checked later.
-        is_json = args.format != LINES and without_compression(args.input_file).suffix == ".json"
-        check_text_file("--input_file", args.input_file, any_kind=is_json)
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Check that what is written can be written, and replaces nothing that is read."""
     outputs = [
         (f"--{name}", getattr(args, name)) for name in ("output_file", "report_file", "report_page", "alignments")
     ]
     for _, path in outputs:
         check_output_file(path)
-    inputs = [args.input_file or STANDARD_INPUT, args.glossary, args.vocabulary]
-    check_distinct(outputs, inputs)
-    _check_answers(args)
-    _check_texts(args)
-
-
-def _check_texts(args: argparse.Namespace) -> None:
-    """Check how texts are cut, what they need, and how they are decoded."""
-    decoding.check_options(args)
-    for language in filter(None, (args.documents, args.sentences)):
-        check_language(language)
-    if args.keep is not None:
-        keep_pattern(args.keep)
-    if args.glossary is not None and args.engine == "transformers":
-        raise UserError("--glossary needs --engine fast. Leave out --engine.")
-    if args.glossary is not None and args.vocabulary is not None:
-        raise UserError("--vocabulary may lack words of a --glossary. Leave out one of both.")
-
-
-def _check_answers(args: argparse.Namespace) -> None:
-    """Refuse what has no several translations, or no alignments."""
-    if args.n_best is not None:
-        if args.documents is not None:
-            raise UserError("--n_best is for lines, and --documents joins them. Give --sentences instead.")
-        if args.n_best > 1 and args.glossary is not None:
-            raise UserError("--glossary gives one translation of a sentence. Leave out --n_best.")
-        if args.num_beams is not None and args.num_beams < args.n_best:
-            raise UserError(f"--n_best {args.n_best} needs as many beams. Give --num_beams {args.n_best} or more.")
-    if args.alignments is None:
+    inputs = args.input_file or [STANDARD_INPUT]
+    check_distinct(outputs, [*inputs, args.glossary, args.vocabulary])
+    if args.output_dir is None:
         return
-    if args.tags or args.keep is not None:
-        raise UserError("--alignments is for text without tags and kept parts. Leave out --tags and --keep.")
-    if is_pharaoh(args.alignments) and args.documents is not None:
-        raise UserError("Pharaoh's format is for lines, and --documents joins them. Give --alignments FILE.jsonl.")
+    check_output_folder(args.output_dir)
+    if args.output_file is not None or not args.input_file:
+        raise UserError("--output_dir is for the files of --input_file. Name these, and leave out --output_file.")
 
 
-def _file_format(args: argparse.Namespace) -> FileFormat | None:
-    """Return the format of the input, or None for lines of text.
+def _translate_one(args: argparse.Namespace, job: Job) -> bool:
+    """Translate one input, and finish its report."""
+    paths = args.input_file or [STANDARD_INPUT]
+    if len(paths) > 1:
+        raise UserError("--input_file names several files. Give --output_dir for their outputs, or translate one.")
+    [path] = paths
+    if args.input_file is not None:
+        # Messages in JSON are no rows of pairs. Their format is checked later.
+        is_json = args.format != LINES and without_compression(path).suffix == ".json"
+        check_text_file("--input_file", path, any_kind=is_json)
 
-    Raises:
-        UserError: if the input is no text, or an option does not go with its format.
-    """
-    path = args.input_file or STANDARD_INPUT
-    # Nothing can be told of a stream.
-    is_stream = not path.is_file()
-    file_format = FORMATS.get(args.format) if is_stream else recognise(path, args.format, tags=args.tags)
-    if file_format is None:
-        if args.fuzzy:
-            raise UserError(f"--fuzzy is for files such as de.po and de.xlf, and {path} has lines of text.")
-        return None
-    for_lines = ["sentences", "tags", "interactive", "n_best", "alignments"]
-    remedy = "Leave it out."
-    if args.tags and file_format.has_tags:
-        if args.documents is None and args.format is None:
-            # Each line is a text with tags.
-            return None
-        for_lines.remove("tags")
-        remedy = f"Leave it out, or give --format {LINES}, which leaves the attributes as they are."
-    for name in for_lines:
-        if getattr(args, name):
-            raise UserError(f"--{name} is for lines of text, and {path} is {file_format.title}. {remedy}")
-    if args.fuzzy and not file_format.has_fuzzy:
-        raise UserError(f"--fuzzy is for translations that wait for a review, and {file_format.title} has none.")
-    check_readable(file_format, args.documents)
-    return file_format
+    kind = kind_of(path, job)
+    state = decoding.process_state(args.device)
+    if kind == DOCUMENT:
+        translate_document(job, state, path, args.output_file)
+    else:
+        input_file = None if args.input_file is None else path
+        for lines in translated_lines(job, state, input_file, args.output_file):
+            sys.stdout.buffer.write(text_bytes(lines))
+            sys.stdout.buffer.flush()
+    if args.report_file is not None and state.is_main_process:
+        _finish_report(args, "standard input" if args.input_file is None else str(path))
+    return True
 
 
-def _translate_file(args: argparse.Namespace, file_format: FileFormat, state: PartialState) -> None:
-    """Translate the input as a whole."""
-    if state.num_processes > 1:
-        raise UserError(f"The input is {file_format.title}, which one process translates. Start only one.")
-    file_options = _options(args).pinned()
-    options = file_options.decoding
-    translate_file(
-        TextTranslator(*options.load(decoding.device_of(args, state))),
-        args.input_file or STANDARD_INPUT,
-        args.output_file,
-        args.documents,
-        file_format=file_format.name,
-        source_lang=args.source_lang,
-        target_lang=args.target_lang,
-        keep=args.keep,
-        translate_addresses=args.translate_addresses,
-        fuzzy=args.fuzzy,
-        glossary=file_options.texts.glossary,
-        max_tokens_per_batch=args.max_tokens_per_batch,
-        report_file=args.report_file,
-        settings={**file_options.settings(), "format": file_format.name, "fuzzy": args.fuzzy},
-        **options.generate_options(),
-    )
+def _translate_folder(args: argparse.Namespace, job: Job) -> bool:
+    """Translate many files, say what became of them, and return whether all are complete."""
+    outputs = output_paths(_files(args.input_file), args.output_dir, OutputName(args.output_name, args.target_lang))
+    reports = [("--report_file", args.report_file), ("--report_page", args.report_page)]
+    check_distinct(reports, [*outputs, *outputs.values(), args.glossary, args.vocabulary])
+    _check_rows(outputs, job)
+    outputs = share_of(outputs, *args.part)
+
+    state = decoding.process_state(args.device)
+    started = time.monotonic()
+    outcome = translate_files(job, outputs, args.output_dir, state)
+    if state.is_main_process:
+        for error in outcome.errors:
+            print(f"error: {error}", file=sys.stderr)
+        print(_last_line(outcome, len(outputs), time.monotonic() - started))
+        _finish_folder(args, outcome)
+    return not outcome.errors
 
 
-def _options(args: argparse.Namespace) -> FileOptions:
-    return decoding.file_options(
-        args,
-        decoding.decoding_options(args),
-        texts=_text_options(args),
-        input_file=args.input_file,
-        output_file=args.output_file,
-        report_file=args.report_file,
-        alignments_file=args.alignments,
-        chunk_size=args.chunk_size,
-        interactive=args.interactive,
-        errors=args.errors,
-        n_best=args.n_best,
-    )
+def _files(words: Sequence[Path]) -> list[Path]:
+    """Return the files that words and patterns name."""
+    paths: list[Path] = []
+    for word in words:
+        paths += matching_files(word, "--input_file")
+    for path in paths:
+        if path.is_dir():
+            raise UserError(f"--input_file: {path} is a folder. Name its files, such as '{path}/**/*.md'.")
+        if not path.is_file():
+            raise FileNotFoundError(f"--input_file: there is no file {path}.")
+    return paths
 
 
-def _text_options(args: argparse.Namespace) -> TextOptions:
-    """Return how the texts are cut, and which terms they need."""
-    keep = keep_pattern(args.keep) if args.keep else None
-    # Words are not aligned with kept parts.
-    keeps_addresses = (args.documents or args.tags) and not args.translate_addresses
-    if keeps_addresses and args.alignments is None:
-        keep = with_addresses(keep)
-    split = "paragraphs" if args.documents else "lines"
-    return TextOptions(args.documents or args.sentences, args.tags, keep, decoding.glossary_of(args), split=split)
+def _check_rows(paths: Mapping[Path, Path], job: Job) -> None:
+    """Refuse options for rows where there are none, and warn if rows are not cut into sentences."""
+    if any(map(has_columns, paths)):
+        if job.documents is None and job.sentences is None:
+            logger.warning("Without --sentences a line with several sentences is translated as one, or cut.")
+        return
+    for name, default in (("text_column", "text"), ("translation_column", "translation"), ("report_column", None)):
+        if getattr(job, name) != default:
+            raise UserError(f"--{name} is for rows, and no file has any. Leave it out.")
+
+
+def _finish_report(args: argparse.Namespace, title: str) -> None:
+    """Write the page of a report, and say how many translations look wrong."""
+    report = args.report_file
+    if args.report_page is not None:
+        write_report_page([report], args.report_page, title)
+    warning = summary(each_line(report))
+    if warning is not None:
+        logger.warning("%s See %s.", warning, args.report_page or report)
+
+
+def _finish_folder(args: argparse.Namespace, outcome: Outcome) -> None:
+    """Say how many translations of a folder look wrong, and where to see them."""
+    if args.report_file is not None:
+        _finish_report(args, str(args.output_dir))
+        return
+    counts = outcome.counts()
+    faults = named_with_numbers(counts)
+    if faults:
+        logger.warning("Of %d sentences there are %s.", counts["segments"], faults)
+
+
+def _last_line(outcome: Outcome, num_files: int, seconds: float) -> str:
+    """Return a line about the files, their units, those that stay as they are with the reasons, and the seconds."""
+    places = []
+    units = 0
+    reasons: Counter[str] = Counter()
+    for path, file in outcome.files.items():
+        units += file.units - len(file.left)
+        lines_by_reason = {Reason.LOST_MARKS.value: file.left, **file.kept}
+        for reason, lines in lines_by_reason.items():
+            reasons[reason] += len(lines)
+        lines = sorted(chain.from_iterable(lines_by_reason.values()))
+        places += [f"{path}:{line}" for line in lines]
+
+    complete = f"{len(outcome.files)} of {num_files} files are complete"
+    if outcome.num_complete_before:
+        complete += f", {outcome.num_complete_before} of them since an earlier run"
+    counts = outcome.counts()
+    translated = f"Units translated: {units} ({counts['segments']} sentences, {counts['words']} words)"
+    left = f"Units left as they were: {len(places)}"
+    if places:
+        numbers = ", ".join(f"{reason}: {number}" for reason, number in reasons.items() if number)
+        named = ", ".join(places[:_MOST_PLACES])
+        if len(places) > _MOST_PLACES:
+            named += " and others"
+        left += f" ({numbers}), in {named}"
+    return f"{complete}. {translated}. {left}. {seconds:.1f} seconds."

@@ -1,7 +1,7 @@
-"""Reads files of Parquet, JSONL and plain text in parts of about equal text, and writes their rows with new columns.
+"""Reads files of Parquet and JSONL in parts of about equal text, and writes their rows with new columns.
 
 The parts follow only from the file. Columns are never converted: a row of Parquet stays in Arrow, and a row of JSONL
-keeps its bytes and gets new keys at its end. A line of plain text has only its translation in the output.
+keeps its bytes and gets new keys at its end.
 """
 
 import codecs
@@ -18,7 +18,7 @@ from hf_capsule_mt.errors import UserError, blamed_on_user, sentence_of
 from hf_capsule_mt.files import replaced_file
 
 from .corpus_files import file_format
-from .lines import byte_lines, decode, each_line, text_bytes, without_compression
+from .lines import byte_lines, decode, without_compression
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,9 +59,6 @@ class RowFile(ABC):
         path: the file.
         text_column: name of the column.
     """
-
-    has_sources = True
-    """Whether the output has the texts too."""
 
     def __init__(self, path: Path, text_column: str) -> None:
         self.path = path
@@ -151,25 +148,6 @@ class JSONLFile(RowFile):
             added = json.dumps(new, ensure_ascii=False).encode()[1:]
             lines.append(begin + b", " + added + space + b"\n")
         return b"".join(lines)
-
-
-class TextFile(RowFile):
-    """Lines of plain text, also empty ones. The output has only their translations."""
-
-    has_sources = False
-
-    def _rows(self) -> Iterator[tuple[str, str | None]]:
-        for line in each_line(self.path):
-            yield line, line
-
-    def column(self, rows: Sequence[str], name: str) -> list[Any]:
-        """Return the lines of a part, which are its only column."""
-        return list(rows)
-
-    def new_part(self, rows: Sequence[str], columns: Columns, examples: Mapping[str, Any]) -> bytes:
-        """Return the translations of a part as lines."""
-        [translations] = columns.values()
-        return text_bytes(translations)
 
 
 class ParquetFile(RowFile):
@@ -263,6 +241,4 @@ def open_rows(path: Path, text_column: str) -> RowFile:
         return ParquetFile(path, text_column)
     if kind == "jsonl" and can_be_written:
         return JSONLFile(path, text_column)
-    if kind == "text" and can_be_written:
-        return TextFile(path, text_column)
-    raise UserError(f"{path}: rows are read from .parquet, .jsonl and text files. The last two may be .gz or .zst.")
+    raise UserError(f"{path}: rows are read from .parquet and .jsonl files. The latter may be .gz or .zst.")

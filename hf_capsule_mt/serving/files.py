@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from hf_capsule_mt.environment import is_installed
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.files.whole import byte_order_mark, options_of
+from hf_capsule_mt.translation.files.sources import byte_order_mark, options_of
 from hf_capsule_mt.translation.formats import FORMATS, FileFormat
 from hf_capsule_mt.translation.formats.base import decoded, warn_of_left
 from hf_capsule_mt.translation.formats.recognition import HEAD_BYTES, recognise_contents

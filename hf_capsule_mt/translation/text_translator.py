@@ -279,7 +279,7 @@ def first_equal_sentences(sentences: Sequence[Sentence]) -> list[int]:
     for index, sentence in enumerate(sentences):
         first = index
         if not sentence.segment.has_parts:
-            key = (tuple(sentence.token_ids), sentence.segment.code, sentence.terms)
+            key = (sentence.segment.source, sentence.terms)
             first = first_of.setdefault(key, index)
         indices.append(first)
     return indices

@@ -25,7 +25,7 @@ class Translation:
     alternatives: tuple["Translation", ...] = ()  # Other translations, the best first.
     # The next ones are of a sentence, and of a text.
     record: dict[str, Any] | None = None  # What a report says of it, without its place. None if not asked for.
-    sentences: tuple["Translation", ...] = ()  # Of its sentences, if their records were asked for.
+    sentences: tuple["Translation", ...] = ()  # Of its sentences, if their records or links were asked for.
 
     def number(self, index: int) -> "Translation":
         """Return this translation for 0, and an alternative for others. There may be fewer: then it is the last."""
@@ -95,7 +95,7 @@ class PreparedText:
             score = score_of_text([translation.score for translation in chosen], lengths)
             ranked.append(Translation(text, score, links))
         best = with_alternatives(ranked)
-        if any(translation.record is not None for translation in translations):
+        if has_links or any(translation.record is not None for translation in translations):
             best = replace(best, sentences=tuple(translations))
         return best
 

@@ -14,7 +14,7 @@ from hf_capsule_mt.cli.distill import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.translation.files import lines as file_translation
+from hf_capsule_mt.translation.files.crew import Crew
 
 TOO_LONG = " ".join("a" * 40)
 SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v w x y z a b c"]
@@ -97,21 +97,22 @@ def test_corpora(teacher, expected, tmp_path, name):
 
 def test_goes_on_after_an_interruption(teacher, expected, corpus, tmp_path, monkeypatch):
     output, made = [tmp_path / "out.en", tmp_path / "out.de"], []
-    original = file_translation.Worker.translate
+    original = Crew._share
 
-    def interrupted(worker, job):
+    def noted(crew, task, *others):
+        made.append([sentence.segment.text for sentence in task.sentences])
+        return original(crew, task, *others)
+
+    def interrupted(*arguments):
         if len(made) == 2:
             raise KeyboardInterrupt
-        made.append(job.lines)
-        return original(worker, job)
+        return noted(*arguments)
 
-    monkeypatch.setattr(file_translation.Worker, "translate", interrupted)
+    monkeypatch.setattr(Crew, "_share", interrupted)
     with pytest.raises(KeyboardInterrupt):
         main(options(teacher, corpus, output))
     assert not output[0].exists()
-    monkeypatch.setattr(
-        file_translation.Worker, "translate", lambda *args: made.append(args[1].lines) or original(*args)
-    )
+    monkeypatch.setattr(Crew, "_share", noted)
     main(options(teacher, corpus, output))
     assert read_lines(output[1]) == [target for _, target in expected[0]]
     assert [source for sources in made for source in sources] == SOURCES, "every sentence was translated once"
@@ -122,7 +123,7 @@ def test_unlikely_translations_are_left_out(teacher, judged, expected, corpus, t
     output = [tmp_path / "out.tsv"]
     assert "Lower --min_score" in error_of(options(teacher, corpus, output, "--min_score", "1"), capsys)
     # All is translated, and only the choice is made again.
-    monkeypatch.setattr(file_translation.Worker, "translate", None)
+    monkeypatch.setattr(Crew, "_share", None)
     assert "other settings" in error_of(options(teacher, corpus, output, "--num_beams", 3), capsys)
     main(options(teacher, corpus, output, f"--min_score={sorted(good)[1]}"))
     manifest = manifest_of(tmp_path / "out.tsv")

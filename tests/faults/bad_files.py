@@ -11,8 +11,9 @@ from outcomes import Finding
 from stand_in_translator import UpperCase
 
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.files.many_files import translate_files
+from hf_capsule_mt.translation.files.job import Job
 from hf_capsule_mt.translation.files.output_folders import RECORDS, output_paths
+from hf_capsule_mt.translation.files.run import translate_files
 
 
 def sections_of_characters(rng: random.Random, folder: Path) -> Finding:
@@ -118,7 +119,7 @@ def folders_in_parts(rng: random.Random, folder: Path) -> Finding:
 
     def run(names: list[str], output: Path) -> None:
         outputs = output_paths([source / name for name in names], output)
-        translate_files(outputs, output, UpperCase, "en", settings={})
+        translate_files(Job(documents="en"), outputs, output, load=UpperCase)
 
     def use() -> str:
         run(first, folder / "out")

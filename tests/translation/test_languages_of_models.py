@@ -22,9 +22,10 @@ from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.options import DataArguments
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation.alignment.forced import forced_pass
+from hf_capsule_mt.translation.corpus_translator import CorpusTranslator
 from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.files.options import FileOptions
-from hf_capsule_mt.translation.files.rows import CorpusTranslator
+from hf_capsule_mt.translation.files.job import LINES as LINES_OF_TEXT
+from hf_capsule_mt.translation.files.job import Job
 from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 from hf_capsule_mt.translation.preparation import TextReader, TooLong
@@ -249,9 +250,9 @@ def test_an_interrupted_translation(checkpoint, expected, tmp_path, monkeypatch)
 
 
 def test_the_output_depends_on_the_languages(checkpoint):
-    options = FileOptions(DecodingOptions(checkpoint), source_lang="eng_Latn", target_lang="deu_Latn")
+    job = Job(DecodingOptions(checkpoint), source_lang="eng_Latn", target_lang="deu_Latn")
     for name in ("source_lang", "target_lang"):
-        assert replace(options, **{name: "fra_Latn"}).settings() != options.settings()
+        assert replace(job, **{name: "fra_Latn"}).settings(LINES_OF_TEXT) != job.settings(LINES_OF_TEXT)
 
 
 def test_a_cut_source_keeps_its_language(checkpoint, caplog):

@@ -248,7 +248,3 @@ def test_a_page_that_is_another_file_is_refused(checkpoint, tmp_path, capsys):
         with pytest.raises(SystemExit, match="2"):
             main(["--model", checkpoint, *files, *options])
         assert "another file of this command" in capsys.readouterr().err
-    rows = ["--output_dir", str(tmp_path / "rows"), "--report_page", str(tmp_path / "r.html")]
-    with pytest.raises(SystemExit, match="2"):
-        main(["--model", checkpoint, *files[:2], *rows])
-    assert "A report of lines is for one file" in capsys.readouterr().err

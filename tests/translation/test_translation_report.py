@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_capsule_mt.translation.files import rows as rows_module
+from hf_capsule_mt.translation.quality import counts as counts_module
 from hf_capsule_mt.translation.quality import faults as faults_module
 from hf_capsule_mt.translation.quality import judge as judge_module
 from hf_capsule_mt.translation.quality import report_page
@@ -72,7 +72,7 @@ def test_a_fault_of_the_table_is_everywhere(monkeypatch, tmp_path):
     more = (*FAULTS, shouts)
     for module in (faults_module, judge_module, report_page):
         monkeypatch.setattr(module, "FAULTS", more)
-    monkeypatch.setattr(rows_module, "COUNTED", (*rows_module.COUNTED, "shouts"))
+    monkeypatch.setattr(counts_module, "COUNTED", (*counts_module.COUNTED, "shouts"))
 
     loud = judged(Evidence([5, 2], [7], "HELLO"), -1.0).fields()
     quiet = judged(Evidence([5, 2], [7], "hello"), -1.0).fields()
@@ -88,7 +88,7 @@ def test_a_fault_of_the_table_is_everywhere(monkeypatch, tmp_path):
     assert '{"name":"shouts","words":"shouts","count":1}' in page
     assert "2 translations, 1 with a fault" in page
 
-    counts = rows_module.RowCounts({"segments": 1, "shouts": 1}) + rows_module.RowCounts({"segments": 1})
+    counts = counts_module.RowCounts({"segments": 1, "shouts": 1}) + counts_module.RowCounts({"segments": 1})
     assert (counts["segments"], counts["shouts"]) == (2, 1)
     assert named_with_numbers(counts) == "1 shouting"
 

@@ -1,8 +1,8 @@
-"""Files and corpora of any size.
+"""Inputs of any size and kind, translated by one road.
 
-lines.py translates lines of text: options.py says how, windows.py cuts a file into windows, and partial_output.py
-keeps what is finished. whole.py translates a file of a format as a whole, and many_files.py many of them. rows.py
-translates a column of rows, and row_files.py files of rows.
+job.py says what is translated, and how. sources.py reads an input in windows of units, crew.py translates these on all
+processes, and sinks.py makes bytes of them, which journal.py keeps until all are done. run.py puts these together, for
+one input and for many. output_folders.py knows where the outputs of many stand, and which are complete.
 """
 
-from .whole import translate_file
+from .run import translate_file

@@ -1,25 +1,38 @@
-"""Folders with the outputs of several files: where each output is, and what all of them have in common."""
+"""Folders with the outputs of several files: where each output is, which are complete, and what all have in common.
+
+The folder `.records` has a record for each complete output: its settings, the path of its input, and hashes of both.
+It is written before the output gets its place. What is unfinished stands in a folder beside the record.
+"""
 
 import os
+import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from hf_capsule_mt.data.lines import without_compression
 from hf_capsule_mt.decoding.products.int8 import Int8Choice
+from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import read_json, write_json
+from hf_capsule_mt.files import LOCK, hash_file, locked, read_json, write_json
 
-from ..generation.model_options import DecodingOptions
+from ..formats.recognition import recognise
+from ..generation.model_options import DecodingOptions, changed_settings
+from .job import DOCUMENT, Job
+from .journal import RECORD, Journal
 
 RECORDS = ".records"
 """The folder of records in a folder of outputs. It is hidden, so that nobody publishes it with them."""
 _OLD_RECORDS = "_records"
 """Its name in folders of earlier clones."""
 _INT8_CHOICE = "int8_choice.json"
+_OLD_UNFINISHED = ".unfinished"
+"""The folder of unfinished parts of earlier clones, and the ending of such folders."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,205 @@ def _input_of(record: Mapping[str, Any], output_dir: Path) -> Path | None:
     if not path.is_file():
         return None
     return path
+
+
+class TranslatedFile(NamedTuple):
+    """What became of a file."""
+
+    units: int
+    """How many messages, paragraphs, sentences of subtitles, lines or rows there were to translate."""
+    left: Sequence[int] = ()
+    """The lines, from 1, of those that stay as they are, because a translation lacks a mark or a placeholder."""
+    kept: Mapping[str, list[int]] = MappingProxyType({})
+    """The lines of other words that stay in the language of the file, by the reasons: values of [`Reason`]."""
+    counts: Mapping[str, int] = MappingProxyType({})
+    """The numbers of its sentences, see [`RowCounts`], if they were judged."""
+
+
+@dataclass(frozen=True)
+class FileOfFolder:
+    """A file, its output in a folder, and where its record is.
+
+    Args:
+        path: the file.
+        output: its output.
+        output_dir: the folder of the outputs.
+        kind: of the file.
+        job: what is done with it.
+    """
+
+    path: Path
+    output: Path
+    output_dir: Path
+    kind: str
+    job: Job
+
+    @property
+    def record_file(self) -> Path:
+        """Where the record is."""
+        return _beside(self.output, self.output_dir, ".json")
+
+    @property
+    def report_file(self) -> Path:
+        """Where its part of the report is."""
+        return report_beside(self.output, self.output_dir)
+
+    @property
+    def unfinished(self) -> Path:
+        """The folder for what is not complete."""
+        return _beside(self.output, self.output_dir, ".unfinished")
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the translations depend on, except the file."""
+        settings = self.job.settings(self.kind)
+        if self.kind == DOCUMENT:
+            file_format = recognise(self.path, self.job.format, tags=self.job.tags)
+            has_fuzzy = file_format is not None and file_format.has_fuzzy
+            settings["format"] = "text" if file_format is None else file_format.name
+            settings["fuzzy"] = self.job.fuzzy and has_fuzzy
+        return settings
+
+    @contextmanager
+    def held(self) -> Iterator[Journal]:
+        """Yield the journal of the output.
+
+        Raises:
+            BlockingIOError: if another process translates the file.
+            UserError: if what is unfinished is of another input, or of other settings.
+        """
+        old = (self.output_dir / _OLD_UNFINISHED, Path(f"{self.output}{_OLD_UNFINISHED}"))
+        for folder in filter(Path.exists, old):
+            raise UserError(f"{folder} is of an interrupted run of an earlier version. Delete it to start again.")
+        names = ["lines"]
+        if self.job.report_file is not None:
+            names.append("report")
+        # Two runs over other files would otherwise take each other's parts.
+        settings = {**self.settings, "input": name_for_record(self.path, self.output_dir)}
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        self.unfinished.parent.mkdir(parents=True, exist_ok=True)
+        with Journal.held(self.unfinished, settings, names) as journal:
+            yield journal
+
+    def complete(self) -> TranslatedFile | None:
+        """Return what became of a file if an earlier run has translated it as it is now, or None.
+
+        Raises:
+            UserError: if the output is of another file, nobody knows of what it is, or it would be lost.
+        """
+        if self.unfinished.exists():
+            self._complete_move()
+        if not self.output.exists():
+            return None
+        if not self.record_file.is_file():
+            raise UserError(
+                f"{self.output} is there, and has no record that this command wrote it. Move it, or name another "
+                "folder."
+            )
+        record = read_json(self.record_file)
+        check_input_of(record, self.path, self.output, self.output_dir)
+        changed = changed_settings(record["settings"], self.settings)
+        if record["input_sha256"] != hash_file(self.path):
+            changed.append(str(self.path))
+        was_reported = record.get("report") and self.report_file.is_file()
+        if self.job.report_file is not None and not was_reported:
+            changed.append("report")
+        if not changed:
+            return _translated_file(record)
+        self._check_replaceable(record, changed)
+        return None
+
+    def _check_replaceable(self, record: Mapping[str, Any], changed: Sequence[str]) -> None:
+        """Raise a UserError if an output must not be written again."""
+        names = ", ".join(changed)
+        if self.kind != DOCUMENT:
+            raise UserError(
+                f"{self.output} was translated with another {names}. It may have taken long, so it is not replaced. "
+                "Delete it to translate the file again, or name another folder."
+            )
+        if record["output_sha256"] != hash_file(self.output):
+            raise UserError(
+                f"{self.output} was changed after it was translated, and now {names} is another. Move it to have it "
+                "translated again."
+            )
+
+    def _complete_move(self) -> None:
+        """Give an output its place if a run was killed between its record and its move."""
+        with locked(self.unfinished):
+            for whole in self.unfinished.glob(f"whole{self.output.suffix}"):
+                is_recorded = self.record_file.is_file() and _hash_in(self.record_file) == hash_file(whole)
+                if is_recorded:
+                    os.replace(whole, self.output)
+                    _empty(self.unfinished)
+            is_moved = self.output.exists() and self.record_file.is_file()
+            if is_moved and _hash_in(self.record_file) == hash_file(self.output):
+                _empty(self.unfinished)
+        with suppress(OSError):
+            self.unfinished.rmdir()
+
+    def finish(self, whole: Path, translated: TranslatedFile, input_sha256: str, seconds: float) -> None:
+        """Write the record of a whole output, and move the output to its place.
+
+        Args:
+            whole: the output.
+            translated: what became of the file.
+            input_sha256: the hash of the file when it was read.
+            seconds: how long it took.
+        """
+        record = {
+            "units": translated.units,
+            "left": list(translated.left),
+            "kept": dict(translated.kept),
+            "counts": dict(translated.counts),
+            "seconds": round(seconds, 1),
+            "words_per_second": round(translated.counts.get("words", 0) / max(seconds, 1e-9), 1),
+            "input": name_for_record(self.path, self.output_dir),
+            "input_bytes": self.path.stat().st_size,
+            "input_sha256": input_sha256,
+            "output_sha256": hash_file(whole),
+            "settings": self.settings,
+            "report": self.job.report_file is not None,
+            "environment": environment(),
+        }
+        if self.output.exists():
+            shutil.copymode(self.output, whole)
+        unfinished_record = whole.with_name(RECORD)
+        write_json(unfinished_record, record)
+        os.replace(unfinished_record, self.record_file)
+        os.replace(whole, self.output)
+
+
+def report_beside(output: Path, output_dir: Path) -> Path:
+    """Return where the part of the report is that is of an output."""
+    return _beside(output, output_dir, ".report.jsonl")
+
+
+def _beside(output: Path, output_dir: Path, ending: str) -> Path:
+    relative = output.relative_to(output_dir)
+    return output_dir / RECORDS / f"{relative}{ending}"
+
+
+def _translated_file(record: Mapping[str, Any]) -> TranslatedFile:
+    """Return what became of a file, from its record. Those of earlier clones name rows, or have no counts."""
+    units = record.get("units", record.get("rows", 0))
+    return TranslatedFile(units, record.get("left", []), record.get("kept", {}), record.get("counts", {}))
+
+
+def _hash_in(record_file: Path) -> str | None:
+    return read_json(record_file).get("output_sha256")
+
+
+def _empty(folder: Path) -> None:
+    """Remove the files of a folder that nobody needs, but for its lock."""
+    for path in folder.iterdir():
+        if path.name != LOCK:
+            path.unlink()
+
+
+def share_of(outputs: Mapping[Path, Path], number: int, count: int) -> dict[Path, Path]:
+    """Return share `number`, from 1 to `count`, of files and their outputs: every `count`-th by the output's name."""
+    by_output = sorted(outputs, key=outputs.__getitem__)
+    return {path: outputs[path] for path in by_output[number - 1 :: count]}
 
 
 def _absolute(path: Path) -> Path:

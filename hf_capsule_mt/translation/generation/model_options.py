@@ -154,9 +154,13 @@ class DecodingOptions:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the names of settings that are not what they were, in order. A missing one is None."""
-    names = sorted({*before, *now})
-    return [name for name in names if before.get(name) != now.get(name)]
+    """Return the names of settings that are not what they were, in order. A missing one is None, and so is False."""
+
+    def value(settings: Mapping[str, Any], name: str) -> Any:
+        found = settings.get(name)
+        return None if found is False else found
+
+    return [name for name in sorted({*before, *now}) if value(before, name) != value(now, name)]
 
 
 @lru_cache(4)

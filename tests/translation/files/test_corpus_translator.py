@@ -16,7 +16,9 @@ from hf_capsule_mt import CorpusTranslator, pipeline
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.translation import text_translator
-from hf_capsule_mt.translation.files.row_files import translate_row_files
+from hf_capsule_mt.translation.files.crew import Crew
+from hf_capsule_mt.translation.files.job import ROWS
+from hf_capsule_mt.translation.files.run import translate_files
 from hf_capsule_mt.translation.generation.decoder import Decoded
 from hf_capsule_mt.translation.generation.model_options import changed_settings
 from hf_capsule_mt.translation.quality.judge import Judgement
@@ -67,7 +69,7 @@ def test_a_glossary(tmp_path):
     assert found == [f"{lines[0]}\n{lines[1]}", None, lines[2]]
     assert ["Jacke" in line for line in lines] == [True, False, True]
     without = CorpusTranslator(str(TRANSFORMER), num_beams=4)
-    assert changed_settings(without.settings, translate.settings) == ["glossary"]
+    assert changed_settings(without.job.settings(ROWS), translate.job.settings(ROWS)) == ["glossary"]
 
 
 def test_arrays_nulls_and_other_names(checkpoint, expected):
@@ -202,8 +204,8 @@ def test_settings_are_all_that_translations_depend_on(checkpoint, name):
     """Rows of other settings are not mixed with these."""
     plain = CorpusTranslator(checkpoint)
     other = CorpusTranslator(checkpoint, **{name: SETTINGS[name]})
-    assert changed_settings(plain.settings, other.settings) == [name]
-    assert changed_settings(plain.settings, CorpusTranslator(checkpoint).settings) == []
+    assert changed_settings(plain.job.settings(ROWS), other.job.settings(ROWS)) == [name]
+    assert changed_settings(plain.job.settings(ROWS), CorpusTranslator(checkpoint).job.settings(ROWS)) == []
 
 
 # Documents that are difficult to cut, with a model that copies.
@@ -248,7 +250,7 @@ def copying(tmp_path_factory):
                 }
 
     translate = CorpusTranslator(str(folder), sentences="en", report_column="report")
-    translate._translator = Copying(tiny_model(max_position_embeddings=64), tokenizer)
+    translate._crew = Crew.with_translator(Copying(tiny_model(max_position_embeddings=64), tokenizer), {})
     return translate
 
 
@@ -273,10 +275,12 @@ def test_nothing_is_lost_of_files_with_hard_documents(copying, tmp_path, name):
         texts.remove(TEN_MEGABYTES)
     rows = [{"id": number, "text": text, "score": number / 3} for number, text in enumerate(texts)]
     write_rows(rows, tmp_path / name)
-    total = translate_row_files({tmp_path / name: tmp_path / "out" / name}, tmp_path / "out", copying)
+    outputs = {tmp_path / name: tmp_path / "out" / name}
+    outcome = translate_files(copying.job, outputs, tmp_path / "out", load=lambda: copying._crew.translator)
+    assert outcome.errors == []
     new_rows = read_rows(tmp_path / "out" / name)
     assert [{key: row[key] for key in ("id", "text", "score")} for row in new_rows] == rows
-    assert total["source_cut"] == 0
+    assert outcome.counts()["source_cut"] == 0
     for row in new_rows:
         if row["text"] is None:
             assert row["translation"] is None

@@ -3,18 +3,20 @@
 import gzip
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from stand_in_translator import UpperCase, Writes
 from tiny_marian import save_tiny_marian
 
-from hf_capsule_mt.cli import many_files as command
+from hf_capsule_mt.cli import translate as command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.files import translate_file, whole
-from hf_capsule_mt.translation.files.many_files import translate_files
-from hf_capsule_mt.translation.files.output_folders import RECORDS, OutputName, output_paths
+from hf_capsule_mt.translation.files import run as run_module
+from hf_capsule_mt.translation.files import sources, translate_file
+from hf_capsule_mt.translation.files.job import Job
+from hf_capsule_mt.translation.files.journal import Journal
+from hf_capsule_mt.translation.files.output_folders import RECORDS, OutputName, TranslatedFile, output_paths
+from hf_capsule_mt.translation.files.run import translate_files
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions
 
 CATALOGUE = """msgid "a %s"
@@ -86,9 +88,9 @@ class Loader:
         return seen
 
 
-def translate(load, *names, settings=None, **options):
+def translate(load, *names, language="en", **options):
     paths = output_paths([Path(name) for name in names or FILES], Path("out"))
-    return translate_files(paths, Path("out"), load, "en", settings=settings or {}, **options)
+    return translate_files(Job(documents=language, **options), paths, Path("out"), load=load)
 
 
 def test_each_file_by_its_format_in_its_folder(project):
@@ -97,7 +99,7 @@ def test_each_file_by_its_format_in_its_folder(project):
     assert outputs() == OUTPUTS
     assert load.count == 1
     assert outcome.errors == []
-    assert {str(path): tuple(file) for path, file in outcome.files.items()} == {
+    assert {str(path): tuple(file[:3]) for path, file in outcome.files.items()} == {
         "README.md": (2, [], {}),
         "docs/a/notes.txt": (2, [], {}),
         "docs/page.html.gz": (1, [], {}),
@@ -129,17 +131,17 @@ def test_what_has_changed_is_translated_again(project):
     assert outcome.num_complete_before == 3
     assert outputs()["README.md"] == b"# B\n"
     # Another format, and other settings.
-    outcome = translate(load, "README.md", file_format="lines")
+    outcome = translate(load, "README.md", format="lines")
     assert outputs()["README.md"] == b"# B\n"
     assert load.sentences() == ["# b"]
-    assert translate(load, settings={"model": "b"}).num_complete_before == 0
+    assert translate(load, keep="zz").num_complete_before == 0
 
 
 def test_fuzzy_messages(project):
     load = Loader()
     translate(load)
     Path("out/locale/de.po").replace("locale/de.po")
-    assert translate(load).files[Path("locale/de.po")] == (0, [], {"fuzzy": [1, 5]})
+    assert translate(load).files[Path("locale/de.po")][:3] == (0, [], {"fuzzy": [1, 5]})
     load.sentences()
     outcome = translate(load, fuzzy=True)
     # Only catalogues and XLIFF have such messages.
@@ -154,14 +156,14 @@ def test_a_corrected_output_stays(project):
     assert translate(load).errors == []
     write("README.md", "# b\n")
     write("docs/a/notes.txt", "b\n")
-    outcome = translate(load, settings={"model": "b"})
+    outcome = translate(load, keep="zz")
     [error] = outcome.errors
-    assert error.startswith("out/README.md was changed after it was translated, and now model, README.md is another.")
+    assert error.startswith("out/README.md was changed after it was translated, and now keep, README.md is another.")
     assert outputs()["README.md"] == b"# My dog\n"
     # The others are not held up.
     assert outputs()["docs/a/notes.txt"] == b"B\n"
     Path("out/README.md").unlink()
-    assert translate(load, settings={"model": "b"}).errors == []
+    assert translate(load, keep="zz").errors == []
     assert outputs()["README.md"] == b"# B\n"
 
 
@@ -179,7 +181,7 @@ def test_wrong_files_stop_nothing(project, monkeypatch):
     write("docs/letter.pdf", "%PDF-1.7")
     write("docs/x.md.xz", b"")
     write("docs/bad.xlf", "<xliff")
-    write("rows.jsonl", '{"text": "a"}')
+    write("rows.jsonl", '{"text": 1}')
     wrong = ["docs/latin.txt", "docs/letter.pdf", "docs/x.md.xz", "docs/bad.xlf", "rows.jsonl"]
     outcome = translate(Loader(), *wrong, *FILES)
     assert outputs() == OUTPUTS
@@ -188,35 +190,35 @@ def test_wrong_files_stop_nothing(project, monkeypatch):
 
 
 def test_an_error_while_a_file_is_translated(project, monkeypatch):
-    written = whole.translate_file
+    written = run_module._translate_into_folder
 
-    def failing(translator, path, *arguments, **options):
-        if path.name == "README.md":
+    def failing(file, *arguments):
+        if file.path.name == "README.md":
             raise OSError(28, "No space left on device", "out/README.md")
-        return written(translator, path, *arguments, **options)
+        return written(file, *arguments)
 
-    monkeypatch.setattr("hf_capsule_mt.translation.files.many_files.translate_file", failing)
+    monkeypatch.setattr(run_module, "_translate_into_folder", failing)
     outcome = translate(Loader())
     assert len(outcome.files) == 3
     assert "No space left" in outcome.errors[0]
 
 
 def test_an_interrupted_file_continues(project, monkeypatch):
-    monkeypatch.setattr(whole, "_GROUP", 1)
-    append = whole.PartialOutput.append
+    monkeypatch.setattr(sources, "_GROUP", 1)
+    append = Journal.append
 
-    def stopping(kept, source, *arguments):
-        append(kept, source, *arguments)
+    def stopping(kept, items, source, *arguments):
+        append(kept, items, source, *arguments)
         if "dog" in source[0] and "b" not in source[0]:
             raise KeyboardInterrupt
 
     load = Loader()
     with monkeypatch.context() as patch:
-        patch.setattr(whole.PartialOutput, "append", stopping)
+        patch.setattr(Journal, "append", stopping)
         with pytest.raises(KeyboardInterrupt):
             translate(load)
     assert load.sentences() == ["a dog"]
-    assert Path("out/README.md.unfinished").is_dir()
+    assert Path("out/.records/README.md.unfinished").is_dir()
     assert outputs().keys() & OUTPUTS.keys() == set()
     translate(load)
     assert load.sentences()[0] == "A dog b."
@@ -225,9 +227,9 @@ def test_an_interrupted_file_continues(project, monkeypatch):
 
 def test_units_that_stay_are_counted_where_they_are(project):
     page = translate(Loader(Writes("")), "README.md", "docs/page.html.gz")
-    assert page.files[Path("README.md")] == (2, [3], {})
+    assert page.files[Path("README.md")][:3] == (2, [3], {})
     catalogue = translate(Loader(Writes("%s")), "README.md", "locale/de.po")
-    assert catalogue.files[Path("locale/de.po")] == (2, [4], {})
+    assert catalogue.files[Path("locale/de.po")][:3] == (2, [4], {})
     # Also those of an earlier run.
     assert translate(Loader(), "README.md", "locale/de.po").files == catalogue.files
     assert catalogue.files[Path("README.md")] == page.files[Path("README.md")]
@@ -361,12 +363,12 @@ def test_renamed_outputs_are_found_again(project):
     name = OutputName("{stem}.{lang}{suffix}", "de")
     paths = [Path("docs/a/notes.txt"), Path("README.md")]
     first = output_paths(paths, Path("out"), name)
-    translate_files(first, Path("out"), Loader(), "en", settings={})
+    translate_files(Job(documents="en"), first, Path("out"), load=Loader())
 
     part = output_paths(paths[:1], Path("out"), name)
 
     assert part == {paths[0]: Path("out/docs/a/notes.de.txt")}
-    assert translate_files(part, Path("out"), Loader(), "en", settings={}).num_complete_before == 1
+    assert translate_files(Job(documents="en"), part, Path("out"), load=Loader()).num_complete_before == 1
 
 
 @pytest.mark.parametrize(
@@ -414,7 +416,7 @@ def test_running_text_is_that_of_documents(project, tmp_path):
 
 
 def test_text_in_python(project):
-    assert translate_file(UpperCase(), "docs/a/notes.txt", "b.txt", "en") == (2, [], {})
+    assert translate_file(UpperCase(), "docs/a/notes.txt", "b.txt", "en")[:3] == (2, [], {})
     assert Path("b.txt").read_bytes() == OUTPUTS["docs/a/notes.txt"]
 
 
@@ -462,13 +464,6 @@ def test_wrong_files_are_named_at_the_end(project, run, capsys):
     result = capsys.readouterr()
     assert result.err.splitlines()[-1].startswith("error: docs/letter.pdf is a PDF file")
     assert result.out.startswith("2 of 3 files are complete.")
-
-
-def test_several_processes_are_refused(project, run, capsys, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.cli.decoding.process_state", lambda device: SimpleNamespace(num_processes=2))
-    with pytest.raises(SystemExit, match="2"):
-        run("README.md")
-    assert "Start only one" in capsys.readouterr().err
 
 
 def test_a_corrected_glossary(project, run, engine_calls):
@@ -537,11 +532,11 @@ def test_the_lines_of_a_page_replace_no_other_file(project, run, capsys):
 
 def test_the_last_line_names_units(tmp_path):
     left = list(range(1, 13))
-    outcome = command.Outcome({Path("a.md"): whole.TranslatedFile(20, left)}, num_complete_before=1)
+    outcome = command.Outcome({Path("a.md"): TranslatedFile(20, left)}, num_complete_before=1)
     assert command._last_line(outcome, 2, 1.25) == (
-        "1 of 2 files are complete, 1 of them since an earlier run. Units translated: 8. Units left as they were: 12 "
-        "(lost marks: 12), in a.md:1, a.md:2, a.md:3, a.md:4, a.md:5, a.md:6, a.md:7, a.md:8, a.md:9, a.md:10 and "
-        "others. 1.2 seconds."
+        "1 of 2 files are complete, 1 of them since an earlier run. Units translated: 8 (0 sentences, 0 words). "
+        "Units left as they were: 12 (lost marks: 12), in a.md:1, a.md:2, a.md:3, a.md:4, a.md:5, a.md:6, a.md:7, "
+        "a.md:8, a.md:9, a.md:10 and others. 1.2 seconds."
     )
 
 
@@ -553,8 +548,8 @@ def test_the_last_line_names_reasons(project):
     for beginning in ("2 of 2 files are complete. ", "2 of 2 files are complete, 2 of them since an earlier run. "):
         outcome = translate(load, "a.md", "b.md")
         assert command._last_line(outcome, 2, 1.25) == (
-            f"{beginning}Units translated: 3. Units left as they were: 4 (front matter: 1, comments: 2, "
-            "link titles: 1), in a.md:1, a.md:7, b.md:1, b.md:3. 1.2 seconds."
+            f"{beginning}Units translated: 3 (2 sentences, 4 words). Units left as they were: 4 (front matter: 1, "
+            "comments: 2, link titles: 1), in a.md:1, a.md:7, b.md:1, b.md:3. 1.2 seconds."
         )
     assert load.count == 1
 
@@ -563,13 +558,10 @@ MISTAKES = {
     "a folder": (["docs"], [], "docs is a folder. Name its files, such as 'docs/**/*.md'"),
     "no file": (["docs/none.md"], [], "there is no file docs/none.md"),
     "no match": (["docs/*.rst"], [], "docs/*.rst matches no file"),
-    "an output": (["README.md"], ["--output_file", "x"], "--output_file does not go with --documents and --output_dir"),
-    "sentences": (["README.md"], ["--sentences", "en"], "--sentences does not go with"),
-    "tags": (["README.md"], ["--tags"], "--tags does not go with"),
-    "several translations": (["README.md"], ["--n_best", "2"], "--n_best does not go with"),
-    "a share": (["README.md"], ["--part", "1/2"], "--part is for corpora"),
+    "an output": (["README.md"], ["--output_file", "x"], "leave out --output_file"),
+    "alignments": (["README.md"], ["--alignments", "x"], "--alignments is for one input"),
+    "interactive": (["README.md"], ["--interactive"], "--interactive is for one input"),
     "a column": (["README.md"], ["--text_column", "words"], "--text_column is for rows"),
-    "errors": (["README.md"], ["--errors", "replace"], "--errors replace is for one file of text"),
     "a report that is an input": (["README.md"], ["--report_file", "README.md"], "another file of this command"),
     "a report that is an output": (["README.md"], ["--report_file", "out/README.md"], "does not exist"),
     "an expression": (["README.md"], ["--keep", "("], "keep"),
@@ -586,9 +578,8 @@ def test_mistakes(project, run, capsys, names, options, words):
 
 def test_a_language_that_there_is_not(project):
     load = Loader()
-    paths = output_paths([Path("README.md")], Path("out"))
     with pytest.raises(UserError, match="'xx' is no language"):
-        translate_files(paths, Path("out"), load, "xx", settings={})
+        translate(load, "README.md", language="xx")
     assert load.count == 0
 
 

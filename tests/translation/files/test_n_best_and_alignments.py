@@ -203,6 +203,7 @@ def test_without_an_output_file(checkpoint, source, tmp_path, capfdbinary):
 )
 def test_what_is_refused(checkpoint, source, tmp_path, monkeypatch, capsys, options, words):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "terms.tsv").write_text("a\tb\n")
     with pytest.raises(SystemExit):
         translate(checkpoint, "in.en", tmp_path, *options)
     assert words in capsys.readouterr().err
@@ -213,10 +214,7 @@ def test_files_with_a_format_have_neither(checkpoint, tmp_path, capsys):
     for option in (["--n_best", "2"], ["--alignments", tmp_path / "links"]):
         with pytest.raises(SystemExit):
             translate(checkpoint, tmp_path / "in.md", tmp_path, "--sentences", "en", *option)
-        with pytest.raises(SystemExit):
-            main(["--model", "x", "--input_file", "a", "--output_dir", str(tmp_path), *map(str, option)])
-        errors = capsys.readouterr().err
-        assert f"{option[0]} is for one file of text" in errors
+        assert f"{option[0]} is for lines of text, and {tmp_path / 'in.md'} is Markdown" in capsys.readouterr().err
 
 
 def test_more_translations_than_beams(checkpoint):

@@ -8,8 +8,8 @@ from stand_in_translator import UpperCase, Writes
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.files import whole as translated_files
+from hf_capsule_mt.translation.files import sources, translate_file
+from hf_capsule_mt.translation.files.journal import Journal
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 CATALOGUE = """msgid ""
@@ -155,7 +155,7 @@ def test_the_command_judges_and_warns(tmp_path, caplog):
 
 
 def test_a_report_is_resumed_with_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(translated_files, "_GROUP", 1)
+    monkeypatch.setattr(sources, "_GROUP", 1)
     (tmp_path / "a.md").write_text("# a b\n\nc d. e f.\n\ng h\n\ni `x` j\n")
     model = str(save_tiny_marian(tmp_path / "model"))
 
@@ -165,7 +165,7 @@ def test_a_report_is_resumed_with_its_file(tmp_path, monkeypatch):
         return Path(outputs[1]).read_text(), Path(outputs[3]).read_text()
 
     whole = translate("whole")
-    decode = TextTranslator.decode
+    decode = TextTranslator.decode_batches
     decoded = []
 
     def interrupt(self, sentences, *arguments, **options):
@@ -174,7 +174,7 @@ def test_a_report_is_resumed_with_its_file(tmp_path, monkeypatch):
         decoded.append(len(sentences))
         return decode(self, sentences, *arguments, **options)
 
-    monkeypatch.setattr(TextTranslator, "decode", interrupt)
+    monkeypatch.setattr(TextTranslator, "decode_batches", interrupt)
     with pytest.raises(KeyboardInterrupt):
         translate("out")
     assert not (tmp_path / "out.jsonl").exists()
@@ -190,8 +190,8 @@ def test_another_report_than_that_of_the_interrupted_run_is_refused(tmp_path, mo
     model = str(save_tiny_marian(tmp_path / "model"))
     common = ["--model", model, "--documents", "en", "--input_file", str(tmp_path / "a.md")]
     common += ["--output_file", str(tmp_path / "b.md")]
-    write = translated_files.PartialOutput.append
-    monkeypatch.setattr(translated_files.PartialOutput, "append", lambda *arguments: write(*arguments) or 1 / 0)
+    write = Journal.append
+    monkeypatch.setattr(Journal, "append", lambda *arguments: write(*arguments) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(common)
     monkeypatch.undo()

@@ -20,7 +20,8 @@ from translated_lines import translate_lines
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data import row_formats
 from hf_capsule_mt.decoding.products import int8
-from hf_capsule_mt.translation.files import row_files as row_translation
+from hf_capsule_mt.translation.files import job as job_module
+from hf_capsule_mt.translation.files.sinks import RowsSink
 
 TEXTS = ["a b c", None, "d e\n\nf g", "", *(f"{letter} a b c\nq {letter}" for letter in "defghijklmnop"), "a b c"]
 ROWS = [{"id": f"<{number}>", "text": text, "score": number / 3} for number, text in enumerate(TEXTS)]
@@ -60,7 +61,7 @@ def folder(tmp_path):
 def small_parts(monkeypatch):
     """A file has several parts."""
     monkeypatch.setattr(row_formats, "PART_SIZE", 30)
-    monkeypatch.setattr(row_translation, "PART_SIZE", 30)
+    monkeypatch.setattr(job_module, "PART_SIZE", 30)
 
 
 def words_of(checkpoint, folder, output, *options):
@@ -90,7 +91,7 @@ def test_rows_stay_and_get_a_translation(checkpoint, folder, tmp_path, expected,
     output = tmp_path / "out"
     translate(checkpoint, folder, output)
     # Those of all files.
-    assert "4 files are complete: 120 sentences, " in capsys.readouterr().out
+    assert "4 of 4 files are complete. Units translated: 72 (120 sentences, " in capsys.readouterr().out
     new = [{**row, "translation": translation} for row, translation in zip(ROWS, expected)]
     assert len(hashes(output)) == 4
     for name in hashes(output):
@@ -100,7 +101,7 @@ def test_rows_stay_and_get_a_translation(checkpoint, folder, tmp_path, expected,
     assert file.metadata.num_row_groups > 2
     assert file.schema_arrow.field("score").type == pa.float64()
     record = json.loads((output / ".records" / "d.parquet.json").read_text())
-    assert record["rows"] == len(ROWS)
+    assert record["units"] == len(ROWS)
     assert record["counts"]["segments"] == 30
     assert record["words_per_second"] > 0
     assert record["input_sha256"] == hashlib.sha256((folder / "d.parquet").read_bytes()).hexdigest()
@@ -135,14 +136,17 @@ def test_a_page_of_rows(checkpoint, folder, tmp_path):
     page = tmp_path / "rows.html"
     translate(checkpoint, folder, tmp_path / "out", "--report_column", "report", "--report_page", str(page))
     records = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert len(records) == 4 * len(ROWS)
+    lines = [line for text in TEXTS if text for line in text.split("\n") if line]
+    assert len(records) == 4 * len(lines)
     for path in sorted(folder.iterdir()):
         of_file = [record for record in records if record["file"] == str(path)]
-        assert [record["line"] for record in of_file] == [*range(1, len(ROWS) + 1)]
-        assert [record["source"] or None for record in of_file] == [text or None for text in TEXTS]
-        for record, row in zip(of_file, rows_of(tmp_path / "out" / path.name), strict=True):
-            assert record["translation"] == (row["translation"] or "")
-            assert record["limit_reached"] == (row["report"]["limit_reached"] > 0)
+        assert [record["source"] for record in of_file] == lines
+        for number, row in enumerate(rows_of(tmp_path / "out" / path.name), 1):
+            of_row = [record for record in of_file if record["line"] == number]
+            assert [record["sentence"] for record in of_row] == [*range(1, len(of_row) + 1)]
+            written = [line for line in (row["translation"] or "").split("\n") if line]
+            assert [record["translation"] for record in of_row if record["translation"]] == written
+            assert sum(record["limit_reached"] for record in of_row) == row["report"]["limit_reached"]
     assert any(record["limit_reached"] for record in records)
     assert records[0]["source"] in page.read_text()
 
@@ -159,19 +163,6 @@ def test_half_of_a_character_in_a_report(checkpoint, tmp_path):
     assert record["source"] == "a \ufffd b"
     assert record["source"] in page.read_text()
     assert (tmp_path / "out" / "a.jsonl").read_bytes().startswith(b'{"text": "a \\ud83d b"')
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--report_page", "rows.html"], "with --report_column"),
-        (["--report_file", "rows.jsonl", "--report_column", "report", "--part", "1/2"], "one process writes it"),
-    ],
-)
-def test_a_report_that_cannot_be_of_all_rows(checkpoint, folder, tmp_path, capsys, options, message):
-    with pytest.raises(SystemExit):
-        translate(checkpoint, folder, tmp_path / "out", *options)
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.parquet"])
@@ -201,13 +192,14 @@ def test_what_is_complete_is_skipped(checkpoint, folder, tmp_path, engine_calls)
     again = len(engine_calls)
     translate(checkpoint, folder, output)
     assert len(engine_calls) == again > 0
-    # A run that was killed at its end has left only its parts.
-    parts = output / ".unfinished" / "a.jsonl"
-    parts.mkdir(parents=True)
-    (parts / "part-000000").write_bytes(b"a")
+    # A run that was killed at its end has left its parts.
+    parts = output / ".records" / "a.jsonl.unfinished"
+    parts.mkdir()
+    (parts / "lines").write_bytes(b"a")
     translate(checkpoint, folder, output)
     assert hashes(output) == before
     assert len(engine_calls) == again
+    assert not parts.exists()
 
 
 def test_shares_of_the_files(checkpoint, folder, tmp_path):
@@ -249,7 +241,7 @@ def test_killed_before_every_file_that_is_written(checkpoint, folder, tmp_path):
     whole = run("translate", words_of(checkpoint, folder, tmp_path / "whole"), log, death=("in_small_parts", size))
     assert whole == 0, log.read_text()
     words, kills = words_of(checkpoint, folder, tmp_path / "out"), 0
-    while (status := run("translate", words, log, death=("in_small_parts", size, 5))) != 0:
+    while (status := run("translate", words, log, death=("in_small_parts", size, 4))) != 0:
         assert status == -9, log.read_text()
         kills += 1
     assert kills > 3
@@ -286,17 +278,15 @@ def test_a_stopped_process_keeps_its_file_and_continues(checkpoint, folder, tmp_
     while psutil.Process(stopped.pid).status() != psutil.STATUS_STOPPED:
         time.sleep(0.1)
     refused = tmp_path / "refused"
-    assert run("translate", words, refused, death=("in_small_parts", 30)) == 2
-    assert f"Another process works in {tmp_path / 'out' / '.unfinished' / 'a.jsonl'}" in refused.read_text()
+    assert run("translate", words, refused, death=("in_small_parts", 30)) == 1
+    assert f"Another process works in {tmp_path / 'out' / '.records' / 'a.jsonl.unfinished'}" in refused.read_text()
     psutil.Process(stopped.pid).send_signal(signal.SIGCONT)
     assert end(stopped) == 0, log.read_text()
     assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
 
 
 MISTAKES = {
-    "another column": (["--text_column", "words"], "'words'"),
-    "a column twice": (["--translation_column", "id"], "has a key 'id' already"),
-    "text options": (["--output_file", "x"], "--output_file is for one file of text"),
+    "text options": (["--output_file", "x"], "leave out --output_file"),
     "no share": (["--part", "3/2"], "3/2 is no share of the files"),
     "part 0": (["--part", "0/2"], "0/2 is no share of the files"),
     "its own folder": (["--output_dir", "in"], "which would be lost"),
@@ -318,7 +308,7 @@ FILES = {
     "a list": ("a.jsonl", b'["text"]\n', "a.jsonl:1 has no text 'text'"),
     "no Parquet": ("a.parquet", b"text", "a.parquet cannot be read"),
     "cut": ("a.jsonl.gz", gzip.compress(jsonl(ROWS))[:-9], "a.jsonl.gz cannot be decompressed"),
-    "a format": ("a.csv", b"text\n", "rows are read from"),
+    "a format": ("a.csv", b"text\n", "a.csv is of no format that is supported"),
     "compression": ("a.jsonl.xz", b"", "rows are read from"),
 }
 
@@ -327,21 +317,38 @@ FILES = {
 def test_files_that_are_refused(checkpoint, tmp_path, capsys, name, content, words):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_bytes(content)
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         translate(checkpoint, tmp_path / "in", tmp_path / "out")
     assert words in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out" / name).exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--text_column", "words"], "'words'"),
+        (["--translation_column", "id"], "has a key 'id' already"),
+        (["--format", "lines"], "--format is for text"),
+        (["--errors", "replace"], "whose columns have types"),
+    ],
+)
+def test_options_that_no_file_has_room_for(checkpoint, folder, tmp_path, capsys, options, words):
+    with pytest.raises(SystemExit, match="1"):
+        translate(checkpoint, folder, tmp_path / "out", *options)
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 4
+    assert words in errors[0]
+
+
 def test_a_column_of_parquet_that_is_no_text(checkpoint, folder, tmp_path, capsys):
     (folder / "a.jsonl").unlink()
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         translate(checkpoint, folder, tmp_path / "out", "--text_column", "score")
     assert "has no text 'score'" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "out")
     for path in folder.glob("*.jsonl.*"):
         path.unlink()
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         translate(checkpoint, folder, tmp_path / "out", "--text_column", "score")
     assert "is of type double, not of text" in capsys.readouterr().err
 
@@ -349,18 +356,18 @@ def test_a_column_of_parquet_that_is_no_text(checkpoint, folder, tmp_path, capsy
 def test_other_settings_and_other_inputs_are_not_mixed(checkpoint, folder, tmp_path, capsys, monkeypatch):
     output = tmp_path / "out"
     translate(checkpoint, folder, output)
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         translate(checkpoint, folder, output, "--num_beams", "2")
-    assert "is of a run with another num_beams" in capsys.readouterr().err
+    assert "was translated with another num_beams" in capsys.readouterr().err
     with monkeypatch.context() as patch:
         # The sentences of a part share batches.
-        patch.setattr(row_translation, "PART_SIZE", 40)
-        with pytest.raises(SystemExit, match="2"):
+        patch.setattr(job_module, "PART_SIZE", 40)
+        with pytest.raises(SystemExit, match="1"):
             translate(checkpoint, folder, output)
-    assert "is of a run with another part_size" in capsys.readouterr().err
+    assert "was translated with another part_size" in capsys.readouterr().err
     # Another text of the same length.
     (folder / "a.jsonl").write_bytes(jsonl(ROWS).replace(b"a b c", b"a b d"))
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         translate(checkpoint, folder, output)
     assert "Delete it to translate the file again" in capsys.readouterr().err
 
@@ -369,13 +376,13 @@ def test_other_settings_and_other_inputs_are_not_mixed(checkpoint, folder, tmp_p
 
     shutil.rmtree(output)
     with monkeypatch.context() as patch:
-        patch.setattr(row_translation._FileOfRows, "_join", interrupted)
+        patch.setattr(RowsSink, "write", interrupted)
         with pytest.raises(SystemExit, match="130"):
             translate(checkpoint, folder, output)
     (folder / "a.jsonl").write_bytes(jsonl(ROWS[:4]))
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         translate(checkpoint, folder, output)
-    assert "is of a run with another input_sha256" in capsys.readouterr().err
+    assert "is of an interrupted run with another input" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -387,13 +394,8 @@ def test_other_settings_and_other_inputs_are_not_mixed(checkpoint, folder, tmp_p
     ids=["a null", "a line"],
 )
 def test_a_translation_that_is_lost_is_a_fault(checkpoint, folder, tmp_path, monkeypatch, change, message):
-    translated = row_translation.CorpusTranslator.translate
-
-    def losing(self, texts):
-        translations, counts = translated(self, texts)
-        return [change(text) for text in translations], counts
-
-    monkeypatch.setattr(row_translation.CorpusTranslator, "translate", losing)
+    value = RowsSink._value
+    monkeypatch.setattr(RowsSink, "_value", lambda self, one: change(value(self, one)))
     with pytest.raises(RuntimeError, match=message):
         translate(checkpoint, folder, tmp_path / "out")
     assert not (tmp_path / "out" / "a.jsonl").exists()

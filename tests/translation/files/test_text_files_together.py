@@ -8,8 +8,7 @@ import pytest
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.data import row_formats
-from hf_capsule_mt.translation.files import row_files as row_translation
+from hf_capsule_mt.translation.files.journal import Journal
 
 LINES = [
     "a b c",
@@ -32,10 +31,8 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch):
-    """The same lines three times, in the current folder, and parts that are smaller than a file."""
+    """The same lines three times, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(row_formats, "PART_SIZE", 30)
-    monkeypatch.setattr(row_translation, "PART_SIZE", 30)
     (tmp_path / "a.en").write_bytes(TEXT)
     (tmp_path / "b.en.gz").write_bytes(gzip.compress(TEXT))
     with pa.output_stream("c.en.zst", compression="zstd") as stream:
@@ -45,7 +42,8 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def translate(checkpoint):
-    return lambda *words: main(["--model", checkpoint, "--device", "cpu", *words])
+    # Windows are smaller than a file.
+    return lambda *words: main(["--model", checkpoint, "--device", "cpu", "--chunk_size", "5", *words])
 
 
 @pytest.fixture
@@ -78,7 +76,7 @@ def test_an_output_is_that_of_the_file_by_itself(translate, several, files, opti
     with pa.input_stream(str(files / "out" / "c.en.zst"), compression="zstd") as stream:
         assert stream.read() == new["a.en"]
     record = json.loads((files / "out" / ".records" / "c.en.zst.json").read_text())
-    assert record["rows"] == len(LINES)
+    assert record["units"] == len(LINES)
 
 
 def test_shares_and_what_is_complete(several, files, engine_calls):
@@ -97,10 +95,10 @@ def test_a_changed_line_of_the_same_length_is_noticed(several, files, capsys):
     before = outputs(files / "out")
     (files / "a.en").write_bytes(TEXT.replace(b"a b c", b"a b d"))
 
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         several("out")
 
-    assert "out/a.en is of another a.en. Delete it to translate the file again." in capsys.readouterr().err
+    assert "out/a.en was translated with another a.en." in capsys.readouterr().err
     assert outputs(files / "out") == before
 
 
@@ -128,7 +126,7 @@ def test_an_output_of_another_input_is_refused_by_name(translate, files, capsys)
         (files / folder).mkdir()
         (files / folder / "a.en").write_bytes(TEXT)
     translate("--input_file", "one/a.en", "--output_dir", "out")
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         translate("--input_file", "two/a.en", "--output_dir", "out")
     assert f"out/a.en is the translation of {files}/one/a.en" in capsys.readouterr().err
 
@@ -137,23 +135,24 @@ def test_an_interrupted_file_continues(several, files, engine_calls, monkeypatch
     several("whole")
     whole = len(engine_calls)
     engine_calls.clear()
-    translate_part, parts = row_translation._FileOfRows._part, []
+    append, parts = Journal.append, []
 
-    def stopping_in_the_second_file(self, number, rows):
-        if self.output.name == "b.en.gz" and number == 2:
+    def stopping_in_the_second_file(self, *arguments):
+        if self.folder.name == "b.en.gz.unfinished" and self.items == 10:
             raise KeyboardInterrupt
-        parts.append(number)
-        return translate_part(self, number, rows)
+        parts.append(arguments)
+        append(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_translation._FileOfRows, "_part", stopping_in_the_second_file)
+        patch.setattr(Journal, "append", stopping_in_the_second_file)
         with pytest.raises(SystemExit, match="130"):
             several("out")
-    assert sorted(path.name for path in (files / "out").iterdir()) == [".records", ".unfinished", "a.en"]
+    assert sorted(path.name for path in (files / "out").iterdir()) == [".records", "a.en"]
     assert len(parts) > 4
     several("out")
     assert outputs(files / "out") == outputs(files / "whole")
-    assert len(engine_calls) == whole
+    # The window that was not kept is decoded again.
+    assert len(engine_calls) == whole + 1
 
 
 def test_a_file_without_lines(translate, files):
@@ -165,31 +164,14 @@ def test_a_file_without_lines(translate, files):
     assert new["no_end.en"].count(b"\n") == 1
 
 
-def test_a_line_that_is_lost_is_a_fault(several, files, monkeypatch):
-    written = row_formats.TextFile.new_part
-
-    def without_last(self, rows, columns, examples):
-        return written(self, rows, {name: values[:-1] for name, values in columns.items()}, examples)
-
-    monkeypatch.setattr(row_formats.TextFile, "new_part", without_last)
-    with pytest.raises(RuntimeError, match=r"does not have the rows of a\.en"):
-        several("out")
-    assert not (files / "out" / "a.en").exists()
-
-
 MISTAKES = {
-    "two kinds": (["a.en", "r.jsonl"], [], "a.en and r.jsonl are of two kinds, text and rows"),
     "Markdown": (["a.en", "m.md"], [], "m.md is Markdown"),
     "Markdown with tags": (["a.en", "m.md"], ["--tags"], "m.md is Markdown"),
     "a named format": (["a.en"], ["--format", "html"], "a.en is HTML"),
-    "a format of rows": (["r.jsonl"], ["--format", "lines"], "--format is for text, and r.jsonl has rows"),
     "no text": (["a.en", "code.py"], [], "code.py is of no format that is supported"),
-    "pairs": (["a.en", "p.tsv"], [], "p.tsv: rows are read from"),
-    "a compression": (["a.en", "x.en.xz"], [], "x.en.xz: rows are read from"),
-    "UTF-8": (["latin.en"], [], "latin.en:2 is not UTF-8"),
-    "a column": (["a.en"], ["--text_column", "words"], "--text_column is for rows, and a.en is plain text"),
-    "a report": (["a.en"], ["--report_column", "r"], "--report_column is for rows, and a.en is plain text"),
-    "errors": (["a.en"], ["--errors", "replace"], "--errors replace is for one file of text"),
+    "pairs": (["a.en", "p.tsv"], [], "p.tsv is of no format that is supported"),
+    "a compression": (["a.en", "x.en.xz"], [], "x.en.xz: only .gz and .zst are written compressed"),
+    "UTF-8": (["latin.en"], [], "latin.en:2: not UTF-8"),
 }
 
 
@@ -203,10 +185,18 @@ def test_mistakes(translate, files, capsys, names, options, words):
     (files / "p.tsv").write_text("a\tb\n")
     (files / "x.en.xz").touch()
     (files / "latin.en").write_bytes(b"a b c\n\xff\n")
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         translate("--input_file", *names, "--output_dir", "out", *options)
     assert words in capsys.readouterr().err.splitlines()[-1]
-    assert not list(files.glob("out/[a-z]*"))
+    assert not (files / "out" / names[-1]).exists()
+
+
+@pytest.mark.parametrize("option", ["--text_column", "--report_column"])
+def test_options_for_rows_where_there_are_none(translate, files, capsys, option):
+    with pytest.raises(SystemExit, match="2"):
+        translate("--input_file", "a.en", "--output_dir", "out", option, "words")
+    assert f"{option} is for rows, and no file has any" in capsys.readouterr().err
+    assert not (files / "out").exists()
 
 
 def test_without_a_folder(translate, capsys):

@@ -24,13 +24,15 @@ from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.lines import read_lines
 from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.files import locked
-from hf_capsule_mt.translation.files import lines as file_translation
-from hf_capsule_mt.translation.files import windows as file_windows
-from hf_capsule_mt.translation.files.options import FileOptions
+from hf_capsule_mt.translation.files import crew as crew_module
+from hf_capsule_mt.translation.files import run as run_module
+from hf_capsule_mt.translation.files import sources as sources_module
+from hf_capsule_mt.translation.files.crew import Crew, Task
+from hf_capsule_mt.translation.files.job import LINES as LINES_OF_TEXT
+from hf_capsule_mt.translation.files.job import Job
+from hf_capsule_mt.translation.files.run import Progress
 from hf_capsule_mt.translation.generation.model_options import DecodingOptions, changed_settings
-from hf_capsule_mt.translation.preparation import TextOptions
 from hf_capsule_mt.translation.terms.glossary import Glossary
-from hf_capsule_mt.translation.text.words import keep_pattern
 from hf_capsule_mt.translation.text_translator import TextTranslator
 
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]
@@ -143,7 +145,7 @@ def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypa
 
 def count_read_lines(monkeypatch):
     """The lines that the next runs read, as they do."""
-    original = file_windows.byte_lines
+    original = sources_module.byte_lines
     read = []
 
     def counting(*args, **options):
@@ -151,7 +153,7 @@ def count_read_lines(monkeypatch):
             read.append(line)
             yield line
 
-    monkeypatch.setattr(file_windows, "byte_lines", counting)
+    monkeypatch.setattr(sources_module, "byte_lines", counting)
     return read
 
 
@@ -332,41 +334,40 @@ OF_DECODING = {
     "engine": "transformers",
 }
 OF_TEXTS = {
-    "documents": {"language": "en"},
-    "sentences": {"language": "en", "split": "lines"},
-    "tags": {"tags": True},
-    "keep": {"keep": keep_pattern("a")},
-}
-OF_FILES = {
+    "documents": "en",
+    "sentences": "en",
+    "tags": True,
+    "keep": "a",
     "source_lang": "en",
     "target_lang": "de",
     "n_best": 2,
     "report_file": Path("report"),
+    "alignments": Path("links"),
 }
 
 
 def test_an_output_depends_on_its_options(checkpoint, tmp_path):
     """A run with others does not continue it. The size of batches, windows and the device change only the rounding."""
     decoding = DecodingOptions(checkpoint)
-    plain = FileOptions(decoding)
+    plain = Job(decoding, translate_addresses=True)
 
     def changed(**changes):
-        return changed_settings(plain.settings(), replace(plain, **changes).settings())
+        return changed_settings(settings(plain), settings(replace(plain, **changes)))
+
+    def settings(job):
+        return job.settings(LINES_OF_TEXT)
 
     for name, value in OF_DECODING.items():
         assert changed(decoding=replace(decoding, **{name: value})) == [name]
-    for name, values in OF_TEXTS.items():
-        assert changed(texts=TextOptions(**values)) == [name]
-    for name, value in OF_FILES.items():
+    for name, value in OF_TEXTS.items():
         assert changed(**{name: value}) == [name]
-    assert changed(alignments_file=Path("links")) == ["alignments"]
     terms = tmp_path / "terms.tsv"
     hashes = set()
     for text in ("a\tb\n", "a\tc\n", "a|d\tc\n", "# The same terms.\na|d\tc\n"):
         terms.write_text(text)
-        texts = TextOptions(glossary=Glossary.read(terms))
-        assert changed(texts=texts) == ["glossary"]
-        hashes.add(replace(plain, texts=texts).settings()["glossary"])
+        glossary = Glossary.read(terms)
+        assert changed(glossary=glossary) == ["glossary"]
+        hashes.add(settings(replace(plain, glossary=glossary))["glossary"])
     assert len(hashes) == 3
     assert changed(decoding=replace(decoding, max_tokens_per_batch=9), chunk_size=3, device="cpu") == []
 
@@ -387,22 +388,22 @@ def test_an_output_depends_on_the_files_of_its_model(tmp_path, monkeypatch, name
 
 def test_lines_that_take_no_time_are_shown(capsys, monkeypatch):
     """Blank ones, and those of an earlier run, do not count for the speed."""
-    with file_translation.Progress(10) as progress:
+    with Progress(10) as progress:
         progress.skip(3)
         progress.add(4, tokens=100)
         assert (progress.n, progress.initial) == (7, 3)
         assert progress.postfix.endswith(" tokens/s")
         assert float(progress.postfix.removesuffix(" tokens/s")) > 0
     times = iter([10.0, 12.0, 14.0])
-    monkeypatch.setattr(file_windows, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(monotonic=lambda: next(times)))
     speeds = []
-    with file_translation.Progress(10, shown=False) as hidden:
+    with Progress(10, shown=False) as hidden:
         for _ in range(2):
             hidden.add(1, tokens=100)
             speeds.append(hidden.postfix)
     assert speeds == ["50 tokens/s"] * 2
     monkeypatch.undo()
-    with file_translation.Progress(10, shown=False) as hidden:
+    with Progress(10, shown=False) as hidden:
         hidden.skip(3)
         hidden.add(4, tokens=100)
     assert capsys.readouterr().err.count("7/10") == 1
@@ -417,11 +418,10 @@ def test_all_processes_load_the_commit_of_the_first(checkpoint, monkeypatch):
         return tiny_model(), tiny_tokenizer()
 
     monkeypatch.setattr(DecodingOptions, "load", load)
-    options = FileOptions(DecodingOptions(checkpoint, revision="main"), device="cpu")
-    progress = file_translation.Progress(None, shown=False)
-    worker = file_translation.Worker(options, PartialState(cpu=True), progress)
-    job = file_translation.Window([], [], [], [], decoding=replace(options.decoding, revision="abc"), code="")
-    assert worker.translate(job) == {}
+    decoding = DecodingOptions(checkpoint, revision="main")
+    crew = Crew(decoding, "cpu", PartialState(cpu=True))
+    task = Task([], [], {}, {}, False, {}, replace(decoding, revision="abc"))
+    assert crew._together(task) == {}
     assert loaded == ["abc"]
 
 
@@ -431,11 +431,11 @@ def test_a_process_translates_its_share_of_the_batches(checkpoint, monkeypatch):
     counted = []
     progress = SimpleNamespace(add=lambda lines, tokens: counted.append((lines, tokens)))
     state = SimpleNamespace(device="cpu", num_processes=3, process_index=1)
-    worker = file_translation.Worker(FileOptions(decoding), state, progress)
-    texts = [worker._translator.reader.prepare(text) for text in "abcdef"]
+    crew = Crew(decoding, "cpu", state)
+    sentences = [sentence for text in "abcdef" for sentence in crew.reader.prepare(text).sentences]
     batches = [[4], [0, 5], [1], [2], [3]]
-    job = file_translation.Window([], texts, [], batches, decoding=decoding, code="")
-    assert sorted(worker.translate(job)) == [0, 3, 5]
+    task = Task(sentences, batches, {index: [index] for index in range(6)}, {}, False, {}, decoding)
+    assert sorted(crew._share(task, progress)) == [0, 3, 5]
     # A letter and its end are two tokens.
     assert counted == [(6, 12), (3, 6)]
 
@@ -525,14 +525,14 @@ def test_a_process_that_waits_long_says_so(checkpoint, source, tmp_path, monkeyp
         assert told.wait(60)
         return shares
 
-    monkeypatch.setattr(file_translation, "PATIENCE", 0)
-    monkeypatch.setattr(file_translation, "gather_object", gather)
+    monkeypatch.setattr(crew_module, "PATIENCE", 0)
+    monkeypatch.setattr(crew_module, "gather_object", gather)
     listener = Listener()
-    file_translation.logger.addHandler(listener)
+    crew_module.logger.addHandler(listener)
     try:
         translate(checkpoint, source, tmp_path / "out.de")
     finally:
-        file_translation.logger.removeHandler(listener)
+        crew_module.logger.removeHandler(listener)
 
 
 @pytest.mark.parametrize("options", [[], ["--tags"]])

@@ -7,8 +7,8 @@ from tiny_marian import save_tiny_marian
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.decoding.products import int8
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.translation.files import translate_file
-from hf_capsule_mt.translation.files import whole as translated_files
+from hf_capsule_mt.translation.files import sources, translate_file
+from hf_capsule_mt.translation.files.journal import Journal
 
 
 class Stops(UpperCase):
@@ -22,7 +22,7 @@ class Stops(UpperCase):
 
 
 def test_finished_texts_are_not_translated_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(translated_files, "_GROUP", 8)
+    monkeypatch.setattr(sources, "_GROUP", 8)
     (tmp_path / "a.md").write_text("# one\n\ntwo\n\nthree\n\nfour\n\nfive\n")
     files = tmp_path / "a.md", tmp_path / "b.md", "en"
     with pytest.raises(KeyboardInterrupt):
@@ -38,7 +38,7 @@ def test_finished_texts_are_not_translated_again(tmp_path, monkeypatch):
 
 
 def test_another_input_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(translated_files, "_GROUP", 1)
+    monkeypatch.setattr(sources, "_GROUP", 1)
     files = tmp_path / "a.md", tmp_path / "b.md", "en"
     (tmp_path / "a.md").write_text("a\n\nb\n\nc\n\nd\n\ne\n")
     with pytest.raises(KeyboardInterrupt):
@@ -53,10 +53,10 @@ def test_the_command_keeps_what_is_finished(tmp_path, monkeypatch, dtype):
     """In int8 it continues with the same products, even if others are faster now."""
     backends = int8._int8_backends() or ("float32",)
     monkeypatch.setattr(int8, "_fastest_backend", lambda wide, many: backends[0])
-    monkeypatch.setattr(translated_files, "_GROUP", 1)
+    monkeypatch.setattr(sources, "_GROUP", 1)
     (tmp_path / "a.md").write_text("a b\n\nb c\n")
-    write = translated_files.PartialOutput.append
-    monkeypatch.setattr(translated_files.PartialOutput, "append", lambda *args: write(*args) or 1 / 0)
+    write = Journal.append
+    monkeypatch.setattr(Journal, "append", lambda *args: write(*args) or 1 / 0)
     model = str(save_tiny_marian(tmp_path / "model"))
     arguments = ["--model", model, "--documents", "en", "--input_file", str(tmp_path / "a.md")]
     arguments += ["--output_file", str(tmp_path / "b.md"), "--dtype", dtype]
