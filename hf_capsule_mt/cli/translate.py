@@ -185,9 +185,11 @@ def _last_line(outcome: Outcome, num_files: int, seconds: float) -> str:
     """Return a line about the files, their units, those that stay as they are with the reasons, and the seconds."""
     places = []
     units = 0
+    new = 0
     reasons: Counter[str] = Counter()
     for path, file in outcome.files.items():
         units += file.units - len(file.left)
+        new += file.new
         lines_by_reason = {Reason.LOST_MARKS.value: file.left, **file.kept}
         for reason, lines in lines_by_reason.items():
             reasons[reason] += len(lines)
@@ -198,7 +200,7 @@ def _last_line(outcome: Outcome, num_files: int, seconds: float) -> str:
     if outcome.num_complete_before:
         complete += f", {outcome.num_complete_before} of them since an earlier run"
     counts = outcome.counts()
-    translated = f"Units translated: {units} ({counts['segments']} sentences, {counts['words']} words)"
+    translated = f"Units translated: {units} ({counts['segments']} sentences, {counts['words']} words). New: {new}"
     left = f"Units left as they were: {len(places)}"
     if places:
         numbers = ", ".join(f"{reason}: {number}" for reason, number in reasons.items() if number)

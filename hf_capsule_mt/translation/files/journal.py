@@ -235,6 +235,14 @@ class Journal:
             kept.seek(0)
             yield kept
 
+    def remember(self, heading: str, path: Path) -> None:
+        """Write the lines that were kept behind a heading, for later runs."""
+        unfinished = self.folder / f"{_WHOLE} units"
+        with self.opened() as kept, open(unfinished, "wb") as whole:
+            whole.write(f"{heading}\n".encode())
+            shutil.copyfileobj(kept, whole)
+        os.replace(unfinished, path)
+
     def whole_file(self, output: Path) -> Path:
         """Return where an output waits for its record. It has the ending, and so the compression, of the output."""
         return self.folder / f"{_WHOLE}{output.suffix}"
@@ -266,16 +274,15 @@ class InMemory:
 
     items = 0
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._parts = {name: io.BytesIO() for name in names}
+    def __init__(self) -> None:
+        self._lines = io.BytesIO()
 
     def append(self, items: int, hashed: Iterable[str], parts: Mapping[str, bytes], *others: Any) -> None:
         """Keep a finished part, see [`Journal.append`]."""
-        for name, part in parts.items():
-            self._parts[name].write(part)
+        self._lines.write(parts["lines"])
 
     @contextmanager
     def opened(self, name: str = "lines") -> Iterator[BinaryIO]:
         """Yield a file of what was kept, from its beginning."""
-        self._parts[name].seek(0)
-        yield self._parts[name]
+        self._lines.seek(0)
+        yield self._lines

@@ -4,6 +4,7 @@ The folder `.records` has a record for each complete output: its settings, the p
 It is written before the output gets its place. What is unfinished stands in a folder beside the record.
 """
 
+import json
 import os
 import shutil
 import tempfile
@@ -15,11 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hf_capsule_mt.data.lines import without_compression
+from hf_capsule_mt.data.lines import each_line, without_compression
 from hf_capsule_mt.decoding.products.int8 import Int8Choice
 from hf_capsule_mt.environment import environment
 from hf_capsule_mt.errors import UserError
-from hf_capsule_mt.files import LOCK, hash_file, locked, read_json, write_json
+from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, read_json, write_json
 
 from ..formats.recognition import recognise
 from ..generation.model_options import DecodingOptions, changed_settings
@@ -183,6 +184,8 @@ class TranslatedFile(NamedTuple):
     """The lines of other words that stay in the language of the file, by the reasons: values of [`Reason`]."""
     counts: Mapping[str, int] = MappingProxyType({})
     """The numbers of its sentences, see [`RowCounts`], if they were judged."""
+    new: int = 0
+    """How many texts were translated now, and not by an earlier run."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,11 @@ class FileOfFolder:
         return report_beside(self.output, self.output_dir)
 
     @property
+    def units_file(self) -> Path:
+        """Where the translations of the texts of a document are, for a later run."""
+        return _beside(self.output, self.output_dir, ".units.jsonl")
+
+    @property
     def unfinished(self) -> Path:
         """The folder for what is not complete."""
         return _beside(self.output, self.output_dir, ".unfinished")
@@ -241,7 +249,7 @@ class FileOfFolder:
         for folder in filter(Path.exists, old):
             raise UserError(f"{folder} is of an interrupted run of an earlier version. Delete it to start again.")
         names = ["lines"]
-        if self.job.report_file is not None:
+        if self.job.report_file is not None and self.kind != DOCUMENT:
             names.append("report")
         # Two runs over other files would otherwise take each other's parts.
         settings = {**self.settings, "input": name_for_record(self.path, self.output_dir)}
@@ -277,6 +285,22 @@ class FileOfFolder:
             return _translated_file(record)
         self._check_replaceable(record, changed)
         return None
+
+    @property
+    def heading(self) -> str:
+        """The first line of the file of units: what all its translations depend on.
+
+        Which terms of a glossary a text has is kept with the text.
+        """
+        settings = {name: value for name, value in self.settings.items() if name != "glossary"}
+        return hash_text([json.dumps(settings, sort_keys=True, default=str)])
+
+    def known_lines(self) -> list[str]:
+        """Return what an earlier run with the same settings has translated of a document, a line for each text."""
+        if self.kind != DOCUMENT or not self.units_file.is_file():
+            return []
+        heading, *lines = each_line(self.units_file)
+        return lines if heading == self.heading else []
 
     def _check_replaceable(self, record: Mapping[str, Any], changed: Sequence[str]) -> None:
         """Raise a UserError if an output must not be written again."""

@@ -3,6 +3,7 @@
 One input is translated by all processes together, window by window. The files of a folder are shared among them.
 """
 
+import json
 import os
 import shutil
 import time
@@ -33,8 +34,8 @@ from .crew import Crew, gathered
 from .job import DOCUMENT, LINES, ROWS, Job
 from .journal import InMemory, Journal, folder_beside, kept_settings
 from .output_folders import FileOfFolder, TranslatedFile, report_beside, share_of, with_common_int8
-from .sinks import DocumentSink, Finished, LinesSink, Sink, sink_of
-from .sources import DocumentSource, Lines, Rows, Source, Window, kind_of
+from .sinks import DocumentSink, FinishedUnit, KnownText, LinesSink, Sink, sink_of
+from .sources import DocumentSource, LinesSource, RowsSource, Source, Unit, Window, kind_of
 
 if TYPE_CHECKING:
     from hf_capsule_mt.translation.pipeline import TranslationPipeline
@@ -84,7 +85,7 @@ def translated_lines(
 ) -> Iterator[list[str]]:
     """Translate lines or running text window by window. Yield the lines of each, unless they go to an output file.
 
-    Finished windows, and the report, are kept next to the output file until all is done. Only the main process has
+    FinishedUnit windows, and the report, are kept next to the output file until all is done. Only the main process has
     lines. Each process takes a share of the batches.
 
     Args:
@@ -103,7 +104,7 @@ def translated_lines(
         Crew(job.decoding, job.device or state.device, state).help()
         return
 
-    source = Lines(job, input_file, lines, number)
+    source = LinesSource(job, input_file, lines, number)
     total = source.total()
     with ExitStack() as stack:
         journal = None
@@ -138,7 +139,7 @@ def _held_beside(stack: ExitStack, job: Job, kind: str, output_file: Path, **mor
     """Return the journal next to an output file, and the job with what an interrupted run has chosen."""
     folder = folder_beside(output_file)
     job = job.pinned(kept_settings(folder).get("int8_choice"))
-    names = ("lines", *job.more_files)
+    names = ("lines",) if kind == DOCUMENT else ("lines", *job.more_files)
     journal = stack.enter_context(Journal.held(folder, {**job.settings(kind), **more_settings}, names))
     return journal, job
 
@@ -149,7 +150,7 @@ def _opened(stack: ExitStack, files: Mapping[str, Path]) -> dict[str, Any]:
 
 def _translated(
     source: Source, sink: Sink, crew: Crew, journal: "Journal | InMemory | None", progress: Progress
-) -> Iterator[tuple[Window, list[Finished]]]:
+) -> Iterator[tuple[Window, list[FinishedUnit]]]:
     """Translate the windows that are not finished, and keep them."""
     if journal is not None and journal.items:
         journal.pass_finished(source.skip(journal.items))
@@ -158,30 +159,33 @@ def _translated(
             source.begin(replace(source.direction, code=journal.code))
 
     job = source.job
-    for window, prepared, code in each_one_ahead(_prepared(source, crew.reader)):
+    for window, units, prepared, code in each_one_ahead(_prepared(source, sink, crew.reader)):
         started = time.monotonic()
         sentences = [sentence for text in prepared for sentence in text.sentences]
         lines = []
-        for unit, text in zip(window.units, prepared, strict=True):
+        for unit, text in zip(units, prepared, strict=True):
             lines += [source.line_of(unit, sentence.segment) for sentence in text.sentences]
         translations = crew.translate(
             prepared, lines, job.budget, job.answers(), has_record=job.judges, progress=progress
         )
-        finished = list(map(Finished, window.units, prepared, translations))
+        finished = list(map(FinishedUnit, units, prepared, translations))
         progress.end_window(source.units_in(window), sum(not sentence.token_ids for sentence in sentences))
         if journal is not None:
-            counts = sum((one.counts() for one in finished), RowCounts()) if job.in_folder else None
+            counts = sink.counts(window, finished) if job.in_folder else None
             seconds = time.monotonic() - started
             parts = sink.parts(window, finished)
             journal.append(len(window.items), window.hashed(), parts, code, counts, seconds)
         yield window, finished
 
 
-def _prepared(source: Source, reader: TextReader) -> Iterator[tuple[Window, list[PreparedText], str]]:
-    """Yield windows with the sentences of their units, and the code of the language of the last one."""
+def _prepared(
+    source: Source, sink: Sink, reader: TextReader
+) -> Iterator[tuple[Window, list[Unit], list[PreparedText], str]]:
+    """Yield windows with the sentences of their new units, and the code of the language of the last one."""
     for window in source.windows():
-        prepared = source.prepared(reader, window, window.units)
-        yield window, prepared, source.direction.code
+        units = sink.new_units(window)
+        prepared = source.prepared(reader, window, units)
+        yield window, units, prepared, source.direction.code
 
 
 def direction_of(kind: str, reader: TextReader, job: Job) -> Direction:
@@ -223,7 +227,7 @@ def translate_document(job: Job, state: PartialState, input_file: Path, output_f
             return
 
         source = DocumentSource(job, input_file, written_language(job, crew.reader))
-        journal: Journal | InMemory = InMemory(("lines", *job.more_files))
+        journal: Journal | InMemory = InMemory()
         job = job.pinned()
         if output_file is not None:
             of_format = {"format": source.format.name, "fuzzy": job.fuzzy}
@@ -330,10 +334,10 @@ def translate_file(
     if glossary is not None:
         check_glossary(glossary, texts.tokenizer, texts.model.generation_config)
     with ExitStack() as stack:
-        journal: Journal | InMemory = InMemory(("lines", *job.more_files))
+        journal: Journal | InMemory = InMemory()
         if settings is not None and output_file is not None:
             folder = folder_beside(Path(output_file))
-            journal = stack.enter_context(Journal.held(folder, settings, ("lines", *job.more_files)))
+            journal = stack.enter_context(Journal.held(folder, settings))
         return _write_document(source, crew, journal, None if output_file is None else Path(output_file))
 
 
@@ -375,7 +379,7 @@ def translate_files(
 
     A file is complete if its record has the settings of the job and the hash of the file as it is now. A changed
     document, and one with other settings, are translated again, unless somebody has changed the output since it was
-    written. Lines and rows, which may be corpora, are not.
+    written. LinesSource and rows, which may be corpora, are not.
 
     Args:
         job: what is translated, and how.
@@ -461,24 +465,28 @@ def _source(file: FileOfFolder, job: Job, crew: Crew) -> Source:
     """Return the input of a file."""
     if file.kind == DOCUMENT:
         return DocumentSource(job, file.path, written_language(job, crew.reader))
-    return {LINES: Lines, ROWS: Rows}[file.kind](job, file.path)
+    return {LINES: LinesSource, ROWS: RowsSource}[file.kind](job, file.path)
 
 
 def _translate_into_folder(file: FileOfFolder, source: Source, crew: Crew, progress: Progress) -> TranslatedFile:
     """Translate a file of a folder, and write its record before its output gets its place."""
-    sink = sink_of(source.job, source)
+    known = [KnownText(*json.loads(line)) for line in file.known_lines()]
+    sink = sink_of(source.job, source, known)
+    new = 0
     # What is read may be changed meanwhile. Then the next run translates it again.
     input_sha256 = hash_file(file.path)
     with file.held() as journal:
-        for _ in _translated(source, sink, crew, journal, progress):
-            pass
+        for _, finished in _translated(source, sink, crew, journal, progress):
+            new += len(finished)
 
         whole = journal.whole_file(file.output)
         sink.write(journal, whole)
         if source.job.report_file is not None:
             sink.write_report(journal, journal.whole_report)
             os.replace(journal.whole_report, file.report_file)
-        translated = TranslatedFile(**{"units": journal.items, **sink.numbers()}, counts=journal.counts)
+        translated = TranslatedFile(**{"units": journal.items, **sink.numbers()}, counts=journal.counts, new=new)
+        if file.kind == DOCUMENT:
+            journal.remember(file.heading, file.units_file)
         file.finish(whole, translated, input_sha256, journal.seconds)
         journal.discard()
     if isinstance(source, DocumentSource):

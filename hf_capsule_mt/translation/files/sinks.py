@@ -1,6 +1,7 @@
 """What the translations of windows become: lines, n-best lists, alignments, rows with columns, documents, and reports.
 
-A sink makes bytes of each window, which a journal keeps, and the whole output of these.
+A sink makes bytes of each window, which a journal keeps, and the whole output of these. That of documents knows what
+an earlier run has translated, so that a changed sentence costs one sentence.
 """
 
 import json
@@ -21,7 +22,7 @@ from ..quality.counts import RowCounts
 from ..translation import PreparedText, Translation
 from .job import Job, is_pharaoh
 from .journal import InMemory, Journal
-from .sources import DocumentSource, Lines, Rows, Source, Unit, Window
+from .sources import DocumentSource, LinesSource, RowsSource, Source, Unit, Window
 
 Record = dict[str, Any]
 Kept = Journal | InMemory
@@ -29,7 +30,7 @@ _LENGTH = 8
 """Bytes of the number in front of a part of rows."""
 
 
-class Finished(NamedTuple):
+class FinishedUnit(NamedTuple):
     """A unit that was translated."""
 
     unit: Unit
@@ -70,9 +71,22 @@ class Sink(ABC):
         """Return how a report names the input, or None if it is the only one."""
         return str(self.source.path) if self.job.in_folder else None
 
+    def new_units(self, window: Window) -> list[Unit]:
+        """Return the units of a window that must be translated: those that no earlier run has translated."""
+        return window.units
+
+    def counts(self, window: Window, finished: Sequence[FinishedUnit]) -> RowCounts:
+        """Return the numbers of the sentences of a window, which were judged."""
+        return sum((one.counts() for one in finished), RowCounts())
+
     @abstractmethod
-    def parts(self, window: Window, finished: Sequence[Finished]) -> dict[str, bytes]:
-        """Return what each file gets of a window."""
+    def parts(self, window: Window, finished: Sequence[FinishedUnit]) -> dict[str, bytes]:
+        """Return what each file gets of a window.
+
+        Args:
+            window: the window.
+            finished: its new units.
+        """
 
     @abstractmethod
     def write(self, journal: Journal, output: Path) -> None:
@@ -90,13 +104,13 @@ class Sink(ABC):
 class LinesSink(Sink):
     """Lines for lines, or running text for running text."""
 
-    source: Lines
+    source: LinesSource
 
-    def parts(self, window: Window, finished: Sequence[Finished]) -> dict[str, bytes]:
+    def parts(self, window: Window, finished: Sequence[FinishedUnit]) -> dict[str, bytes]:
         """Return the lines of a window."""
         return {name: text_bytes(lines) for name, lines in self.lines(window, finished).items()}
 
-    def lines(self, window: Window, finished: Sequence[Finished]) -> dict[str, list[str]]:
+    def lines(self, window: Window, finished: Sequence[FinishedUnit]) -> dict[str, list[str]]:
         """Return the lines that each file gets of a window."""
         lines = {"lines": self._output(window, finished)}
         if self.job.report_file is not None:
@@ -112,7 +126,7 @@ class LinesSink(Sink):
         """Write the lines."""
         journal.write("lines", output)
 
-    def _output(self, window: Window, finished: Sequence[Finished]) -> list[str]:
+    def _output(self, window: Window, finished: Sequence[FinishedUnit]) -> list[str]:
         texts = [one.translation.text for one in finished]
         if self.job.n_best is not None:
             return self._ranked(window, finished)
@@ -123,7 +137,7 @@ class LinesSink(Sink):
             return texts
         return unbroken(texts, "translations")
 
-    def _ranked(self, window: Window, finished: Sequence[Finished]) -> list[str]:
+    def _ranked(self, window: Window, finished: Sequence[FinishedUnit]) -> list[str]:
         """Return the lines of the output with several translations of each line, as Moses and Marian write them.
 
         A line has the number of its source from 0, the translation, and the score twice: as a feature, and in all.
@@ -137,7 +151,7 @@ class LinesSink(Sink):
                 lines.append(f"{number} ||| {text} ||| score= {score} ||| {score}")
         return lines
 
-    def _report(self, finished: Sequence[Finished]) -> list[str]:
+    def _report(self, finished: Sequence[FinishedUnit]) -> list[str]:
         """Return the lines of a report, one for each sentence."""
         file = self.file_in_report()
         lines = []
@@ -148,7 +162,7 @@ class LinesSink(Sink):
             lines.append(_json({**of_place, **one.translation.sentences[index].record}))
         return lines
 
-    def _pharaoh(self, window: Window, finished: Sequence[Finished]) -> list[str]:
+    def _pharaoh(self, window: Window, finished: Sequence[FinishedUnit]) -> list[str]:
         """Return a line for each line of the input, with the numbers of words that belong together, such as "0-0 1-2".
 
         Words stand between white space.
@@ -159,7 +173,7 @@ class LinesSink(Sink):
             lines.append(" ".join(f"{source}-{target}" for source, target in pairs))
         return lines
 
-    def _alignments(self, window: Window, finished: Sequence[Finished]) -> list[str]:
+    def _alignments(self, window: Window, finished: Sequence[FinishedUnit]) -> list[str]:
         """Return a line of JSON for each sentence, with its words and the places of their characters."""
         lines = []
         for line, place, one, index in self._places(finished):
@@ -176,7 +190,7 @@ class LinesSink(Sink):
             lines.append(_json(record))
         return lines
 
-    def _places(self, finished: Sequence[Finished]) -> Iterator[tuple[int, int, Finished, int]]:
+    def _places(self, finished: Sequence[FinishedUnit]) -> Iterator[tuple[int, int, FinishedUnit, int]]:
         """Yield the line of each sentence, its number in the line from 1, its text, and its number in that from 0."""
         places = []
         for one in finished:
@@ -190,9 +204,9 @@ class LinesSink(Sink):
 class RowsSink(Sink):
     """Rows with new columns. A kept part has the length of its bytes in front."""
 
-    source: Rows
+    source: RowsSource
 
-    def parts(self, window: Window, finished: Sequence[Finished]) -> dict[str, bytes]:
+    def parts(self, window: Window, finished: Sequence[FinishedUnit]) -> dict[str, bytes]:
         """Return a part of the output, and of the report."""
         by_row = {one.unit.place.line - window.before - 1: one for one in finished}
         of_rows = [by_row.get(number) for number in range(len(window.items))]
@@ -209,7 +223,7 @@ class RowsSink(Sink):
             parts["report"] = text_bytes(map(_json, self._records(finished)))
         return parts
 
-    def _value(self, one: Finished | None) -> str | list[str] | None:
+    def _value(self, one: FinishedUnit | None) -> str | list[str] | None:
         """Return what the new column has of a row: its translation, or its n best ones."""
         if one is None:
             return None
@@ -227,7 +241,7 @@ class RowsSink(Sink):
             if any(one.count("\n") != text.count("\n") for one in of_row):
                 raise RuntimeError(f"{self.source.path}: line breaks were lost in {text!r:.200}")
 
-    def _records(self, finished: Sequence[Finished]) -> Iterator[Record]:
+    def _records(self, finished: Sequence[FinishedUnit]) -> Iterator[Record]:
         """Yield what a report says of each sentence."""
         for one in finished:
             for number, (_, record) in enumerate(one.records(), 1):
@@ -251,22 +265,74 @@ def _hashes(rows: Any) -> list[str]:
     return [hash_text(json.dumps(text) for text in rows.texts(part)) for part in rows.parts()]
 
 
+class KnownText(NamedTuple):
+    """A text of a document that was translated, as a journal keeps it."""
+
+    key: str
+    """What its translation depends on, beside the settings: the text, what is kept in it, and its terms."""
+    translation: str
+    counts: dict[str, int]
+    """The numbers of its sentences, if they were judged."""
+    records: list[tuple[int, Record]] | None = None
+    """For each of its sentences its line in the text, and what a report says of it. None without a report."""
+
+
 class DocumentSink(Sink):
-    """A file of a format with translations instead of its texts. What is kept is a line of JSON for each text."""
+    """A file of a format with translations instead of its texts. What is kept is a line of JSON for each text.
+
+    Args:
+        job: says what is written.
+        source: the input.
+        known: what earlier runs with these settings have translated.
+    """
 
     source: DocumentSource
 
-    def parts(self, window: Window, finished: Sequence[Finished]) -> dict[str, bytes]:
+    def __init__(self, job: Job, source: DocumentSource, known: Iterable[KnownText] = ()) -> None:
+        super().__init__(job, source)
+        self._known = {}
+        for text in known:
+            # A report reads translations again.
+            if text.records is not None or job.report_file is None:
+                self._known[text.key] = text
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The file that it makes, which has what the report says too."""
+        return ("lines",)
+
+    def new_units(self, window: Window) -> list[Unit]:
+        """Return the units of a window whose translation is not known."""
+        return [unit for unit in window.units if self._key(unit) not in self._known]
+
+    def counts(self, window: Window, finished: Sequence[FinishedUnit]) -> RowCounts:
+        """Return the numbers of the sentences of a window."""
+        self._learn(finished)
+        return sum((RowCounts(self._known[self._key(unit)].counts) for unit in window.units), RowCounts())
+
+    def parts(self, window: Window, finished: Sequence[FinishedUnit]) -> dict[str, bytes]:
         """Return the translations of the texts of a window, and what the report says of them."""
-        parts = {"lines": text_bytes(json.dumps(one.translation.text) for one in finished)}
-        if self.job.report_file is not None:
-            parts["report"] = text_bytes(json.dumps(one.records()) for one in finished)
-        return parts
+        self._learn(finished)
+        return {"lines": text_bytes(json.dumps(self._known[self._key(unit)]) for unit in window.units)}
+
+    def _learn(self, finished: Sequence[FinishedUnit]) -> None:
+        for one in finished:
+            key = self._key(one.unit)
+            records = None if self.job.report_file is None else one.records()
+            counts = dict(one.counts()) if self.job.judges else {}
+            self._known[key] = KnownText(key, one.translation.text, counts, records)
+
+    def _key(self, unit: Unit) -> str:
+        """Return what the translation of a unit depends on."""
+        text = unit.source.text
+        options = unit.source.options
+        keep = None if options.keep is None else options.keep.pattern
+        terms = [] if self.job.glossary is None else self.job.glossary.terms(text)
+        return hash_text([json.dumps([text, keep, options.tags, repr(terms)])])
 
     def write(self, journal: Kept, output: Path | None) -> None:
         """Write the document, to standard output if it has no name."""
-        with journal.opened() as kept:
-            content = self.content([json.loads(line) for line in kept])
+        content = self.content([text.translation for text in known_texts(journal)])
         if output is None:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
@@ -280,8 +346,7 @@ class DocumentSink(Sink):
 
     def write_report(self, journal: Kept, report: Path) -> None:
         """Write the report of a document that was written."""
-        with journal.opened("report") as kept:
-            records = [json.loads(line) for line in kept]
+        records = [text.records or [] for text in known_texts(journal)]
         with replaced_file(report) as file:
             file.write(text_bytes(map(_json, self.report(records))))
 
@@ -314,10 +379,19 @@ class DocumentSink(Sink):
         return {"units": self.source.units, "left": lines_left(document), "kept": lines_kept(document)}
 
 
-def sink_of(job: Job, source: Source) -> Sink:
-    """Return the sink for an input."""
-    kinds: Mapping[type[Source], type[Sink]] = {Lines: LinesSink, DocumentSource: DocumentSink, Rows: RowsSink}
-    return kinds[type(source)](job, source)
+def known_texts(journal: Kept) -> list[KnownText]:
+    """Return the texts of a document that a journal has kept."""
+    with journal.opened() as kept:
+        return [KnownText(*json.loads(line)) for line in kept]
+
+
+def sink_of(job: Job, source: Source, known: Iterable[KnownText] = ()) -> Sink:
+    """Return the sink for an input. Arguments: [`DocumentSink`]."""
+    if isinstance(source, DocumentSource):
+        return DocumentSink(job, source, known)
+    if isinstance(source, RowsSource):
+        return RowsSink(job, source)
+    return LinesSink(job, source)
 
 
 def _json(record: Mapping[str, Any]) -> str:

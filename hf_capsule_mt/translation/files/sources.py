@@ -186,7 +186,7 @@ def check_package(file_format: FileFormat) -> None:
         check_installed(file_format.package, "files")
 
 
-class Lines(Source):
+class LinesSource(Source):
     """Lines of text, or running text, of any length.
 
     Args:
@@ -397,7 +397,7 @@ def options_of(text: Text, reading: TextOptions) -> TextOptions:
     return replace(reading, tags=text.markup is not None, keep=keep)
 
 
-class Rows(Source):
+class RowsSource(Source):
     """Rows with columns. A window is a part of the file, and an item of the window a row."""
 
     kind = ROWS
