@@ -45,7 +45,9 @@ class LayerShares:
             stack = getattr(model.base_model, side, None)
             aggregation = getattr(stack, name, None)
             if aggregation is not None:
-                readers = [_AggregatorShares(layer.aggregator) for layer in aggregation.layers]
+                # Hyper-connections have no aggregator, and no shares of layers.
+                layers = getattr(aggregation, "layers", ())
+                readers = [_AggregatorShares(layer.aggregator) for layer in layers]
                 self._readers[what] = [reader for reader in readers if reader.has_shares]
 
     @contextmanager

@@ -1,13 +1,16 @@
 """What a configuration routes, and the names of guided capsules."""
 
+from collections import ChainMap
+
 from transformers import PreTrainedConfig
 
 from hf_capsule_mt.configuration.aggregation_fields import AggregationFields
 from hf_capsule_mt.modeling.aggregation import COMBINATIONS
+from hf_capsule_mt.modeling.streams import STREAMS
 
 _ROUTED_BY = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
 """Fields of configurations."""
-_UNROUTED = {"layer_aggregation": COMBINATIONS, "sentence_aggregation": ["pooling"]}
+_UNROUTED = {"layer_aggregation": ChainMap(COMBINATIONS, STREAMS), "sentence_aggregation": ["pooling"]}
 """Values of these fields that aggregate without routing."""
 
 

@@ -29,7 +29,9 @@ class AggregationFields:
             the decoder attends to its own aggregate of the encoder's layers, with the embeddings as the lowest one
             (Bapna et al. 2018). There `"linear"` is a softmax over one learned number for each layer. `"layers"`: each
             layer of a stack reads an aggregate of all layers below it (Wang et al. 2019). There `"linear"` has one
-            learned number for each layer, `"attention"` is only for the layers of M2M-100, and there are no others.
+            learned number for each layer. `"attention"`, `"delta-attention"` (arXiv 2605.18855), `"hyper-connections"`
+            (2409.19606) and `"manifold-hyper-connections"` (mHC, 2512.24880) are only for the layers of M2M-100. Others
+            can be entered in `STREAMS`.
         layer_aggregation_sides (`list[str]`, *optional*, defaults to `["encoder", "decoder"]`):
             The stacks whose layers are aggregated. For the place `"source"` it is always the encoder.
         layer_aggregation_context (`str`, *optional*, defaults to `"all"`):
@@ -41,10 +43,13 @@ class AggregationFields:
             `"replace"`: LayerNorm(aggregate) replaces the output of the top layer. `"residual"`: it is added to that
             output, times a learned vector that starts at zero. For the place `"source"`, `"replace"` has no LayerNorm
             for `"linear"` and `"attention"`, which are weighted means. For the place `"layers"` it has none in M2M-100,
-            whose layers normalise their inputs.
+            whose layers normalise their inputs. Hyper-connections have no use for it: they start as the plain model.
         layer_aggregation_input_norm (`bool`, *optional*, defaults to `False`):
             Whether the output of each layer is normalised to mean 0 and variance 1 before it is aggregated. For the
-            place `"layers"` and `"linear"` the norm also has a gain and a bias.
+            place `"layers"` and `"linear"` the norm also has a gain and a bias. Hyper-connections have
+            no such norm.
+        layer_aggregation_streams (`int`, *optional*, defaults to 4):
+            The number of streams of hyper-connections, at least 2.
         head_aggregation (`str`, *optional*):
             How the heads of the attentions named below are aggregated: `None` (the linear map W^O, as in Transformers),
             `"simple_routing"` (Li et al., Eq. 7-8) or `"em_routing"` (Eq. 9-12).
@@ -94,6 +99,7 @@ class AggregationFields:
     layer_aggregation_parameterization: Literal["factored", "joint"] = "factored"
     layer_aggregation_output: Literal["replace", "residual"] = "replace"
     layer_aggregation_input_norm: bool = False
+    layer_aggregation_streams: int = 4
     head_aggregation: str | None = None
     head_aggregation_encoder_layers: list[int] | None = None
     head_aggregation_decoder_layers: list[int] | None = field(default_factory=list)
@@ -106,10 +112,11 @@ class AggregationFields:
     label_smoothing: float | int = 0.0
 
     def validate_routing(self) -> None:
-        """Refuse output capsules that do not divide the width, no iterations, and a negative temperature."""
+        """Refuse output capsules that do not divide the width, and numbers that are too small."""
         count = self.num_output_capsules
         if count is not None and (count < 1 or self.d_model % count):
             raise ValueError(f"num_output_capsules is {count}. Give a divisor of d_model, which is {self.d_model}.")
+        check_smallest(self, 2, ("layer_aggregation_streams",))
         check_smallest(self, 1, ("routing_iterations",))
         check_smallest(self, 0, ("inverse_temperature",))
 
@@ -144,17 +151,9 @@ class AggregationFields:
             )
 
     def validate_layer_aggregation_of_each_layer(self) -> None:
-        """Refuse what is not written for the place in front of each layer."""
+        """Refuse a norm in front of layers that have normalised outputs. The model refuses unknown streams."""
         if self.layer_aggregation_place != "layers" or self.layer_aggregation is None:
             return
-
-        known = ("linear", "attention") if self.is_pre_norm else ("linear",)
-        if self.layer_aggregation not in known:
-            raise ValueError(
-                f"layer_aggregation_place 'layers' has no layer_aggregation {self.layer_aggregation!r} in the family "
-                f"{self.model_type}. Allowed: {', '.join(known)}."
-            )
-
         if self.layer_aggregation_input_norm and not self.is_pre_norm:
             raise ValueError(
                 "layer_aggregation_place 'layers' has no layer_aggregation_input_norm in the family "

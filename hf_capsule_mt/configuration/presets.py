@@ -16,6 +16,7 @@ from .configuration_rnmt import RNMTConfig
 # Each layer of the decoder has an aggregator of its own. With the context "all" they would have as many weights as the
 # model.
 _SOURCE = {"layer_aggregation_place": "source", "layer_aggregation_context": "own"}
+_LAYERS = {"layer_aggregation_place": "layers"}
 _METHODS = {
     "transformer": (CapsuleAggregatedMarianConfig, {}),
     "pre-norm-transformer": (CapsuleAggregatedM2M100Config, {}),
@@ -28,10 +29,24 @@ _METHODS = {
     "source-attention": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "attention"}),
     "source-dynamic-routing": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "dynamic_routing"}),
     "source-em-routing": (CapsuleAggregatedMarianConfig, {**_SOURCE, "layer_aggregation": "em_routing"}),
+    "pre-norm-transparent": (CapsuleAggregatedM2M100Config, {**_SOURCE, "layer_aggregation": "linear"}),
     "dlcl": (
         CapsuleAggregatedM2M100Config,
-        {"layer_aggregation": "linear", "layer_aggregation_place": "layers", "layer_aggregation_input_norm": True},
+        {**_LAYERS, "layer_aggregation": "linear", "layer_aggregation_input_norm": True},
     ),
+    # Its authors add attention to the output below, and do not replace it.
+    "delta-residuals": (
+        CapsuleAggregatedM2M100Config,
+        {
+            **_LAYERS,
+            "layer_aggregation": "delta-attention",
+            "layer_aggregation_output": "residual",
+            "layer_aggregation_input_norm": False,
+        },
+    ),
+    "hyper-connections": (CapsuleAggregatedM2M100Config, {**_LAYERS, "layer_aggregation": "hyper-connections"}),
+    "mhc": (CapsuleAggregatedM2M100Config, {**_LAYERS, "layer_aggregation": "manifold-hyper-connections"}),
+    "deep-shallow": (CapsuleAggregatedM2M100Config, {"encoder_layers": 12, "decoder_layers": 1}),
     "head-simple-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "simple_routing"}),
     "head-em-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "em_routing"}),
     "head-em-effective": (

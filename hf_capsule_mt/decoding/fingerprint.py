@@ -9,6 +9,7 @@ from accelerate.hooks import ModelHook
 from torch import Tensor, nn
 
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.modeling.streams import Stream
 
 M = TypeVar("M", bound=nn.Module)
 _ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4", None)
@@ -40,10 +41,11 @@ class UnsupportedModelError(UnsupportedError):
 
 def check_plain(*modules: nn.Module) -> None:
     """Raise an UnsupportedModelError if a module has an adapter, a parametrization, a hook or a quantized weight."""
+    vouched_for = _parts_of_own_streams(modules)
     for module in modules:
         name = type(module).__name__
         source = type(module).__module__
-        if not f"{source}.".startswith(_KNOWN_MODULES):
+        if not f"{source}.".startswith(_KNOWN_MODULES) and module not in vouched_for:
             raise UnsupportedModelError(f"the engine does not know the module {source}.{type(module).__qualname__}")
         if any(getattr(hook, "__module__", None) != _RECORDING for hook in _hooks(module)):
             raise UnsupportedModelError(f"a {name} has a hook, or a forward of its own")
@@ -52,6 +54,15 @@ def check_plain(*modules: nn.Module) -> None:
                 raise UnsupportedModelError(f"a {name} has a weight that is not a plain tensor")
         if not _attends_as_known(_config_of(module)):
             raise UnsupportedModelError(f"the attention of a {name} is not one of Transformers' own")
+
+
+def _parts_of_own_streams(modules: tuple[nn.Module, ...]) -> set[nn.Module]:
+    """Return the streams among the modules whose class says that the engine may run them, and all their parts."""
+    parts: set[nn.Module] = set()
+    for module in modules:
+        if isinstance(module, Stream) and module.is_positionwise:
+            parts.update(module.modules())
+    return parts
 
 
 class Fingerprint:

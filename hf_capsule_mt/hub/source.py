@@ -3,6 +3,7 @@
 import ast
 import logging
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from functools import cache
@@ -24,6 +25,7 @@ from .. import modeling
 from ..modeling.aggregation import COMBINATIONS
 from ..modeling.portable_model import PortableModel
 from ..modeling.routing import ROUTINGS
+from ..modeling.streams import STREAMS
 from ..modeling.warm_start import is_plain
 from ..version import __version__
 
@@ -152,8 +154,11 @@ def _aggregation_modules(config: PreTrainedConfig) -> dict[str, str]:
     modules = {}
     for field_name in ("layer_aggregation", "head_aggregation"):
         aggregation = getattr(config, field_name, None)
-        if field_name == "layer_aggregation" and aggregation in COMBINATIONS:
-            modules[field_name] = COMBINATIONS[aggregation].__module__
+        known: Mapping[str, type] = {}
+        if field_name == "layer_aggregation" and aggregation is not None:
+            known = STREAMS if config.layer_aggregation_place == "layers" else COMBINATIONS
+        if aggregation in known:
+            modules[field_name] = known[aggregation].__module__
         elif aggregation in ROUTINGS:
             modules[field_name] = ROUTINGS[aggregation].route.__module__
     return modules

@@ -76,6 +76,8 @@ class LayerAttention(nn.Module):
     The query w starts at 0, so that the aggregate starts as the mean of the layers.
     """
 
+    is_mean = True  # So the source needs no LayerNorm behind it.
+
     def __init__(self, num_layers: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width))
@@ -102,6 +104,8 @@ class LayerMixture(nn.Module):
 
     The scalars start at 0, so that the aggregate starts as the mean of the layers.
     """
+
+    is_mean = True  # So the source needs no LayerNorm behind it.
 
     def __init__(self, num_layers: int, width: int) -> None:
         super().__init__()
@@ -154,17 +158,6 @@ COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination, "att
 """Aggregations of layers without routing."""
 
 
-def _combinations_of(config: PreTrainedConfig) -> Mapping[str, type[nn.Module]]:
-    """Return the aggregations without routing, by the name that they have at the place of a configuration."""
-    if config.layer_aggregation_place == "top":
-        return COMBINATIONS
-    if config.layer_aggregation_place == "source":
-        return {**COMBINATIONS, "linear": LayerMixture}
-    # What is normalised cannot be the top layer itself.
-    is_plain_sum = config.is_pre_norm and not config.layer_aggregation_input_norm
-    return {"linear": DenseLayerSum if is_plain_sum else LayerSum, "attention": LayerAttention}
-
-
 class RoutedAggregation(nn.Module):
     """Eq. 5-16: L layers of width d vote for output capsules, which are concatenated.
 
@@ -213,6 +206,18 @@ class RoutedAggregation(nn.Module):
         return mapped.unflatten(-1, (self.num_layers, -1))
 
 
+def _make_aggregator(config: PreTrainedConfig, num_layers: int) -> nn.Module:
+    """Return the aggregator that a configuration names for the top of a stack, or for the source."""
+    name = config.layer_aggregation
+    if name == "linear" and config.layer_aggregation_place == "source":
+        return LayerMixture(num_layers, config.d_model)
+    if name in COMBINATIONS:
+        return COMBINATIONS[name](num_layers, config.d_model)
+    if name in ROUTINGS:
+        return RoutedAggregation(config, num_layers)
+    raise unknown_name("layer_aggregation", name, [*COMBINATIONS, *ROUTINGS])
+
+
 class LayerAggregation(nn.Module):
     """An aggregator of the layers of a stack, from `[..., L, d]` to `[..., d]`, and a LayerNorm.
 
@@ -221,26 +226,24 @@ class LayerAggregation(nn.Module):
 
     At other places than the top, "replace" has no LayerNorm where the papers have none: for each layer of a decoder
     behind weighted means, and for each layer of a stack if it normalises its inputs itself.
+
+    Args:
+        config: the configuration of the model.
+        num_layers: L.
+        aggregator: maps `[..., L, d]` to `[..., d]`. By default it is the one that the configuration names.
     """
 
-    def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
+    def __init__(self, config: PreTrainedConfig, num_layers: int, aggregator: nn.Module | None = None) -> None:
         super().__init__()
         width = config.d_model
-        name = config.layer_aggregation
-        place = config.layer_aggregation_place
-        combinations = _combinations_of(config)
-        if name in combinations:
-            self.aggregator = combinations[name](num_layers, width)
-        elif name in ROUTINGS:
-            self.aggregator = RoutedAggregation(config, num_layers)
-        else:
-            raise unknown_name("layer_aggregation", name, [*COMBINATIONS, *ROUTINGS])
+        self.aggregator = aggregator or _make_aggregator(config, num_layers)
         self.input_norm = config.layer_aggregation_input_norm
         is_residual = config.layer_aggregation_output == "residual"
-        if place == "source":
-            has_norm = not isinstance(self.aggregator, LayerMixture | LayerAttention)
-        else:
-            has_norm = place == "top" or not config.is_pre_norm
+        has_norm = True
+        if config.layer_aggregation_place == "source":
+            has_norm = not getattr(self.aggregator, "is_mean", False)
+        elif config.layer_aggregation_place == "layers":
+            has_norm = not config.is_pre_norm
         self.layer_norm = nn.LayerNorm(width) if has_norm or is_residual else None
         self.gamma = nn.Parameter(torch.zeros(width)) if is_residual else None
 
@@ -316,42 +319,6 @@ class SourceAggregation(nn.Module):
         if not assignments:
             return states, None
         return states, torch.stack(assignments, dim=1)
-
-
-class StackAggregation(nn.Module):
-    """x_{l+1} = Agg_l(h_0, ..., h_l): what each layer of a stack reads, and what leaves the stack (Wang et al. 2019).
-
-    h_0 are the embeddings, which the lowest layer reads as they are. `input_norm` normalises each h once. For the
-    linear aggregation this is DLCL's LayerNorm with a gain and a bias.
-    """
-
-    def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(LayerAggregation(config, layer + 1) for layer in range(1, num_layers + 1))
-        self.norms = None
-        if config.layer_aggregation_input_norm:
-            has_gain = config.layer_aggregation == "linear"
-            norms = [nn.LayerNorm(config.d_model, elementwise_affine=has_gain) for _ in range(num_layers + 1)]
-            self.norms = nn.ModuleList(norms)
-
-    def forward(self, top: Tensor, capsules: list[Tensor]) -> Tensor:
-        """Return x_{l+1}, `[..., d]`.
-
-        Args:
-            top: h_l, `[..., d]`.
-            capsules: what `input_capsule` returned for h_0 to h_l.
-        """
-        aggregation = self.layers[len(capsules) - 2]
-        # As in [`SourceAggregation`].
-        stacked = torch.stack(capsules).movedim(0, -2)
-        aggregate, _ = aggregation([top], capsules=stacked)
-        return aggregate
-
-    def input_capsule(self, state: Tensor, layer: int) -> Tensor:
-        """Return what is aggregated of h_l, `[..., d]`, for l = `layer`."""
-        if self.norms is None:
-            return state
-        return self.norms[layer](state)
 
 
 class RecordedHeads(NamedTuple):

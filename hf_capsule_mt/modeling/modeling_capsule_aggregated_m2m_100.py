@@ -62,7 +62,6 @@ class CapsuleAggregatedM2M100PreTrainedModel(RoutedPreTrainedModel, M2M100PreTra
         "CapsuleAggregatedM2M100DecoderLayer",
         "LayerAggregation",
         "SourceAggregation",
-        "StackAggregation",
         "GuidedVotes",
         "GuidedRouting",
     )

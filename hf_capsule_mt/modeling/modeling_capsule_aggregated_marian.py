@@ -70,7 +70,6 @@ class CapsuleAggregatedMarianPreTrainedModel(RoutedPreTrainedModel, MarianPreTra
         "CapsuleAggregatedMarianDecoderLayer",
         "LayerAggregation",
         "SourceAggregation",
-        "StackAggregation",
         "GuidedVotes",
         "GuidedRouting",
     )

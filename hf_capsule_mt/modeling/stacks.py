@@ -18,11 +18,11 @@ from .aggregation import (
     ResidualRoutedHeads,
     RoutedHeads,
     SourceAggregation,
-    StackAggregation,
     with_head_routing,
 )
 from .outputs import OutputRouting, RoutedDecoderOutput, RoutedEncoderOutput
 from .portable_model import PortableModel
+from .streams import LayerStates, make_stream
 from .transformers_versions import under_both_names
 from .translation_head import EncoderDecoder
 from .word_masks import word_mask
@@ -122,34 +122,6 @@ def aggregate_heads(attention: nn.Module, config: PreTrainedConfig, site: str, l
     attention.out_proj = heads_class(config, attention.num_heads, f"{site}.{layer}")
 
 
-class LayerStates:
-    """The states between the layers of a stack while it runs: the embeddings with their positions, and the outputs.
-
-    Args:
-        aggregation: makes what each layer reads. Without one, a layer reads the output of the layer below.
-    """
-
-    def __init__(self, aggregation: StackAggregation | None) -> None:
-        self.aggregation = aggregation
-        self.states: list[Tensor] = []
-        """From bottom to top, `[..., d]` each."""
-        self._capsules: list[Tensor] = []
-
-    def append(self, state: Tensor) -> None:
-        """Add the next state."""
-        if self.aggregation is not None:
-            self._capsules.append(self.aggregation.input_capsule(state, len(self.states)))
-        self.states.append(state)
-
-    def next_input(self) -> Tensor:
-        """Return what the next layer reads, or what leaves the stack, `[..., d]`."""
-        top = self.states[-1]
-        # The lowest layer reads the embeddings.
-        if self.aggregation is None or len(self.states) == 1:
-            return top
-        return self.aggregation(top, self._capsules)
-
-
 class RoutedLayer:
     """A layer that gives its output to `layer_states`, outside of the part that gradient checkpointing repeats."""
 
@@ -160,7 +132,7 @@ class RoutedLayer:
         if layer_states is None:
             return super().__call__(hidden_states, *args, **kwargs)
         if not layer_states.states:
-            layer_states.append(hidden_states)
+            layer_states.begin(hidden_states)
         output = super().__call__(layer_states.next_input(), *args, **kwargs)
         layer_states.append(output)
         return output
@@ -216,7 +188,7 @@ class RoutedStack:
         elif place == "source":
             self.source_aggregation = SourceAggregation(config)
         else:
-            self.stack_aggregation = StackAggregation(config, num_layers)
+            self.stack_aggregation = make_stream(config, num_layers, side)
 
     def _run(self, *args: Any, output_routing: OutputRouting, **kwargs: Any) -> dict[str, Any]:
         """Run the stack of Transformers. Return its outputs with aggregates, and with the routing that made them."""
@@ -241,7 +213,7 @@ class RoutedStack:
             outputs["source_states"] = self._normalised(aggregates)
             outputs["source_layer_routing"] = assignments
         if self.stack_aggregation is not None:
-            outputs["last_hidden_state"] = self._normalised(layer_states.next_input())
+            outputs["last_hidden_state"] = self._normalised(layer_states.top())
         return outputs
 
     def _normalised(self, aggregate: Tensor) -> Tensor:

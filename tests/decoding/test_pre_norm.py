@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, LogitsProcessorList, SequenceBia
 
 from hf_capsule_mt.decoding import engine_of, generate
 from hf_capsule_mt.decoding.products import vocabulary as vocabulary_module
+from hf_capsule_mt.modeling.streams import STREAMS
 
 KINDS = [name.partition("/")[2] for name in PRE_NORM]
 PAD, EOS, GERMAN = 1, 2, 17
@@ -55,7 +56,7 @@ def test_with_capsules(kind, side, options, output, engine_calls):
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("options", [{}, {"num_beams": 4}], ids=["greedy", "beams"])
 @pytest.mark.parametrize("normalised", [True, False])
-@pytest.mark.parametrize("aggregation", ["linear", "attention"])
+@pytest.mark.parametrize("aggregation", STREAMS)
 def test_mixes_that_each_layer_reads(aggregation, normalised, options, output, engine_calls):
     fields = {**EACH_LAYER, "layer_aggregation": aggregation, "layer_aggregation_input_norm": normalised}
     fields |= {**SPECIAL, **OUTPUTS[output], "encoder_layers": 3, "decoder_layers": 3}

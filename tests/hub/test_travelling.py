@@ -141,7 +141,7 @@ def test_files(tmp_path, method):
     kernels = {"em_routing_kernels.py"} if "em-routing" in method else set()
     modules = {f"configuration_{family}.py", f"modeling_{family}.py", "pipeline_translation.py", *kernels}
     assert set(files) == modules
-    assert sum(path.stat().st_size for path in files.values()) <= 220_000
+    assert sum(path.stat().st_size for path in files.values()) <= 230_000
     assert not get_relative_imports(files[f"configuration_{family}.py"])
     for name, path in files.items():
         text = path.read_text()

@@ -52,15 +52,17 @@ def source_states(
     return states, torch.stack(assignments, dim=1)
 
 
-def layer_input(config: PreTrainedConfig, parameters: Mapping[str, Tensor], states: Sequence[Tensor]) -> Tensor:
-    """x_{l+1} [batch, length, d] of h_0..h_l (Wang et al. 2019), or h_0 for l = 0."""
+def layer_input(
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], states: Sequence[Tensor], top: Tensor
+) -> Tensor:
+    """x_{l+1} [batch, length, d] of what is mixed of h_0..h_l (Wang et al. 2019), or h_0 for l = 0. `top` is h_l."""
     layer = len(states) - 1
     if layer == 0:
         return states[0]
     prefix = f"layers.{layer - 1}."
     own = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
     capsules = [_input_capsule(config, parameters, state, index) for index, state in enumerate(states)]
-    return aggregate_layers(config, own, capsules, top=states[-1])[0]
+    return aggregate_layers(config, own, capsules, top)[0]
 
 
 def _input_capsule(config: PreTrainedConfig, parameters: Mapping[str, Tensor], state: Tensor, layer: int) -> Tensor:
@@ -98,7 +100,7 @@ def _aggregate(
         # Eq. 4
         hidden = _linear(parameters, "aggregator.fc1", torch.cat(vectors)).relu()
         weights = _linear(parameters, "aggregator.fc2", hidden).chunk(len(vectors))
-    elif config.layer_aggregation == "attention":
+    elif config.layer_aggregation in ("attention", "delta-attention"):
         normed = [vector / (vector.square().mean() + 1e-6).sqrt() for vector in vectors]
         weights = torch.stack([parameters["aggregator.weight"] @ vector for vector in normed]).softmax(0)
     else:

@@ -124,7 +124,8 @@ def test_every_method_from_scratch(method):
     model = from_scratch("encoder_layers=2", method=method, tokenizer=tokenizer)
     config, generation = model.config, model.generation_config
     assert type(config) is method_config_class(method)
-    assert method_fields(method).items() <= config.to_dict().items()
+    fields = {**method_fields(method), "encoder_layers": 2}
+    assert fields.items() <= config.to_dict().items()
     assert config.label_smoothing == 0.1
     assert generation.max_length is None
     assert generation.max_new_tokens == getattr(config, "max_position_embeddings", 512) - 1

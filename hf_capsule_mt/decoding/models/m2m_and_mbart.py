@@ -5,7 +5,7 @@ from torch import Tensor
 from transformers import M2M100ForConditionalGeneration, MBartForConditionalGeneration, PreTrainedModel
 
 from hf_capsule_mt.modeling.modeling_capsule_aggregated_m2m_100 import CapsuleAggregatedM2M100ForConditionalGeneration
-from hf_capsule_mt.modeling.stacks import LayerStates
+from hf_capsule_mt.modeling.streams import LayerStates
 
 from ..products.products import norm
 from .transformer import PreNormLayer, TransformerAdapter

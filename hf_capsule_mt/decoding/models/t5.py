@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import MT5ForConditionalGeneration, PreTrainedModel, T5ForConditionalGeneration
 
-from hf_capsule_mt.modeling.stacks import LayerStates
+from hf_capsule_mt.modeling.streams import LayerStates
 
 from ..products.products import Make, Map, product
 from .transformer import PreNormLayer, TransformerAdapter, TransformerDecoding

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 from transformers import MarianMTModel, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from hf_capsule_mt.modeling.aggregation import ResidualRoutedHeads, RoutedHeads, StackAggregation
+from hf_capsule_mt.modeling.aggregation import ResidualRoutedHeads, RoutedHeads
 from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.modeling.stacks import LayerStates
+from hf_capsule_mt.modeling.streams import LayerStates, Stream
 
 from ..fingerprint import check_plain
 from ..products.products import Make, Map, Product, norm, product, with_products
@@ -206,8 +206,8 @@ class TransformerDecoding(Decoding):
     def step(self, tokens: Tensor) -> Tensor:
         """Go through the layers, and what follows them."""
         target_mask = self.begin_step()
-        states = LayerStates(self.adapter.stack)
-        states.append(self.adapter.embed(tokens.reshape(-1), self.position))
+        states = LayerStates(self.adapter.stream)
+        states.begin(self.adapter.embed(tokens.reshape(-1), self.position))
         for index, layer in enumerate(self.bound_layers):
             states.append(layer(states.next_input(), self, index, target_mask))
         hidden = self.adapter.finish(states)
@@ -263,8 +263,8 @@ class TransformerAdapter(Adapter):
     layers: list[DecoderLayer]
     aggregate: Callable[[list[Tensor]], Tensor] | None = None
     """The aggregation of the outputs of all layers. Models of Transformers have none."""
-    stack: StackAggregation | None = None
-    """The aggregation that makes what each layer reads of the layers below it, at the same position."""
+    stream: Stream | None = None
+    """Makes what each layer reads, at the same position. None is the plain stack."""
     mixes_source: bool = False
     """Whether each layer reads a mix of its own of the encoder's layers."""
 
@@ -276,9 +276,9 @@ class TransformerAdapter(Adapter):
         aggregation = getattr(model.model.decoder, "aggregation", None)
         if aggregation is not None:
             self.aggregate = folded_aggregation(aggregation, self.make)
-        stack = getattr(model.model.decoder, "stack_aggregation", None)
-        if stack is not None:
-            self.stack = with_products(stack, self.make)
+        stream = getattr(model.model.decoder, "stack_aggregation", None)
+        if stream is not None:
+            self.stream = with_products(stream, self.make)
         self.mixes_source = getattr(model.model.encoder, "source_aggregation", None) is not None
         routing = getattr(model.model, "guided_routing", None)
         if routing is not None:
@@ -306,7 +306,7 @@ class TransformerAdapter(Adapter):
     def finish(self, states: LayerStates) -> Tensor:
         """Return the decoder's states `[rows, d]`, given those between its layers, `[rows, d]` each."""
         if self.aggregate is None:
-            return states.next_input()
+            return states.top()
         # Without the embeddings.
         return self.aggregate(states.states[1:])
 
