@@ -83,6 +83,7 @@ KINDS = {
         "routing_iterations": 2,
     },
     "each_layer": {"layer_aggregation": "linear", "layer_aggregation_place": "layers"},
+    "streams": {"layer_aggregation": "manifold-hyper-connections", "layer_aggregation_place": "layers"},
     "capsnmt": {"decoder_layers": 1, "num_sentence_capsules": 3},
     "hybrid": {"sentence_aggregation": "capsule", "num_sentence_capsules": 3, **GUIDED},
 }
@@ -183,6 +184,11 @@ class EachLayerTest(Marian, GenerationTesterMixin, unittest.TestCase):
 class M2M100EachLayerTest(Marian, GenerationTesterMixin, unittest.TestCase):
     family = "CapsuleAggregatedM2M100"
     kind = "each_layer"
+
+
+class M2M100StreamsTest(Marian, GenerationTesterMixin, unittest.TestCase):
+    family = "CapsuleAggregatedM2M100"
+    kind = "streams"
 
 
 class ClassifierTest(Marian, unittest.TestCase):

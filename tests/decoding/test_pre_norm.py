@@ -1,6 +1,7 @@
 """M2M-100, NLLB-200 and mBART in the engine: what Marian does not have."""
 
 import json
+import random
 
 import pytest
 import tiny_multilingual
@@ -216,3 +217,28 @@ def test_a_vocabulary_in_blocks(kind, options, block, engine_calls, monkeypatch)
     options = {"max_new_tokens": 10, "forced_bos_token_id": GERMAN, **options}
     check_agreement(model, padded("left"), engine_calls, **options)
     assert len(engine_of(model).vocabulary._blocks) == -(-VOCABULARY // block)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_places_and_kinds(seed, engine_calls):
+    """A few of all combinations, the same in each run."""
+    chosen = random.Random(seed)
+    place = chosen.choice(["top", "source", "layers"])
+    kinds = STREAMS if place == "layers" else ["linear", "dynamic", "attention", "dynamic_routing", "em_routing"]
+    fields = {
+        "layer_aggregation": chosen.choice([*kinds]),
+        "layer_aggregation_place": place,
+        "layer_aggregation_sides": chosen.choice([["encoder"], ["decoder"], ["encoder", "decoder"]]),
+        "layer_aggregation_output": chosen.choice(["replace", "residual"]),
+        "layer_aggregation_streams": chosen.choice([2, 3, 5]),
+        "layer_aggregation_input_norm": chosen.choice([True, False]),
+        "encoder_layers": chosen.choice([1, 2, 4]),
+        "decoder_layers": chosen.choice([1, 3]),
+    }
+    if place == "source":
+        # Only the encoder's layers are aggregated there.
+        del fields["layer_aggregation_sides"]
+
+    model = aggregated_m2m100("none", seed, vocab_size=VOCABULARY, **SPECIAL, **fields)
+
+    check_agreement(model, padded("right"), engine_calls, max_new_tokens=8, num_beams=chosen.choice([1, 4]))

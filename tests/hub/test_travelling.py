@@ -37,6 +37,7 @@ from hf_capsule_mt import (
 )
 from hf_capsule_mt.modeling.aggregation import COMBINATIONS, LayerAttention
 from hf_capsule_mt.modeling.routing import ROUTINGS, RoutingAlgorithm
+from hf_capsule_mt.modeling.streams import STREAMS, Stream
 
 TINY = {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
 SMALL = {**TINY, "decoder_layers": 1, "init_std": 0.7}
@@ -53,11 +54,21 @@ KINDS = {
     "gdr": {**SMALL, "layer_aggregation": "linear", "guided_capsule_dim": 4},
     "source-em-routing": SMALL,
     "dlcl": SMALL,
+    "mhc": SMALL,
     "m2m100-em-routing": {**M2M100, **HEADS, **GUIDED, "layer_aggregation": "em_routing", "label_smoothing": 0.1},
     "capsnmt": {**TINY, "decoder_layers": 1, "label_smoothing": 0.1},
     "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
 }
-FAMILIES = ["em-routing", "head-em-routing", "source-em-routing", "dlcl", "m2m100-em-routing", "capsnmt", "rnmt-gdr"]
+FAMILIES = [
+    "em-routing",
+    "head-em-routing",
+    "source-em-routing",
+    "mhc",
+    "dlcl",
+    "m2m100-em-routing",
+    "capsnmt",
+    "rnmt-gdr",
+]
 SENTENCES = ["a b c", "d"]
 
 
@@ -232,6 +243,26 @@ def test_an_aggregation_that_is_not_carried_is_named(tmp_path, monkeypatch, capl
     with pytest.raises(
         ValueError, match=rf"There is no layer_aggregation 'maxpool'. Use one of {names}\..*from_pretrained.*--import"
     ):
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own")
+
+
+class LastLayer(Stream):
+    def __init__(self, config, num_layers, side):
+        super().__init__()
+
+
+def test_a_stream_that_is_not_carried_is_named(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(STREAMS, "last", LastLayer)
+    # It is another thing at another place.
+    monkeypatch.setitem(COMBINATIONS, "hyper-connections", LargestLayer)
+    save(tmp_path / "ours", "hyper-connections")
+    assert not caplog.records
+    save(tmp_path / "own", "pre-norm-transformer", layer_aggregation="last", layer_aggregation_place="layers")
+    (warning,) = caplog.records
+    assert "does not carry the layer_aggregation 'last' of test_travelling" in warning.getMessage()
+    AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own")
+    monkeypatch.delitem(STREAMS, "last")
+    with pytest.raises(ValueError, match=r"no layer_aggregation for .* 'last'. Use one of linear, .*--import"):
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own")
 
 
