@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from loopback_hub import TOKEN
 
 from hf_capsule_mt.configuration import presets
-from hf_capsule_mt.modeling import aggregation, routing
+from hf_capsule_mt.modeling import aggregation, routing, streams
 
 RUN = {"bash", "python", "yaml"}
 # Equations, references, settings of other programs, lines of a log, and code that needs packages of node.
@@ -52,7 +52,8 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setitem(routing.ROUTINGS, "cosine_routing", None)
     monkeypatch.setitem(aggregation.COMBINATIONS, "scaled_maximum", None)
-    for module in ("my_routing", "my_aggregation"):
+    monkeypatch.setitem(streams.STREAMS, "kept", None)
+    for module in ("my_routing", "my_aggregation", "my_stream"):
         monkeypatch.setitem(sys.modules, module, None)
         del sys.modules[module]
     # A study runs its commands in processes of their own, of which each would import everything anew.
