@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.modeling.aggregation import RoutedAggregation
+from hf_capsule_mt.modeling.aggregation import LayerAggregation, RoutedAggregation
 from hf_capsule_mt.translation.alignment.forced import TeacherForcedPass
 
 _AGGREGATIONS = {
@@ -45,9 +45,10 @@ class LayerShares:
             stack = getattr(model.base_model, side, None)
             aggregation = getattr(stack, name, None)
             if aggregation is not None:
-                # Hyper-connections have no aggregator, and no shares of layers.
+                # Hyper-connections, and most own streams, have no aggregator and no shares of layers.
                 layers = getattr(aggregation, "layers", ())
-                readers = [_AggregatorShares(layer.aggregator) for layer in layers]
+                aggregators = [layer.aggregator for layer in layers if isinstance(layer, LayerAggregation)]
+                readers = [_AggregatorShares(aggregator) for aggregator in aggregators]
                 self._readers[what] = [reader for reader in readers if reader.has_shares]
 
     @contextmanager
@@ -67,6 +68,19 @@ class LayerShares:
                 reader.add(mask)
 
     @property
+    def choices(self) -> dict[str, list[dict[str, float]]]:
+        """By what is read, how clearly each layer that reads it chooses: "largest" share and "entropy" in nats.
+
+        Both are means over positions. Learned sums are left out, since their weights need not be shares of a whole.
+        """
+        choices = {}
+        for what, readers in self._readers.items():
+            of_readers = [reader.choice for reader in readers if reader.adds_up]
+            if of_readers:
+                choices[what] = of_readers
+        return choices
+
+    @property
     def means(self) -> dict[str, list[Tensor]]:
         """By what is read, the shares of layers for each layer that reads them, float64, the embeddings first.
 
@@ -84,11 +98,18 @@ class _AggregatorShares:
         # Those of the last batch: `[L]`, or `[batch, positions, L]`.
         self._last: Tensor | None = None
         self._sum: Tensor | float = 0.0
+        self._sum_of_largest = 0.0
+        self._sum_of_entropies = 0.0
         self._positions = 0
 
     @property
     def has_shares(self) -> bool:
         return isinstance(self._aggregator, RoutedAggregation) or hasattr(self._aggregator, "shares")
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the shares of a position add up to 1."""
+        return isinstance(self._aggregator, RoutedAggregation) or getattr(self._aggregator, "is_mean", False)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -111,12 +132,23 @@ class _AggregatorShares:
         """Add the shares of the last batch at the words `[batch, positions]` where `mask` is True."""
         # A learned mean has the same shares everywhere.
         everywhere = self._last.expand(*mask.shape, -1)
-        self._sum += everywhere[mask].double().sum(0).cpu()
+        shares = everywhere[mask].double()
+        self._sum += shares.sum(0).cpu()
         self._positions += int(mask.sum())
+
+        if self.adds_up:
+            self._sum_of_largest += shares.amax(-1).sum().item()
+            self._sum_of_entropies += torch.special.entr(shares).sum().item()
 
     @property
     def mean(self) -> Tensor:
         return self._sum / self._positions
+
+    @property
+    def choice(self) -> dict[str, float]:
+        largest = self._sum_of_largest / self._positions
+        entropy = self._sum_of_entropies / self._positions
+        return {"largest": largest, "entropy": entropy}
 
 
 def shares_of_assignment(assignment: Tensor) -> Tensor:

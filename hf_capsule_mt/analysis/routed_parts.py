@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 
 from hf_capsule_mt.configuration.aggregation_fields import AggregationFields
 from hf_capsule_mt.modeling.aggregation import COMBINATIONS
-from hf_capsule_mt.modeling.streams import STREAMS
+from hf_capsule_mt.modeling.streams import STREAMS, LayerMixing
 
 _ROUTED_BY = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
 """Fields of configurations."""
@@ -29,7 +29,11 @@ def mixes_layers(config: PreTrainedConfig) -> bool:
     """Return whether each layer of a stack of such a model reads an aggregate of its own of other layers."""
     if not isinstance(config, AggregationFields) or config.layer_aggregation is None:
         return False
-    return config.layer_aggregation_place != "top"
+    if config.layer_aggregation_place == "layers":
+        # Hyper-connections mix streams, which are no layers.
+        stream_class = STREAMS.get(config.layer_aggregation)
+        return stream_class is not None and issubclass(stream_class, LayerMixing)
+    return config.layer_aggregation_place == "source"
 
 
 def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:

@@ -46,6 +46,7 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         * "top_5_overlap": {"past": ..., "future": ...}, or None.
         * "layers_read": by what is read, the mean share of each layer, the embeddings first, in what each reader reads:
           a list for each, as in [`LayerShares.means`].
+        * "layer_choices": by what is read, the mean "largest" share and the mean "entropy" of each reader.
     """
     routing = {}
     for name, sums in statistics.sums.items():
@@ -76,6 +77,7 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         "past_and_future": past_and_future,
         "top_5_overlap": top_5_overlap,
         "layers_read": layers_read,
+        "layer_choices": statistics.layer_choices,
     }
 
 
@@ -134,6 +136,8 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
         tables.append(_worth_table(worth))
     for what, shares in record["layers_read"].items():
         tables.append(_layers_read_table(what, shares))
+    if record["layer_choices"]:
+        tables.append(_layer_choices_table(record["layer_choices"]))
     if routing:
         tables.append(_entropy_table(routing))
 
@@ -198,6 +202,15 @@ def _layers_read_table(what: str, shares: Sequence[Sequence[float]]) -> Table:
     for number, of_reader in enumerate(shares, start=1):
         rows.append([str(number), *_filled(_cells(of_reader), num_shares)])
     return _table(READING_TITLES[what], rows)
+
+
+def _layer_choices_table(choices: Mapping[str, Sequence[Mapping[str, float]]]) -> Table:
+    rows = [["read", "largest share", "entropy"]]
+    for what, of_readers in choices.items():
+        for number, choice in enumerate(of_readers, start=1):
+            place = f"{READERS[what]} {number}"
+            rows.append([place, _number(choice["largest"]), _number(choice["entropy"])])
+    return _table("How clearly layers choose", rows)
 
 
 def _entropy_table(routing: Mapping[str, Any]) -> Table:

@@ -165,6 +165,7 @@ class RoutingStatistics:
         guided_names: of the guided capsules.
         past_and_future: sums of their assignments around a word's translation, or None.
         layers_read: the mean shares of layers in what other layers read, those of [`LayerShares.means`].
+        layer_choices: how clearly they choose, those of [`LayerShares.choices`].
     """
 
     def __init__(self) -> None:
@@ -173,6 +174,7 @@ class RoutingStatistics:
         self.guided_names: list[str] = []
         self.past_and_future: PastAndFutureSums | None = None
         self.layers_read: dict[str, list[Tensor]] = {}
+        self.layer_choices: dict[str, list[dict[str, float]]] = {}
         self._overlaps: list[Tensor] = []
 
     @property
@@ -296,4 +298,5 @@ def measure_routing(
             shares.add(forced)
 
     statistics.layers_read = shares.means
+    statistics.layer_choices = shares.choices
     return statistics

@@ -29,7 +29,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = decoding.decoding_options(args).pinned()
     config = options.config()
     if not has_routing(config) and not mixes_layers(config):
-        raise UserError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
+        raise UserError(
+            f"{args.model} ({config.model_type}) has no routing, and no layer with shares of other layers. Give a "
+            "model of another --method of hf-capsule-mt train."
+        )
 
     references = None
     if args.references is None:

@@ -77,7 +77,7 @@ def test_the_picture_and_the_table_have_a_row_for_each_decoder_layer():
     model = aggregated("source_em_routing")
     statistics = measure_routing(model, corpus_for(model))
     record = {**NOTHING, **record_routing(statistics, TOKENIZER)}
-    [table] = routing_tables(record)
+    table, _ = routing_tables(record)
     num_layers = model.config.encoder_layers
     assert table.rows[0] == ["decoder layer", *map(str, range(num_layers + 1))]
     assert [row[0] for row in table.rows[1:]] == ["1", "2"]
@@ -87,6 +87,45 @@ def test_the_picture_and_the_table_have_a_row_for_each_decoder_layer():
     image = panel.get_images()[0].get_array()
     torch.testing.assert_close(torch.tensor(image.data), source_shares(statistics))
     assert [label.get_text() for label in panel.get_xticklabels()] == table.rows[0][1:]
+
+
+def test_how_clearly_layers_choose():
+    """The largest weight of a learned mean, and the entropy. Even weights of n layers have 1 / n and log n."""
+    model = aggregated("source_linear")
+    first, second = (layer.aggregator.weight.data for layer in model.model.encoder.source_aggregation.layers)
+    first.zero_()
+    second.copy_(torch.tensor([0.5, 0.25, 0.25]).log())
+
+    statistics = measure_routing(model, corpus_for(model))
+    _, table = routing_tables({**NOTHING, **record_routing(statistics, TOKENIZER)})
+
+    assert table.title == "How clearly layers choose"
+    assert table.rows[1:] == [["decoder layer 1", "0.333", "1.099"], ["decoder layer 2", "0.500", "1.040"]]
+
+
+def test_attention_chooses_at_each_word():
+    """The mean of the largest shares of words is not the largest of their mean shares."""
+    model = aggregated_m2m100("delta", d_model=16)
+    for stack in (model.model.encoder, model.model.decoder):
+        for layer in stack.stack_aggregation.layers:
+            layer.aggregator.weight.data.normal_(std=2)
+
+    statistics = measure_routing(model, corpus_for(model))
+
+    assert set(statistics.layer_choices) == {"encoder", "decoder"}
+    for what, choices in statistics.layer_choices.items():
+        for choice, means in zip(choices, statistics.layers_read[what], strict=True):
+            assert means.sum() == pytest.approx(1)
+            assert 1 > choice["largest"] > means.max() + 1e-3
+            assert 0 < choice["entropy"] < torch.special.entr(means).sum() - 1e-3
+
+
+@pytest.mark.parametrize("kind", ["hyper", "mhc"])
+def test_hyper_connections_have_no_shares_of_layers(kind):
+    model = aggregated_m2m100(kind, d_model=16)
+    statistics = measure_routing(model, corpus_for(model))
+    assert statistics.layers_read == statistics.layer_choices == {}
+    assert read_pair(model, "a b c", "d e").layers_read == {}
 
 
 @pytest.mark.parametrize("make", [aggregated, aggregated_m2m100])

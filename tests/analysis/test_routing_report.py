@@ -13,7 +13,7 @@ from hf_capsule_mt.analysis.sentence import SentenceRouting
 from hf_capsule_mt.analysis.statistics import RoutingStatistics
 
 NOTHING = {"gates": {}, "worth": {"added": {}}, "routing": {}, "words": {}}
-NOTHING |= {"past_and_future": None, "top_5_overlap": None, "layers_read": {}}
+NOTHING |= {"past_and_future": None, "top_5_overlap": None, "layers_read": {}, "layer_choices": {}}
 EVIL = "<script>alert('&')</script>"
 
 

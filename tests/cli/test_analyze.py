@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from aggregated_models import aggregated_m2m100
 from opus_mt import save_opus_mt
 from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import save_tiny_marian, tiny_tokenizer
@@ -137,6 +138,13 @@ def test_a_model_without_routing(corpus, tmp_path, capsys, save):
     folder = tmp_path / "marian"
     save(folder)
     assert "no routing" in error_of(options(folder, corpus), capsys)
+    assert not (corpus / "report").exists()
+
+
+def test_hyper_connections_have_nothing_to_draw(corpus, tmp_path, capsys):
+    aggregated_m2m100("hyper", vocab_size=29).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    assert "no layer with shares of other layers" in error_of(options(tmp_path, corpus), capsys)
     assert not (corpus / "report").exists()
 
 

@@ -72,7 +72,13 @@ SOURCE_AGGREGATIONS = {
     for kind in ("linear", "attention", "dynamic", "dynamic_routing", "em_routing")
 }
 EACH_LAYER = {"layer_aggregation": "linear", "layer_aggregation_place": "layers"}
+PRE_NORM_KINDS = {
+    "delta": {**EACH_LAYER, "layer_aggregation": "delta-attention"},
+    "hyper": {**EACH_LAYER, "layer_aggregation": "hyper-connections", "layer_aggregation_streams": 3},
+    "mhc": {**EACH_LAYER, "layer_aggregation": "manifold-hyper-connections", "layer_aggregation_streams": 3},
+}
 ALL = {"none": {}, **AGGREGATIONS, **SOURCE_AGGREGATIONS, "each_layer": EACH_LAYER}
+ALL_PRE_NORM = {**ALL, **PRE_NORM_KINDS}
 OUTPUTS = {
     output: {"layer_aggregation_output": output, "head_aggregation_output": output}
     for output in ("replace", "residual")
@@ -134,7 +140,7 @@ def mbart(seed=0, **fields):
 @copied
 def aggregated_m2m100(kind="em_routing", seed=0, **fields):
     """The same with one of the aggregations."""
-    config = CapsuleAggregatedM2M100Config(**{**PRE_NORM_SHAPE, **ALL[kind], **fields})
+    config = CapsuleAggregatedM2M100Config(**{**PRE_NORM_SHAPE, **ALL_PRE_NORM[kind], **fields})
     return randomise(CapsuleAggregatedM2M100ForConditionalGeneration(config).eval(), seed)
 
 
