@@ -194,15 +194,27 @@ def _score_table(results: Sequence[EvalResult]) -> dict[str, dict[str, str]]:
 
 def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
     """Return the papers whose methods a model with this configuration uses, the oldest method first."""
+    aggregation = getattr(config, "layer_aggregation", None)
+    place = getattr(config, "layer_aggregation_place", None)
+    stream = aggregation if place == "layers" else None
+    sums_layers = stream == "linear"
+    # DenseFormer's sums are of layers as they are. Those of Wang et al. are of normalised layers.
+    is_normalised = sums_layers and (config.layer_aggregation_input_norm or not config.is_pre_norm)
+
     is_used = {
         "bahdanau2015neural": config.model_type == "rnmt",
         "vaswani2017attention": isinstance(config, MarianConfig | M2M100Config | MBartConfig),
-        "bapna2018training": getattr(config, "layer_aggregation_place", None) == "source",
-        "wang2019learning": getattr(config, "layer_aggregation_place", None) == "layers",
-        "dou2019dynamic": getattr(config, "layer_aggregation", None),
+        "bapna2018training": place == "source",
+        "wang2019learning": is_normalised,
+        "dou2019dynamic": aggregation is not None and place != "layers",
         "li2019information": getattr(config, "head_aggregation", None),
         "zheng2019dynamic": getattr(config, "guided_routing", None),
         "wang2019towards": getattr(config, "sentence_aggregation", None),
+        "pagliardini2024denseformer": sums_layers and not is_normalised,
+        "zhu2025hyper": stream in ("hyper-connections", "manifold-hyper-connections"),
+        "xie2025mhc": stream == "manifold-hyper-connections",
+        "kimi2026attention": aggregation in ("attention", "delta-attention"),
+        "luo2026delta": stream == "delta-attention",
     }
 
     known = yaml.safe_load(PAPERS.read_text(encoding="utf-8"))

@@ -2,8 +2,10 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 from huggingface_hub import ModelCard
 from tiny_marian import save_tiny_marian
 
@@ -11,7 +13,7 @@ from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli.push_to_hub import main
 from hf_capsule_mt.configuration.description import describe_architecture
 from hf_capsule_mt.hub.card_details import CardDetails
-from hf_capsule_mt.hub.model_card import make_model_card, papers_of
+from hf_capsule_mt.hub.model_card import PAPERS, make_model_card, papers_of
 
 
 @pytest.fixture
@@ -136,12 +138,36 @@ def test_what_a_model_started_from(record):
         ("gdr", "PAST", "zheng2019dynamic"),
         ("capsnmt", "LSTMs", "wang2019towards"),
         ("rnmt", "GRUs", "bahdanau2015neural"),
+        ("pre-norm-transparent", "linear combination", "dou2019dynamic"),
+        ("dlcl", "linear combination", "wang2019learning"),
+        ("delta-residuals", "attention over what each layer added", "luo2026delta"),
+        ("hyper-connections", "hyper-connections", "zhu2025hyper"),
+        ("mhc", "manifold-constrained hyper-connections", "xie2025mhc"),
+        ("deep-shallow", "Transformer", "vaswani2017attention"),
     ],
 )
 def test_every_method_is_described_and_has_its_paper(method, words, paper):
     config = preset_config(method, "tiny")
     assert words in describe_architecture(config)
     assert papers_of(config)[-1]["key"] == paper
+
+
+def test_a_preprint_is_cited_without_a_book(record):
+    record["config"] = preset_config("mhc", "tiny").to_dict()
+
+    text = make_model_card(record).text
+
+    of_mhc = text[text.index("@misc{xie2025mhc,") :]
+    assert "  howpublished = {arXiv:2512.24880},\n  year = {2025},\n}\n" in of_mhc
+    assert "@inproceedings{zhu2025hyper," in text
+    assert text.count("booktitle") == text.count("@inproceedings")
+
+
+def test_the_citation_file_has_every_paper():
+    citation = yaml.safe_load((Path(__file__).parents[2] / "CITATION.cff").read_text())
+    cited = {reference["title"]: reference["year"] for reference in citation["references"]}
+    papers = yaml.safe_load(PAPERS.read_text())
+    assert cited == {paper["title"]: paper["year"] for paper in papers.values()}
 
 
 @pytest.fixture
