@@ -28,6 +28,7 @@ TRAINED = Path(__file__).parents[2] / "checkpoints" / "tatoeba-en-de-transformer
 PLAIN = {"nllb": "deu_Latn", "mbart50": "de_DE", "t5": None, "trained": None}
 """Plain families, with the language to write."""
 KINDS = ["marian-everything", "marian-source_linear", "m2m100-everything", "m2m100-source_linear"]
+KINDS += ["m2m100-delta", "m2m100-mhc"]
 KINDS += ["nllb", "mbart50", "t5", "mt5"]
 """Families that differ in the code of their programs."""
 

@@ -17,7 +17,7 @@ def names(family, kinds):
     return [f"{family}-{kind}" for kind in kinds]
 
 
-KINDS = [*names("marian", MARIAN), "m2m100-everything", *names("recurrent", RECURRENT)]
+KINDS = [*names("marian", MARIAN), *names("m2m100", ["everything", "delta", "mhc"]), *names("recurrent", RECURRENT)]
 every_kind = pytest.mark.parametrize("name", KINDS)
 each_family = pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 
