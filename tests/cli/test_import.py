@@ -1,6 +1,7 @@
 """`--import` runs Python code of the user, with routings and aggregations that the package does not have."""
 
 import importlib
+import re
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from hf_capsule_mt.cli.common import import_code
 from hf_capsule_mt.errors import UserError
 from hf_capsule_mt.files import read_json
 from hf_capsule_mt.modeling.routing import ROUTINGS
+from hf_capsule_mt.modeling.streams import STREAMS
 
 ROUTING = """
 from hf_capsule_mt.modeling.routing import ROUTINGS, RoutingAlgorithm, simple_routing
@@ -23,6 +25,22 @@ def halves(votes, num_iterations=3, mask=None, return_all_coefficients=False):
 
 ROUTINGS["halves_of_user"] = RoutingAlgorithm(halves)
 """
+STREAM = """
+from hf_capsule_mt.modeling.streams import STREAMS, Stream
+
+
+class Halves(Stream):
+    def __init__(self, config, num_layers, side):
+        super().__init__()
+
+    def read(self, state, layer):
+        return state / 2
+
+
+STREAMS["halves_of_user"] = Halves
+"""
+AT_LAYERS = ["layer_aggregation_place=layers"]
+KINDS = {"routing": (ROUTING, ROUTINGS, []), "stream": (STREAM, STREAMS, AT_LAYERS)}
 
 
 @pytest.fixture
@@ -31,8 +49,9 @@ def code(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "routing_of_user", None)
     del sys.modules["routing_of_user"]
-    monkeypatch.setitem(ROUTINGS, "halves_of_user", None)
-    del ROUTINGS["halves_of_user"]
+    for known in (ROUTINGS, STREAMS):
+        monkeypatch.setitem(known, "halves_of_user", None)
+        del known["halves_of_user"]
     file = tmp_path / "routing_of_user.py"
     file.write_text(ROUTING)
     return file
@@ -58,18 +77,23 @@ def test_every_command_that_makes_a_model_runs_the_code_first(name, tmp_path, mo
     assert "error: --import: there is no file none.py." in capsys.readouterr().err
 
 
-def test_a_model_is_trained_averaged_and_translates_with_code_of_the_user(code, corpus, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_is_trained_averaged_and_translates_with_code_of_the_user(
+    kind, code, corpus, tmp_path, monkeypatch, capsys
+):
+    text, known, place = KINDS[kind]
+    code.write_text(text)
     run = tmp_path / "run"
     options = {"import": code, "method": "transformer", "save_strategy": "steps", "save_steps": 1}
-    train.main(arguments(corpus, run, "layer_aggregation=halves_of_user", **options))
-    assert "halves_of_user" in ROUTINGS
+    train.main(arguments(corpus, run, "layer_aggregation=halves_of_user", *place, **options))
+    assert "halves_of_user" in known
     record = read_json(run / "run_record.json")
     assert f"--import {code}" in record["command"]
     assert record["own_aggregations"] == {"layer_aggregation": "routing_of_user"}
     assert "import routing_of_user  # not in this repository\n" in (run / "README.md").read_text()
 
     def forget():
-        monkeypatch.delitem(ROUTINGS, "halves_of_user")
+        monkeypatch.delitem(known, "halves_of_user")
         monkeypatch.delitem(sys.modules, "routing_of_user")
 
     average = tmp_path / "average"
@@ -83,7 +107,7 @@ def test_a_model_is_trained_averaged_and_translates_with_code_of_the_user(code, 
     forget()
     with pytest.raises(SystemExit, match="2"):
         translate.main(words)
-    assert "There is no layer_aggregation 'halves_of_user'" in capsys.readouterr().err
+    assert re.search("There is no layer_aggregation .*'halves_of_user'", capsys.readouterr().err)
     translate.main([*words, "--import", str(code)])
     assert len(capsys.readouterr().out.splitlines()) == 1
 
