@@ -171,12 +171,14 @@ class RoutedAggregation(nn.Module):
         self.num_layers = num_layers
         width = config.d_model
         concatenated = num_layers * width
+
         is_joint = config.layer_aggregation_parameterization == "joint"
         if config.layer_aggregation_context == "all":
             self.inputs = Linear(concatenated, concatenated)
         else:
             self.inputs = BlockLinear(num_layers, width, width)
         self.votes = Linear(concatenated, concatenated) if is_joint else BlockLinear(num_layers, width, width)
+
         self.routing = CapsuleRouting(config.layer_aggregation, config)
         if not ROUTINGS[config.layer_aggregation].reads_activations:
             self.activations = None
@@ -238,12 +240,14 @@ class LayerAggregation(nn.Module):
         width = config.d_model
         self.aggregator = aggregator or _make_aggregator(config, num_layers)
         self.input_norm = config.layer_aggregation_input_norm
+
         is_residual = config.layer_aggregation_output == "residual"
         has_norm = True
         if config.layer_aggregation_place == "source":
             has_norm = not getattr(self.aggregator, "is_mean", False)
         elif config.layer_aggregation_place == "layers":
             has_norm = not config.is_pre_norm
+
         self.layer_norm = nn.LayerNorm(width) if has_norm or is_residual else None
         self.gamma = nn.Parameter(torch.zeros(width)) if is_residual else None
 
@@ -308,6 +312,7 @@ class SourceAggregation(nn.Module):
         # All of them read the same. A layer in one piece is faster to read than in parts of one position.
         stacked = torch.stack(layers).movedim(0, -2)
         capsules = self.layers[0].normalised(stacked)
+
         aggregates = []
         assignments = []
         for aggregation in self.layers:
@@ -315,6 +320,7 @@ class SourceAggregation(nn.Module):
             aggregates.append(aggregate)
             if assignment is not None:
                 assignments.append(assignment)
+
         states = torch.stack(aggregates, dim=1)
         if not assignments:
             return states, None

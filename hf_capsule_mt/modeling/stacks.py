@@ -72,11 +72,13 @@ def ready_mask(stack: nn.Module, mask: Tensor | None, tokens: Tensor, *, causal:
     """
     if not stack.training or not waits_for(tokens.device) or torch.compiler.is_compiling():
         return mask
+
     # Transformers has no public name for the attention that a model uses.
     if stack.config._attn_implementation != "sdpa":
         return mask
     if mask is not None and mask.dim() != 2:
         return mask
+
     keys = None if mask is None else mask.bool()[:, None, None]
     if not causal:
         return keys
@@ -177,11 +179,13 @@ class RoutedStack:
         config = self.config
         num_layers = getattr(config, f"{side}_layers")
         self.layers = nn.ModuleList(layer_class(config, layer) for layer in range(num_layers))
+
         self.aggregation = None
         self.source_aggregation = None
         self.stack_aggregation = None
         if not config.aggregates_layers(side):
             return
+
         place = config.layer_aggregation_place
         if place == "top":
             self.aggregation = LayerAggregation(config, num_layers)
@@ -196,22 +200,27 @@ class RoutedStack:
         aggregations = (self.aggregation, self.source_aggregation, self.stack_aggregation)
         if any(aggregation is not None for aggregation in aggregations):
             layer_states = LayerStates(self.stack_aggregation)
+
         # Transformers records what is asked for by these names, which are those of `RECORDED_HEADS`.
         if output_routing == "all":
             kwargs["output_head_votes"] = True
         elif output_routing:
             kwargs["output_head_routing"] = True
+
         outputs = super().forward(*args, layer_states=layer_states, return_dict=True, **kwargs)
         outputs = with_head_routing(outputs)
+
         if self.aggregation is not None:
             # Without the embeddings.
             aggregate, assignment = self.aggregation(layer_states.states[1:], output_routing)
             outputs["last_hidden_state"] = self._normalised(aggregate)
             outputs["layer_routing"] = assignment
+
         if self.source_aggregation is not None:
             aggregates, assignments = self.source_aggregation(layer_states.states, output_routing)
             outputs["source_states"] = self._normalised(aggregates)
             outputs["source_layer_routing"] = assignments
+
         if self.stack_aggregation is not None:
             outputs["last_hidden_state"] = self._normalised(layer_states.top())
         return outputs
@@ -295,6 +304,7 @@ class RoutedDecoder(RoutedStack):
                 "With layer_aggregation_place 'source' the decoder reads source_states of the encoder's output. Give "
                 "the whole output as encoder_outputs, or source_states to the decoder."
             )
+
         if encoder_hidden_states is not None:
             encoder_attention_mask = ready_mask(self, encoder_attention_mask, encoder_hidden_states)
         if cache is None and not use_cache:
@@ -357,10 +367,12 @@ class RoutedTransformer(EncoderDecoder):
         )
         if self.guided_routing is None:
             return outputs
+
         mask = word_mask(source_mask, encoded.last_hidden_state)
         votes, keys = self.encoder.guided_votes.of(encoded, mask)
         states = outputs.last_hidden_state
         guided = self.guided_routing(states, votes, keys, mask, output_routing)
+
         outputs.last_hidden_state = guided.states
         outputs.guided_routing = guided.assignment
         if output_guided_capsules:
