@@ -25,6 +25,7 @@ from transformers.models.marian.modeling_marian import MarianSinusoidalPositiona
 from transformers.utils import GENERATION_CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 
+from hf_capsule_mt.data.encoding import max_length_of
 from hf_capsule_mt.data.languages import restore_added_languages
 from hf_capsule_mt.errors import UserError, blamed_on_user
 from hf_capsule_mt.modeling.modeling_capsule_aggregated_m2m_100 import warn_of_start
@@ -75,7 +76,9 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
     with blamed_on_user(Exception, about=f"The tokenizer of {name} cannot be read"):
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
         restore_added_languages(tokenizer)
-        return tokenizer
+    # Transformers compares it with the length of a text, whenever that is tokenised.
+    max_length_of(tokenizer)
+    return tokenizer
 
 
 def load_model(

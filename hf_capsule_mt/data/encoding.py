@@ -24,15 +24,25 @@ def positions(config: PreTrainedConfig) -> int | None:
     return getattr(config, "max_position_embeddings", None)
 
 
+def max_length_of(tokenizer: PreTrainedTokenizerBase) -> float:
+    """Return the `model_max_length` of a tokenizer.
+
+    Raises:
+        UserError: if it is no number.
+    """
+    longest = tokenizer.model_max_length
+    if not isinstance(longest, int | float):
+        raise UserError(f"The tokenizer's model_max_length is {longest!r:.80}, which is no number. Correct it.")
+    return longest
+
+
 def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the length of the longest source, in tokens, that model and tokenizer take.
 
     Raises:
         UserError: if no word fits.
     """
-    longest = tokenizer.model_max_length
-    if not isinstance(longest, int | float):
-        raise UserError(f"The tokenizer's model_max_length is {longest!r:.80}, which is no number. Correct it.")
+    longest = max_length_of(tokenizer)
     if longest < 1:
         # 0 and -1 stand for no limit, as null does.
         longest = VERY_LARGE_INTEGER

@@ -17,7 +17,28 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.errors import UserError
 
-TOKENIZING = RLock()
+
+class _Lock:
+    """A lock for the calls of tokenizers. A panic of the library becomes an error that says what is wrong."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self.acquire = self._lock.acquire
+        self.release = self._lock.release
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.release()
+        # It is no Exception, and has no public name.
+        if kind is not None and kind.__name__ == "PanicException":
+            raise UserError(
+                f"The tokenizer failed ({error}). Its file tokenizer.json is damaged. Copy the model again."
+            ) from error
+
+
+TOKENIZING = _Lock()
 """Held while a tokenizer is called, because its calls change its language and its truncation."""
 # A thread that holds the lock would not exist in a forked process, so that nobody could release it there.
 # Windows has no fork.

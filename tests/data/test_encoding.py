@@ -1,5 +1,6 @@
 """Lines become token ids, cut to the limit of a model, and batches of similar length."""
 
+import json
 import multiprocessing
 import random
 import threading
@@ -16,6 +17,7 @@ from hf_capsule_mt.data.batching import batch_by_tokens
 from hf_capsule_mt.data.encoding import encode_lines, source_limit, tokenize_lines
 from hf_capsule_mt.data.languages import TOKENIZING
 from hf_capsule_mt.errors import UserError
+from hf_capsule_mt.loading import load_tokenizer
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 
@@ -130,3 +132,29 @@ def test_a_limit_that_is_no_number(length):
     tokenizer.model_max_length = length
     with pytest.raises(UserError, match=r"model_max_length is .*, which is no number"):
         source_limit(PreTrainedConfig(), tokenizer)
+
+
+def damaged(folder, change):
+    """The tokenizer of a folder whose tokenizer.json, or its settings, were changed."""
+    tiny_tokenizer().save_pretrained(folder)
+    file = folder / ("tokenizer_config.json" if "model_max_length" in change else "tokenizer.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    return folder
+
+
+def test_a_limit_that_is_no_number_is_refused_with_the_tokenizer(tmp_path):
+    """Transformers would compare it with a length at the first text."""
+    with pytest.raises(UserError, match="model_max_length is '32', which is no number"):
+        load_tokenizer(damaged(tmp_path, {"model_max_length": "32"}))
+
+
+def test_a_panic_of_the_library_says_what_is_wrong(tmp_path):
+    """It is no Exception, and ended a command with a traceback."""
+    template = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}]
+    processor = {"type": "TemplateProcessing", "single": template, "pair": template, "special_tokens": {}}
+    tokenizer = load_tokenizer(damaged(tmp_path, {"post_processor": processor}))
+    with pytest.raises(UserError, match=r"is damaged\. Copy the model again"):
+        encode_lines(tokenizer, ["a b"], 9)
+    # The lock is free again.
+    assert TOKENIZING.acquire(blocking=False)
+    TOKENIZING.release()

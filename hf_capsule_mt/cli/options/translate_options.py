@@ -20,7 +20,8 @@ continues after an interruption:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md --output_file README.de.md
 
-Many files go into a folder, each by its own format. Their folders and names stay. A second run does what is left:
+Many files go into a folder, each by its own format. Their folders and names stay. A second run does what is left, and
+translates only what is new or changed in documents:
 
     hf-capsule-mt translate --model run --documents en --input_file README.md 'docs/**/*.md' *.po --output_dir out
 
@@ -33,8 +34,7 @@ Files that are no text, and formats that are not supported, are refused.
 
     hf-capsule-mt translate --model run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
 
-Without --documents, several files have lines of plain text, or rows of Parquet and JSONL, such as web corpora: see
-docs/corpora.md.
+Files of lines, and rows of Parquet and JSONL, such as web corpora, go into folders too: see docs/corpora.md.
 
     hf-capsule-mt translate --model run --input_file a.en b.en.gz --output_dir translated
     hf-capsule-mt translate --model run --sentences en --input_file shards/*.parquet --output_dir translated
