@@ -496,7 +496,9 @@ def record_folders(recorder: Recorder, model: str, folder: Path) -> None:
         return _outputs(place / "out.de")
 
     def killed_page(place: Path) -> list[Any]:
-        (place / "in.html").write_text(PAGE.replace("</body>", "<p>The dog runs.</p>" * 200 + "</body>"))
+        # Equal sentences would be decoded once.
+        more = "".join(f"<p>The dog runs {number} times.</p>" for number in range(200))
+        (place / "in.html").write_text(PAGE.replace("</body>", f"{more}</body>"))
         options = ("--documents", "en", "--input_file", place / "in.html", "--output_file", place / "out.html")
         options = (*options, "--max_tokens_per_batch", "256")
         kill(3, *options)

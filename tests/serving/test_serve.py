@@ -239,7 +239,8 @@ def test_a_signal_while_a_document_is_read(checkpoint, tmp_path):
             assert server.process.wait(20) == -signal.SIGTERM
     finally:
         server.process.kill()
-    assert "Stopping: signal=SIGTERM open=1 drain=1" in server.log.read_text()
+    # A busy machine may not have read the request when the signal comes.
+    assert re.search(r"Stopping: signal=SIGTERM open=[01] drain=1", server.log.read_text())
     assert answer.startswith(b"HTTP/1.1 503")
     assert answer.endswith(b'{"error":"The server stops."}')
     assert "Traceback" not in server.log.read_text()
